@@ -61,7 +61,7 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     step = header_at(batch).record_count
     position = 0
 
-    def read_on() -> None:
+    def read_next_lines() -> None:
         nonlocal position
         position = position + step if position + step < end else 0
         log.read(position, len(batch))
@@ -69,7 +69,7 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     def read_tail() -> None:
         log.read(end - step, len(batch))
 
-    row("read one batch, anywhere", repeated(read_on), len(batch))
+    row("read one batch, anywhere", repeated(read_next_lines), len(batch))
     row("read the last batch", repeated(read_tail, 0.5), len(batch))
     megabytes = repeated(lambda: log.read(0, 1 << 20), 0.5)
     row("read 1 MiB", megabytes, 1 << 20)

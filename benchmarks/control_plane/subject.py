@@ -15,7 +15,7 @@ from klamm.broker.node import Node, start_node
 from klamm.config.node_config import parse_node_config
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node
 from klamm.runtime.large_buffers import keep_large_buffers
-from klamm.runtime.main_loop import settle_memory
+from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
 from klamm.telemetry.logs import configure_logs
@@ -116,7 +116,7 @@ class Inside:
 
     async def start(self) -> None:
         self._node = await start_node(self._world, self._config, configure_logs("warning"))
-        settle_memory()
+        freeze_startup_objects()
         keep_large_buffers()
 
     async def stop(self) -> None:

@@ -12,7 +12,7 @@ from klamm.explain.sources import Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks
 from klamm.telemetry.journal import JOURNAL_TOPIC
-from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
+from klamm.telemetry.journal_reader import Entry, distinct, parse_lines, read_journals
 
 
 def published(cluster: Cluster) -> list[Entry]:
@@ -22,7 +22,7 @@ def published(cluster: Cluster) -> list[Entry]:
     while (message := consumer.poll(10)) is not None and message.error() is None:
         values.append(message.value())
     consumer.close()
-    return distinct(entries_of(b"\n".join(values)))
+    return distinct(parse_lines(b"\n".join(values)))
 
 
 def names(entries: list[Entry]) -> set[tuple[object, ...]]:

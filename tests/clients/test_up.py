@@ -19,6 +19,11 @@ READY = "Press Ctrl-C to stop"
 TOPIC = "kept"
 
 
+def _listen_to_ctrl_c() -> None:
+    """A shell starts background jobs, and this test may be one, with SIGINT ignored; children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Up:
     """A running `klamm up`, seen as its user sees it: what it prints."""
 
@@ -31,6 +36,7 @@ class Up:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                preexec_fn=_listen_to_ctrl_c,
             )
 
     @property

@@ -1,4 +1,4 @@
-"""`klamm audit` on a real ZooKeeper with a tree that kazoo wrote, as a backup or a tired operator might leave it."""
+"""`klamm audit` on a real ZooKeeper with healthy and damaged znodes that kazoo wrote."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def tree(shared_zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     root.close()
 
 
-def put(tree: KazooClient, path: str, value: object, **how: bool) -> None:
+def write_znode(tree: KazooClient, path: str, value: object, **how: bool) -> None:
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     tree.create(path, data, makepath=True, **how)
 
@@ -39,23 +39,23 @@ def put(tree: KazooClient, path: str, value: object, **how: bool) -> None:
 def add_broker(tree: KazooClient, broker: int, **how: bool) -> None:
     endpoint = {"listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "endpoints": ["PLAINTEXT://h:9092"]}
     facts = {"version": 5, "host": "h", "port": 9092, "jmx_port": -1, "timestamp": "0", "features": {}, **endpoint}
-    put(tree, f"/brokers/ids/{broker}", facts, **(how or {"ephemeral": True}))
+    write_znode(tree, f"/brokers/ids/{broker}", facts, **(how or {"ephemeral": True}))
 
 
 def add_cluster(tree: KazooClient) -> None:
     for broker in (1, 2):
         add_broker(tree, broker)
-    put(
+    write_znode(
         tree, "/controller", {"version": 2, "brokerid": 1, "timestamp": "0", "kraftControllerEpoch": -1}, ephemeral=True
     )
-    put(tree, "/controller_epoch", b"0")
+    write_znode(tree, "/controller_epoch", b"0")
     tree.set("/controller_epoch", b"1")
     add_topic(tree, "orders", [1, 2])
 
 
 def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object) -> None:
     number = sum(name.encode())
-    put(tree, f"/config/topics/{name}", {"version": 1, "config": {}})
+    write_znode(tree, f"/config/topics/{name}", {"version": 1, "config": {}})
     topic_id = f"AAAAAAAAAAAAAAAAAAA{number:03d}"[:22]
     facts = {
         "version": 3,
@@ -64,9 +64,9 @@ def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object
         "adding_replicas": {},
         "removing_replicas": {},
     }
-    put(tree, f"/brokers/topics/{name}", facts)
+    write_znode(tree, f"/brokers/topics/{name}", facts)
     written = {"controller_epoch": 1, "leader": replicas[0], "version": 1, "leader_epoch": 0, "isr": replicas, **state}
-    put(tree, f"/brokers/topics/{name}/partitions/0/state", written)
+    write_znode(tree, f"/brokers/topics/{name}/partitions/0/state", written)
 
 
 def audited(
@@ -76,7 +76,7 @@ def audited(
     return status, json.loads(capsys.readouterr().out)
 
 
-def test_a_healthy_cluster(
+def test_audit_of_a_healthy_cluster_has_no_findings(
     tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_cluster(tree)
@@ -87,22 +87,22 @@ def test_a_healthy_cluster(
     assert (said["controller"], said["controller_epoch"], said["brokers"], said["partitions"]) == (1, 1, [1, 2], 1)
 
 
-def test_what_is_broken_is_said_and_nothing_is_changed(
+def test_audit_reports_damaged_znodes_and_changes_none(
     tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_cluster(tree)
     add_broker(tree, 7, ephemeral=False)
-    put(tree, "/brokers/ids/8", b"{", ephemeral=True)
+    write_znode(tree, "/brokers/ids/8", b"{", ephemeral=True)
     add_topic(tree, "leaderless", [1, 2], leader=-1)
     add_topic(tree, "future", [1, 2], controller_epoch=9)
-    put(tree, "/brokers/topics/broken", b"not JSON")
-    put(tree, "/brokers/topics/orders/partitions/5/state", b"{}")
-    put(tree, "/admin/delete_topics/never", b"")
-    put(tree, "/admin/reassign_partitions", b"[]")
-    put(tree, "/brokers/ids/x", b"")
-    put(tree, "/config/brokers/2", b"zzz")
-    put(tree, "/feature", b"zzz")
-    put(tree, "/latest_producer_id_block", b"zzz")
+    write_znode(tree, "/brokers/topics/broken", b"not JSON")
+    write_znode(tree, "/brokers/topics/orders/partitions/5/state", b"{}")
+    write_znode(tree, "/admin/delete_topics/never", b"")
+    write_znode(tree, "/admin/reassign_partitions", b"[]")
+    write_znode(tree, "/brokers/ids/x", b"")
+    write_znode(tree, "/config/brokers/2", b"zzz")
+    write_znode(tree, "/feature", b"zzz")
+    write_znode(tree, "/latest_producer_id_block", b"zzz")
     tree.delete("/log_dir_event_notification")
     before = {path: tree.exists(path).mzxid for path in ("/", "/brokers/topics", "/admin/delete_topics", "/controller")}
 
@@ -128,7 +128,7 @@ def test_what_is_broken_is_said_and_nothing_is_changed(
     assert {path: tree.exists(path).mzxid for path in before} == before
 
 
-def test_a_znode_behind_an_acl_is_named_and_read_with_credentials(
+def test_audit_reports_a_znode_behind_an_acl_and_reads_it_with_credentials(
     tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_cluster(tree)
@@ -142,11 +142,11 @@ def test_a_znode_behind_an_acl_is_named_and_read_with_credentials(
     assert (status, said["findings"]) == (0, [])
 
 
-def test_where_no_cluster_lives(shared_zookeeper: ZooKeeperServer) -> None:
+def test_audit_of_a_chroot_without_a_cluster_fails(shared_zookeeper: ZooKeeperServer) -> None:
     with pytest.raises(CannotAudit, match="no Kafka cluster at"):
         run_audit(f"{shared_zookeeper.connect_string}/nobody", False, 10, [])
 
 
-def test_where_no_zookeeper_answers() -> None:
+def test_audit_fails_when_zookeeper_does_not_answer() -> None:
     with pytest.raises(CannotAudit, match="Cannot read ZooKeeper"):
         run_audit("127.0.0.1:1", False, 0.5, [])

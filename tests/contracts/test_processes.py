@@ -1,4 +1,4 @@
-"""Children start, are signalled, write their log, and die with their parent."""
+"""Child processes: start, signals, log, and their end with the parent."""
 
 import sys
 from pathlib import Path
@@ -11,23 +11,23 @@ from klamm.runtime.processes import run, spawn, ticks
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_its_exit_status_and_its_words_are_kept(tmp_path: Path) -> None:
+def test_a_child_has_its_exit_status_and_output_after_it_ended(tmp_path: Path) -> None:
     child = spawn("speaker", [sys.executable, "-c", "print('hello'); raise SystemExit(3)"], str(tmp_path / "log"))
 
     assert child.wait(20) == 3
     assert child.log_tail() == "hello\n"
 
 
-def test_a_program_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_spawning_a_program_that_does_not_exist_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         spawn("nothing", ["no-such-program"], str(tmp_path / "log"))
 
 
-def test_stop_ends_also_a_paused_child(tmp_path: Path) -> None:
+def test_stop_terminates_a_paused_child(tmp_path: Path) -> None:
     child = spawn("sleeper", SLEEPER, str(tmp_path / "log"))
     assert any("up" in child.log_tail() for _ in ticks(20))
     child.pause()
@@ -36,7 +36,7 @@ def test_stop_ends_also_a_paused_child(tmp_path: Path) -> None:
     assert not child.is_running
 
 
-def test_stop_kills_one_that_does_not_listen(tmp_path: Path) -> None:
+def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     child = spawn("deaf", [sys.executable, "-c", deaf], str(tmp_path / "log"))
     assert any("up" in child.log_tail() for _ in ticks(20))
@@ -45,7 +45,7 @@ def test_stop_kills_one_that_does_not_listen(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_a_child_is_killed_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from klamm.runtime.processes import spawn;"
         f"print(spawn('sleeper', {SLEEPER!r}, {str(tmp_path / 'log')!r}).pid, flush=True); time.sleep(600)"
@@ -57,10 +57,10 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
     parent.kill()
 
-    assert any(gone(grandchild) for _ in ticks(20))
+    assert any(has_ended(grandchild) for _ in ticks(20))
 
 
-def test_run_gives_status_and_words() -> None:
+def test_run_returns_exit_status_and_output_or_times_out() -> None:
     assert run([sys.executable, "-c", "print('x'); raise SystemExit(2)"], 20) == (2, "x\n")
     with pytest.raises(TimeoutError):
         run([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)

@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
-from klamm.cli.admin.znodes import CannotRead, delete, read, read_state, write_state
+from klamm.cli.admin.znodes import CannotRead, delete, read_state, run_with_session, write_state
 from klamm.cli.app import app
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError, UsageError
@@ -30,29 +30,29 @@ def tree(shared_zookeeper: ZooKeeperServer) -> Iterator[str]:
     client.close()
 
 
-def klamm(*words: str) -> str:
+def run_klamm(*words: str) -> str:
     done = CliRunner().invoke(app, ["zk", *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
 
-def test_children(tree: str) -> None:
-    assert klamm("ls", "/brokers", "--zookeeper", tree).split() == ["empty", "topics"]
-    assert json.loads(klamm("ls", "/brokers", "--zookeeper", tree, "--json")) == ["empty", "topics"]
+def test_ls_prints_the_children_of_a_znode(tree: str) -> None:
+    assert run_klamm("ls", "/brokers", "--zookeeper", tree).split() == ["empty", "topics"]
+    assert json.loads(run_klamm("ls", "/brokers", "--zookeeper", tree, "--json")) == ["empty", "topics"]
 
 
 def test_get_prints_the_value_and_the_stat(tree: str) -> None:
-    text = klamm("get", "/brokers/topics/a", "--zookeeper", tree)
+    text = run_klamm("get", "/brokers/topics/a", "--zookeeper", tree)
     assert json.loads(text.partition("version = 0\n")[0]) == {"partitions": {"0": [1, 2]}}
     assert text.startswith('{\n  "partitions": {\n    "0": [')
     assert text.endswith("children = 1\n")
 
-    found = json.loads(klamm("get", "/brokers/topics/raw", "--zookeeper", tree, "--json"))
+    found = json.loads(run_klamm("get", "/brokers/topics/raw", "--zookeeper", tree, "--json"))
     assert (found["value"], found["stat"]["version"], found["stat"]["ephemeral_owner"]) == ("ff00", 0, None)
 
 
 def test_tree_sorts_numbers_and_prints_each_value_on_one_line(tree: str) -> None:
-    assert klamm("tree", "/brokers/topics/a", "--zookeeper", tree).splitlines() == [
+    assert run_klamm("tree", "/brokers/topics/a", "--zookeeper", tree).splitlines() == [
         'a  {"partitions":{"0":[1,2]}}',
         "  partitions",
         "    9",
@@ -60,53 +60,53 @@ def test_tree_sorts_numbers_and_prints_each_value_on_one_line(tree: str) -> None
         "    10",
         "      state  {}",
     ]
-    assert len(klamm("tree", "/brokers/topics/a", "--zookeeper", tree, "--depth", "1").splitlines()) == 2
-    assert json.loads(klamm("tree", "--zookeeper", tree, "--json"))[1]["name"] == "brokers"
+    assert len(run_klamm("tree", "/brokers/topics/a", "--zookeeper", tree, "--depth", "1").splitlines()) == 2
+    assert json.loads(run_klamm("tree", "--zookeeper", tree, "--json"))[1]["name"] == "brokers"
 
 
 def test_a_missing_znode_is_an_error(tree: str) -> None:
     with pytest.raises(CannotRead, match="There is no such znode"):
-        klamm("get", "/nowhere", "--zookeeper", tree)
+        run_klamm("get", "/nowhere", "--zookeeper", tree)
 
 
 def test_set_writes_or_creates_a_znode(tree: str) -> None:
-    output = klamm("set", "/brokers/topics/raw", '{"a":1}', "--zookeeper", tree, "--yes")
+    output = run_klamm("set", "/brokers/topics/raw", '{"a":1}', "--zookeeper", tree, "--yes")
     assert output == "Wrote /brokers/topics/raw, version 1. Value before: ff00\n"
-    klamm("set", "/new/deep", "7", "--zookeeper", tree, "--yes")
+    run_klamm("set", "/new/deep", "7", "--zookeeper", tree, "--yes")
 
-    assert json.loads(klamm("get", "/brokers/topics/raw", "--zookeeper", tree, "--json"))["value"] == {"a": 1}
-    assert json.loads(klamm("get", "/new/deep", "--zookeeper", tree, "--json"))["value"] == 7
+    assert json.loads(run_klamm("get", "/brokers/topics/raw", "--zookeeper", tree, "--json"))["value"] == {"a": 1}
+    assert json.loads(run_klamm("get", "/new/deep", "--zookeeper", tree, "--json"))["value"] == 7
 
 
 def test_delete_needs_recursive_for_znodes_with_children(tree: str) -> None:
-    klamm("set", "/old/a/b", "x", "--zookeeper", tree, "--yes")
+    run_klamm("set", "/old/a/b", "x", "--zookeeper", tree, "--yes")
 
     with pytest.raises(KlammError, match=r"/old has 2 znodes below it\. Pass --recursive"):
-        klamm("delete", "/old", "--zookeeper", tree, "--yes")
-    assert klamm("ls", "/old", "--zookeeper", tree).split() == ["a"]
-    assert klamm("delete", "/old", "--recursive", "--zookeeper", tree, "--yes").startswith(
+        run_klamm("delete", "/old", "--zookeeper", tree, "--yes")
+    assert run_klamm("ls", "/old", "--zookeeper", tree).split() == ["a"]
+    assert run_klamm("delete", "/old", "--recursive", "--zookeeper", tree, "--yes").startswith(
         "Deleted /old and the 2 znodes below it"
     )
     with pytest.raises(KlammError, match="There is no znode /old"):
-        klamm("delete", "/old", "--zookeeper", tree, "--yes")
+        run_klamm("delete", "/old", "--zookeeper", tree, "--yes")
 
 
-def test_nothing_is_written_without_confirmation_or_with_malformed_json(tree: str) -> None:
+def test_set_and_delete_write_nothing_without_confirmation_or_with_malformed_json(tree: str) -> None:
     with pytest.raises(UsageError, match="--yes"):
-        klamm("set", "/brokers/empty", "x", "--zookeeper", tree)
+        run_klamm("set", "/brokers/empty", "x", "--zookeeper", tree)
     with pytest.raises(UsageError, match="not valid JSON"):
-        klamm("set", "/brokers/empty", "{", "--zookeeper", tree, "--yes")
+        run_klamm("set", "/brokers/empty", "{", "--zookeeper", tree, "--yes")
     with pytest.raises(UsageError, match="--yes"):
-        klamm("delete", "/brokers/empty", "--zookeeper", tree)
-    assert json.loads(klamm("get", "/brokers/empty", "--zookeeper", tree, "--json"))["value"] is None
+        run_klamm("delete", "/brokers/empty", "--zookeeper", tree)
+    assert json.loads(run_klamm("get", "/brokers/empty", "--zookeeper", tree, "--json"))["value"] is None
 
 
 def test_a_znode_that_changed_meanwhile_is_not_overwritten(tree: str) -> None:
-    seen = read(tree, 10, lambda client: read_state(client, "/brokers/topics/a"))
-    klamm("set", "/brokers/topics/a", "{}", "--zookeeper", tree, "--yes")
+    seen = run_with_session(tree, 10, lambda client: read_state(client, "/brokers/topics/a"))
+    run_klamm("set", "/brokers/topics/a", "{}", "--zookeeper", tree, "--yes")
 
     with pytest.raises(KlammError):
-        read(tree, 10, lambda client: write_state(client, seen, b"old"))
+        run_with_session(tree, 10, lambda client: write_state(client, seen, b"old"))
     with pytest.raises(KlammError, match="BAD_VERSION"):
-        read(tree, 10, lambda client: delete(client, seen))
-    assert klamm("ls", "/brokers/topics/a/partitions", "--zookeeper", tree).split() == ["10", "9"]
+        run_with_session(tree, 10, lambda client: delete(client, seen))
+    assert run_klamm("ls", "/brokers/topics/a/partitions", "--zookeeper", tree).split() == ["10", "9"]

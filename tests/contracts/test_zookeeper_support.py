@@ -1,4 +1,4 @@
-"""The real ZooKeeper that other tests stand on: it starts, stops, pauses, and an ensemble survives its leader."""
+"""The real ZooKeeper of other tests: it starts, stops and pauses, and an ensemble survives its leader."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer, ZooKeeperUnavailable
 from klamm.runtime.processes import ticks
 
 
-def test_a_server_keeps_its_znodes_over_a_restart(zookeeper: ZooKeeperServer) -> None:
+def test_zookeeper_keeps_its_znodes_after_a_restart(zookeeper: ZooKeeperServer) -> None:
     client = KazooClient(zookeeper.connect_string)
     client.start()
     client.create("/kept", b"value")
@@ -23,14 +23,14 @@ def test_a_server_keeps_its_znodes_over_a_restart(zookeeper: ZooKeeperServer) ->
     client.stop()
 
 
-def test_a_paused_server_answers_again_once_resumed(zookeeper: ZooKeeperServer) -> None:
+def test_a_paused_zookeeper_answers_again_after_resume(zookeeper: ZooKeeperServer) -> None:
     zookeeper.pause()
     zookeeper.resume()
 
     assert zookeeper.mode == "standalone"
 
 
-def test_a_taken_port_is_told(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_starting_zookeeper_on_a_port_in_use_is_rejected(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     second = ZooKeeperServer(str(tmp_path / "second"), zookeeper.port)
 
     with pytest.raises(ZooKeeperUnavailable, match=f"port {zookeeper.port} is in use"):
@@ -38,7 +38,7 @@ def test_a_taken_port_is_told(zookeeper: ZooKeeperServer, tmp_path: Path) -> Non
     assert not second.is_running
 
 
-def test_an_ensemble_elects_again(zookeeper_ensemble: Ensemble) -> None:
+def test_an_ensemble_elects_a_new_leader_when_the_leader_dies(zookeeper_ensemble: Ensemble) -> None:
     first = zookeeper_ensemble.leader
 
     first.kill()

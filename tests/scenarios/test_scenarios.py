@@ -7,7 +7,7 @@ from tests.scenarios.transcript import transcript
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_gives_its_recorded_transcript(name: str) -> None:
+def test_a_scenario_produces_its_recorded_transcript(name: str) -> None:
     assert transcript(name, SCENARIOS[name]).splitlines() == path_of(name).read_text().splitlines()
 
 

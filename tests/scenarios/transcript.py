@@ -14,14 +14,21 @@ from klamm.explain.timeline import last_state, timeline_lines
 from klamm.model.ids import parse_topic_partition
 from klamm.sim.cluster import run_script
 from klamm.sim.world import START_MS
-from klamm.telemetry.journal_reader import Entry, LeaderChange, controller_terms, entries_of, leader_changes, story_of
+from klamm.telemetry.journal_reader import (
+    Entry,
+    LeaderChange,
+    controller_terms,
+    leader_changes,
+    lines_about_partition,
+    parse_lines,
+)
 
 
 def transcript(name: str, scenario: Scenario) -> str:
     """Raises AssertionError if an invariant is violated."""
     outcome = run_script(scenario.script, with_story=True)
     assert outcome.violation is None, outcome.violation
-    entries = list(entries_of(outcome.journal))
+    entries = list(parse_lines(outcome.journal))
     recent = [e for e in entries if e.ts_ms >= START_MS + FIRST_FAULT_S * 1000]
     parts = [
         [name.upper(), "", scenario.about],
@@ -67,5 +74,5 @@ def _requests(entries: Sequence[Entry]) -> list[str]:
 
 
 def _explained(entries: Iterable[Entry], partition: str) -> list[str]:
-    story = story_of(entries, parse_topic_partition(partition))
+    story = lines_about_partition(entries, parse_topic_partition(partition))
     return [*map(_in_tenths, timeline_lines(story)), f"{partition} now: {last_state(story)}"]

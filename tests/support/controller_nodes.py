@@ -17,7 +17,7 @@ from klamm.model.ids import BrokerId
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
-from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.wire.api import ApiKey, api
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
@@ -176,4 +176,4 @@ class Nodes:
         return [n for n, c in self.controllers.items() if c.is_active]
 
     def journal(self, number: int, kind: str) -> list[Entry]:
-        return [e for e in entries_of(self.sinks[number].content) if e.kind == kind]
+        return [e for e in parse_lines(self.sinks[number].content) if e.kind == kind]

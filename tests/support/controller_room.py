@@ -21,7 +21,7 @@ from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.time_slices import PIECE, CountedSlices
 from klamm.telemetry.journal import Journal
-from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -254,7 +254,7 @@ class Room:
 
     def entries(self, kind: str) -> list[Entry]:
         self.journal.flush()
-        return [e for e in entries_of(self.sink.content) if e.kind == kind]
+        return [e for e in parse_lines(self.sink.content) if e.kind == kind]
 
     async def handle(self, handler: Callable[[TermContext, object], Awaitable[None]], event: object) -> list[str]:
         """Handle an event; the requests it led to."""

@@ -13,7 +13,7 @@ from klamm.zk import znodes
 
 
 def controller(s: Snapshot) -> Iterator[SubjectFinding]:
-    """There is a controller, it is registered, and one session owns both znodes."""
+    """Report a missing or unregistered controller, and controller znodes that no session or another session owns."""
     kind, at = "controller", znodes.CONTROLLER
     if s.controller is None:
         if at not in s.malformed:
@@ -38,12 +38,12 @@ def controller(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def controller_epoch(s: Snapshot) -> Iterator[SubjectFinding]:
-    """It counts elections, as the version of its znode does, and no partition state has a higher one."""
+    """Report an epoch that differs from the number of elections, or is lower than that of a partition state."""
     kind, at = "controller epoch", znodes.CONTROLLER_EPOCH
     if s.controller_epoch is None:
         if s.controller is not None and at not in s.malformed:
             why = "there is a controller, but no controller epoch that fences its writes"
-            yield critical(kind, at, why, remedies.new_epoch(s))
+            yield critical(kind, at, why, remedies.raise_controller_epoch(s))
         return
     if s.controller_epoch != s.controller_epoch_version:
         why = (
@@ -54,14 +54,14 @@ def controller_epoch(s: Snapshot) -> Iterator[SubjectFinding]:
     for p, state in s.states.items():
         if state.controller_epoch > s.controller_epoch:
             why = f"the state has a higher controller epoch than {s.controller_epoch}: no controller may change it"
-            yield critical("epoch gap", str(p), why, remedies.new_epoch(s))
+            yield critical("epoch gap", str(p), why, remedies.raise_controller_epoch(s))
 
 
 # ---- brokers
 
 
 def registrations(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Every registration is owned by a session."""
+    """Report registrations that no session owns."""
     for broker, ownership in s.broker_ownership.items():
         if ownership.owner_session == 0:
             path = znodes.broker_path(broker)
@@ -75,16 +75,16 @@ def registrations(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def features(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Every broker supports the finalized features; the controller ignores the others."""
+    """Report brokers that do not support the finalized features; the controller ignores them."""
     for broker in s.brokers:
         if lacking := unsupported_features(s, broker):
             levels = ", ".join(f"{name} at level {s.features[name]}" for name in lacking)
             why = f"it does not support {levels}, finalized in {remedies.FEATURE}: the controller ignores the broker"
-            yield critical("features", f"broker {broker}", why, remedies.without_features(s, lacking))
+            yield critical("features", f"broker {broker}", why, remedies.remove_features(s, lacking))
 
 
 def missing_brokers(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Brokers that have replicas and are not registered."""
+    """Report brokers that have replicas and are not registered."""
     replicas: dict[BrokerId, int] = {}
     for assignment in s.assignments.values():
         for broker in assignment.replicas:
@@ -99,17 +99,19 @@ def missing_brokers(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def malformed(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Report required znodes that are missing, and znodes that cannot be read or decoded."""
     for path, why in s.malformed.items():
-        yield critical("malformed znode", path, why, remedies.of_malformed(s, path))
+        yield critical("malformed znode", path, why, remedies.repair_malformed(s, path))
     for path in s.missing:
         why = "it does not exist, but brokers and the controller need it: ZooKeeper was partly restored"
-        yield warning("missing znode", path, why, remedies.put(s, path, ""))
+        yield warning("missing znode", path, why, remedies.set_znode(s, path, ""))
     for path, why in s.unreadable.items():
         remedy = "run the audit with credentials that may read it, for example --auth digest:USER:PASSWORD"
         yield warning("unreadable znode", path, why, remedy)
 
 
 def topic_ids(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Report topics without an id, and ids that two topics share."""
     seen: dict[object, str] = {}
     for topic, topic_id in s.topic_ids.items():
         if topic_id is None:
@@ -125,6 +127,7 @@ def topic_ids(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def orphaned_configs(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Report configs of topics that do not exist."""
     for topic in s.configs:
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
             why = "the topic does not exist; a new topic with this name would inherit the config"

@@ -49,7 +49,7 @@ def notice(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
 
 
 def age(s: Snapshot, since_ms: int) -> str | None:
-    """For example `2 h`; None when it is too recent for a finding."""
+    """How long a request has been waiting, for example `2 h`; None when it is too recent for a finding."""
     seconds = (s.taken_ms - since_ms) // 1000
     if seconds * 1000 < STALE_REQUEST_MS:
         return None

@@ -48,4 +48,5 @@ def findings(snapshot: Snapshot) -> list[Finding]:
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
+    """Whether there is nothing but notices."""
     return all(f.severity is Severity.NOTICE for f in found)

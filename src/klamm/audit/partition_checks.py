@@ -22,7 +22,7 @@ TRANSACTION_LOG: Final = "__transaction_state"
 
 
 def open_transactions(s: Snapshot) -> Iterator[SubjectFinding]:
-    """A transaction is ended by its coordinator in time."""
+    """Report transactions that are open for longer than a coordinator allows."""
     for transaction in s.open_transactions:
         if TRANSACTION_LOG not in s.topic_ids:
             reason = f"there is no topic {TRANSACTION_LOG}, so no coordinator ends it"
@@ -40,7 +40,7 @@ def open_transactions(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Every partition has a live leader in its ISR."""
+    """Report partitions without a live leader in their assignment."""
     live = s.live
     for p, assignment in s.assignments.items():
         state = s.states.get(p)
@@ -63,14 +63,15 @@ def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
             yield critical("no leader", str(p), why, remedies.reelect(s))
         elif assignment.replicas and state.leader not in assignment.replicas:
             why = f"its leader {state.leader} has no replica: the controller never sends it LeaderAndIsr"
-            yield critical("no leader", str(p), why, remedies.host_the_leader(s, p, state.leader))
+            yield critical("no leader", str(p), why, remedies.add_leader_to_replicas(s, p, state.leader))
 
 
 def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[SubjectFinding]:
+    """The finding for a partition none of whose ISR can lead now."""
     live = [b for b in isr if b in s.live]
     if live and all(unsupported_features(s, b) for b in live):
         why = f"{listed(live)} of its ISR is alive, but does not support the finalized features"
-        yield critical("no leader", str(p), why, remedies.without_features(s, unsupported_features(s, live[0])))
+        yield critical("no leader", str(p), why, remedies.remove_features(s, unsupported_features(s, live[0])))
         return
     if live:
         why = f"{listed(live)} of its ISR is alive: its log directory failed there, or no election took place"
@@ -91,31 +92,31 @@ def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> It
 
 
 def isrs(s: Snapshot) -> Iterator[SubjectFinding]:
-    """The ISR contains the leader and only replicas."""
+    """Report ISRs without their leader, or with brokers that have no replica."""
     for p, state in s.states.items():
         assignment = s.assignments.get(p)
         if assignment is None or p.topic in s.deletions:
             continue
         if state.leader in s.live and state.leader not in state.isr:
             why = f"leader {state.leader} is not in the ISR" if state.isr else "the ISR is empty"
-            yield critical("ISR", str(p), why, remedies.lead_with_isr(s, p, state))
+            yield critical("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` reports one that has no replica
         if non_replicas := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
             why = f"{listed(non_replicas)} in the ISR {'have' if len(non_replicas) > 1 else 'has'} no replica"
-            yield warning("ISR", str(p), why, remedies.lead_with_isr(s, p, state))
+            yield warning("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader was elected from outside the ISR and is still recovering: records may be lost"
             yield warning("unclean leader", str(p), why, "compare the replicas; the leader clears this by itself")
 
 
 def replication(s: Snapshot) -> Iterator[SubjectFinding]:
-    """All replicas are in sync, and at least `min.insync.replicas`."""
+    """Report partitions with replicas out of sync, or below `min.insync.replicas`."""
     for p, state in s.states.items():
         assignment = s.assignments.get(p)
         if assignment is None or p.topic in s.deletions or state.leader not in s.live:
             continue
         missing = [b for b in assignment.target if b not in state.isr]
-        least = _min_insync(s, p.topic)
+        least = _min_isr(s, p.topic)
         if len(state.isr) < least:
             why = f"{len(state.isr)} in sync, min.insync.replicas is {least}: writes with acks=all are rejected"
             yield critical("below min ISR", str(p), why, remedies.catch_up(s, missing))
@@ -128,7 +129,7 @@ def replication(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def preferred_leaders(s: Snapshot) -> Iterator[SubjectFinding]:
-    """The preferred replicas lead, within Kafka's threshold."""
+    """Report brokers that lead too few of the partitions for which they are preferred, by Kafka's threshold."""
     led: dict[BrokerId, list[bool]] = {}
     for p, assignment in s.assignments.items():
         if (state := s.states.get(p)) is not None and assignment.replicas:
@@ -142,12 +143,14 @@ def preferred_leaders(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def assignments(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Replica lists are valid, and there are no znodes of unassigned partitions."""
+    """Report invalid replica lists, and znodes of partitions that their topic does not have."""
     for p, assignment in s.assignments.items():
         path = znodes.topic_path(p.topic)
         if not assignment.replicas:
             why = f"{path} assigns no replica to it"
-            yield critical("assignment", str(p), why, f"{remedies.assign(s, p)}, then {remedies.reelect(s)}")
+            yield critical(
+                "assignment", str(p), why, f"{remedies.restore_assignment(s, p)}, then {remedies.reelect(s)}"
+            )
         elif len(set(assignment.replicas)) < len(assignment.replicas):
             why = f"a broker is listed twice: {listed(assignment.replicas)}"
             yield warning(
@@ -158,6 +161,6 @@ def assignments(s: Snapshot) -> Iterator[SubjectFinding]:
         yield warning("stray partition", str(p), why, remedies.delete(s, znodes.partition_path(p), recursive=True))
 
 
-def _min_insync(s: Snapshot, topic: str) -> int:
+def _min_isr(s: Snapshot, topic: str) -> int:
     text = s.configs.get(topic, {}).get("min.insync.replicas") or s.default_config.get("min.insync.replicas") or "1"
     return int(text) if text.isdigit() else 1

@@ -27,22 +27,25 @@ _ID: Final = re.compile(r"/brokers/ids/(.+)")
 
 
 def reelect(s: Snapshot) -> str:
+    """The command that elects a new controller."""
     return f"klamm controller reelect --zookeeper {s.connect} (the next controller reads everything again)"
 
 
 def delete(s: Snapshot, path: str, *, recursive: bool = False) -> str:
-    return f"klamm zk delete {_quoted(path)}{' --recursive' if recursive else ''} --zookeeper {s.connect}"
+    """The command that deletes a znode."""
+    return f"klamm zk delete {_quoted_path(path)}{' --recursive' if recursive else ''} --zookeeper {s.connect}"
 
 
-def put(s: Snapshot, path: str, value: str) -> str:
-    return f"klamm zk set {_quoted(path)} '{value}' --zookeeper {s.connect}"
+def set_znode(s: Snapshot, path: str, value: str) -> str:
+    """The command that writes a znode."""
+    return f"klamm zk set {_quoted_path(path)} '{value}' --zookeeper {s.connect}"
 
 
-def _quoted(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return path if re.fullmatch(r"[\w./-]+", path) else f"'{path}'"
 
 
-def at(s: Snapshot) -> str:
+def bootstrap_option(s: Snapshot) -> str:
     """`-b HOST:PORT` of a live broker with a PLAINTEXT listener; empty when there is none."""
     for registration in s.brokers.values():
         for endpoint in registration.broker.endpoints:
@@ -53,7 +56,7 @@ def at(s: Snapshot) -> str:
 
 def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
     topic, partition = transaction.partition
-    server = at(s).replace(" -b ", "") or "HOST:PORT"
+    server = bootstrap_option(s).replace(" -b ", "") or "HOST:PORT"
     return (
         f"kafka-transactions.sh --bootstrap-server {server} abort --topic {topic} --partition {partition} "
         f"--start-offset {transaction.start_offset} (its records are dropped)"
@@ -76,7 +79,7 @@ def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
     live = s.live
     if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
         return f"{back}; no other broker could take all its replicas"
-    where, plan = at(s), f"plan-without-{broker}.json"
+    where, plan = bootstrap_option(s), f"plan-without-{broker}.json"
     return (
         f"{back}, or move its replicas to other brokers: "
         f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
@@ -85,23 +88,24 @@ def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
 
 
 def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
+    """How to bring these replicas back into the ISR."""
     dead = [b for b in missing if b not in s.live]
     return (
         start(dead)
         if dead
         else (
-            f"find out why these brokers do not catch up: klamm brokers --log-dirs{at(s)} shows failed directories, "
-            "their logs show rejected replicas; otherwise check their network and disks"
+            f"find out why these brokers do not catch up: klamm brokers --log-dirs{bootstrap_option(s)} shows failed "
+            "directories, their logs show rejected replicas; otherwise check their network and disks"
         )
     )
 
 
 def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
-    """Only brokers know their log directories; ZooKeeper does not."""
+    """How to get a leader where the ISR is alive. Only brokers know of failed log directories; ZooKeeper does not."""
     brokers = " and ".join(f"broker {b}" for b in live)
     return (
-        f"klamm brokers --log-dirs{at(s)} shows failed directories: repair the disk and restart {brokers}; if "
-        f"none failed, {reelect(s)}"
+        f"klamm brokers --log-dirs{bootstrap_option(s)} shows failed directories: repair the disk and restart "
+        f"{brokers}; if none failed, {reelect(s)}"
     )
 
 
@@ -109,22 +113,25 @@ def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
 
 
 def elect_preferred(s: Snapshot) -> str:
-    return f"klamm elect --election-type preferred --all-topic-partitions{at(s)}"
+    return f"klamm elect --election-type preferred --all-topic-partitions{bootstrap_option(s)}"
 
 
 def elect_unclean(s: Snapshot, p: TopicPartition, candidates: Iterable[BrokerId]) -> str:
+    """The command that elects a leader from outside the ISR."""
     names = " or ".join(map(str, candidates))
-    return (
-        f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{at(s)} (new leader: {names})"
-    )
+    command = f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{bootstrap_option(s)}"
+    return f"{command} (new leader: {names})"
 
 
-def cancel(s: Snapshot, topic: str) -> str:
-    return f"klamm reassign cancel --topic {topic}{at(s)}"
+def cancel_reassignment(s: Snapshot, topic: str) -> str:
+    return f"klamm reassign cancel --topic {topic}{bootstrap_option(s)}"
 
 
 def first_state(s: Snapshot, p: TopicPartition) -> str:
-    """A new first state has leader epoch 0, which brokers that led or followed the partition reject."""
+    """How to get a first state for a partition without one.
+
+    It has leader epoch 0, which brokers that led or followed the partition reject.
+    """
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command that restores it, if klamm's journal has the "
         f"state; then {reelect(s)}. Otherwise only the latter; if the partition had records, restart its brokers after "
@@ -132,34 +139,38 @@ def first_state(s: Snapshot, p: TopicPartition) -> str:
     )
 
 
-def host_the_leader(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
-    """Make it a replica: it leads with the records that it has, and the others copy them."""
+def add_leader_to_replicas(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
+    """The reassignment that makes the leader a replica: it has the records, and the others copy them."""
     return reassign(s, p, [*s.assignments[p].replicas, leader])
 
 
-def without_features(s: Snapshot, features: Iterable[str]) -> str:
+def remove_features(s: Snapshot, features: Iterable[str]) -> str:
+    """How to remove these finalized features, if the brokers cannot be upgraded."""
     kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
     document = encode({"version": 2, "status": 1, "features": kept}).decode()
-    return f"upgrade these brokers; or, if that is not possible, {put(s, FEATURE, document)}, then {reelect(s)}"
+    return f"upgrade these brokers; or, if that is not possible, {set_znode(s, FEATURE, document)}, then {reelect(s)}"
 
 
 def reassign(s: Snapshot, p: TopicPartition, replicas: Iterable[BrokerId]) -> str:
+    """The command that reassigns a partition to these replicas."""
     entry = {"topic": p.topic, "partition": p.partition, "replicas": list(dict.fromkeys(replicas))}
     document = encode({"version": 1, "partitions": [entry]}).decode()
-    return f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{at(s)}"
+    return (
+        f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{bootstrap_option(s)}"
+    )
 
 
-def assign(s: Snapshot, p: TopicPartition) -> str:
-    """Replicas for a partition without any: those of its ISR, or any live broker."""
+def restore_assignment(s: Snapshot, p: TopicPartition) -> str:
+    """The command that gives replicas to a partition without any: those of its ISR, or any live broker."""
     state = s.states.get(p)
     replicas = (state.isr if state else ()) or tuple(sorted(s.live)[:1])
     partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == p.topic}
     repaired = {**partitions, p.partition: ReplicaAssignment(replicas)}
-    return put(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), repaired).decode())
+    return set_znode(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), repaired).decode())
 
 
-def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
-    """A state whose ISR contains the leader and only replicas.
+def write_valid_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
+    """The command that writes a state whose ISR contains the leader and only replicas.
 
     It has the next leader epoch, or brokers would keep the old state; a controller accepts any ISR that it reads.
     """
@@ -170,88 +181,94 @@ def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
     if not isr:
         others = [b for b in replicas if b in live]
         return elect_unclean(s, p, others) if others else start_one_of(replicas)
-    return f"{put(s, znodes.state_path(p), state_text(s, leader, state.leader_epoch + 1, isr))}, then {reelect(s)}"
+    return (
+        f"{set_znode(s, znodes.state_path(p), state_text(s, leader, state.leader_epoch + 1, isr))}, then {reelect(s)}"
+    )
 
 
 def state_text(s: Snapshot, leader: int, leader_epoch: int, isr: Iterable[int]) -> str:
-    epoch = s.controller_epoch if s.controller_epoch is not None else highest_epoch(s)
+    """A partition state as JSON."""
+    epoch = s.controller_epoch if s.controller_epoch is not None else highest_controller_epoch(s)
     facts = {"controller_epoch": epoch, "leader": leader, "version": 1, "leader_epoch": leader_epoch, "isr": [*isr]}
     return encode(facts).decode()
 
 
-def highest_epoch(s: Snapshot) -> int:
+def highest_controller_epoch(s: Snapshot) -> int:
+    """The highest controller epoch of the cluster and of all partition states."""
     return max([s.controller_epoch or 1, *(state.controller_epoch for state in s.states.values())])
 
 
-def new_epoch(s: Snapshot) -> str:
-    """An epoch that no partition state exceeds; a new controller has to read it."""
-    return f"{put(s, znodes.CONTROLLER_EPOCH, str(highest_epoch(s)))}, then {reelect(s)}"
+def raise_controller_epoch(s: Snapshot) -> str:
+    """The command that writes an epoch that no partition state exceeds; a new controller has to read it."""
+    return f"{set_znode(s, znodes.CONTROLLER_EPOCH, str(highest_controller_epoch(s)))}, then {reelect(s)}"
 
 
 # ---- configs
 
 
-def unset_of_broker(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
-    """Only the broker itself removes its configs."""
+def unset_broker_configs(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
+    """The command that removes configs of a broker; only the broker itself removes them."""
     alive = broker in {str(b) for b in s.live}
-    return f"{'' if alive else f'when broker {broker} is back: '}{_unset(f'--broker {broker}', keys)}{at(s)}"
+    when = "" if alive else f"when broker {broker} is back: "
+    return f"{when}{_unset_command(f'--broker {broker}', keys)}{bootstrap_option(s)}"
 
 
-def unset_of_topic(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
-    return f"{_unset(f'--topic {topic}', keys)}{at(s)}"
+def unset_topic_configs(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
+    return f"{_unset_command(f'--topic {topic}', keys)}{bootstrap_option(s)}"
 
 
-def _unset(whose: str, keys: Iterable[str]) -> str:
+def _unset_command(whose: str, keys: Iterable[str]) -> str:
     return f"klamm config unset {whose} {' '.join(keys)}"
 
 
-def other_id(s: Snapshot, topic: str) -> str:
-    """The topic znode with the id that the brokers' logs have, as `ID`."""
+def restore_topic_id(s: Snapshot, topic: str) -> str:
+    """The command that writes the topic znode with the topic id of the brokers' logs, which stands as `ID` in it."""
     partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == topic}
     document = znodes.encode_topic(ZERO_ID, partitions).decode().replace(id_to_text(ZERO_ID), "ID")
-    return put(s, znodes.topic_path(topic), document)
+    return set_znode(s, znodes.topic_path(topic), document)
 
 
 # ---- malformed znodes
 
 
-def of_malformed(s: Snapshot, path: str) -> str:
+def repair_malformed(s: Snapshot, path: str) -> str:
+    """How to repair a znode that cannot be decoded."""
     if path == znodes.CONTROLLER:
         return reelect(s)
     if path == znodes.CONTROLLER_EPOCH:
-        return new_epoch(s)
+        return raise_controller_epoch(s)
     if path == FEATURE:
         return f"{delete(s, path)}, then {reelect(s)}; then finalize the features again"
     if path == PRODUCER_IDS:
         block = {"version": 1, "broker": 0, "block_start": "1000000000000", "block_end": "1000000000999"}
-        return f"{put(s, path, encode(block).decode())} (higher than all ids in use; never delete this znode)"
+        return f"{set_znode(s, path, encode(block).decode())} (higher than all ids in use; never delete this znode)"
     if found := _ID.fullmatch(path):
         return f"{delete(s, path)}; if broker {found[1]} is running, restart it"
     if found := _STATE.fullmatch(path):
-        return _state(s, TopicPartition(found[1], int(found[2])), path)
+        return _repair_state(s, TopicPartition(found[1], int(found[2])), path)
     if found := _TOPIC.fullmatch(path):
-        return _topic(s, found[1], path)
+        return _repair_topic(s, found[1], path)
     if path.startswith("/config/"):
-        empty = put(s, path, '{"version":1,"config":{}}')
-        shown = f"klamm zk get {_quoted(path)} --zookeeper {s.connect} shows what it held"
+        empty = set_znode(s, path, '{"version":1,"config":{}}')
+        shown = f"klamm zk get {_quoted_path(path)} --zookeeper {s.connect} shows what it held"
         return f"{shown}; {empty}, then set the configs that you need with klamm config set"
     return f"{delete(s, path)} (then repeat the request)"
 
 
-def _state(s: Snapshot, p: TopicPartition, path: str) -> str:
-    pattern = put(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
+def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
+    pattern = set_znode(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
-        f"{pattern} with leader and ISR from klamm topics describe --topic {p.topic}{at(s)}, and a leader epoch higher "
-        f"than in its leader-epoch-checkpoint; then {reelect(s)}. Never delete the znode: epochs would start again, "
-        "and brokers reject those"
+        f"{pattern} with leader and ISR from klamm topics describe --topic {p.topic}{bootstrap_option(s)}, and a "
+        f"leader epoch higher than in its leader-epoch-checkpoint; then {reelect(s)}. Never delete the znode: epochs "
+        "would start again, and brokers reject those"
     )
 
 
-def _topic(s: Snapshot, topic: str, path: str) -> str:
+def _repair_topic(s: Snapshot, topic: str, path: str) -> str:
     example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
     return (
         "take the assignment from the brokers, which keep it until they restart: klamm topics describe "
-        f"--topic {topic} --json{at(s)}; or from a backup; "
-        f"then {put(s, path, example)}. Delete it only if no such topic ever existed"
+        f"--topic {topic} --json{bootstrap_option(s)}; or from a backup; "
+        f"then {set_znode(s, path, example)}. Delete it only if no such topic ever existed"
     )

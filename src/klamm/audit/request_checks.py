@@ -11,7 +11,7 @@ from klamm.zk import znodes
 
 
 def deletions(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Topics marked for deletion are deleted."""
+    """Report topics that are marked for deletion and not deleted."""
     assigned: dict[str, list[ReplicaAssignment]] = {}
     for p, assignment in s.assignments.items() if s.deletions else ():
         assigned.setdefault(p.topic, []).append(assignment)
@@ -33,14 +33,14 @@ def deletions(s: Snapshot) -> Iterator[SubjectFinding]:
         elif dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
             why, remedy = f"marked {waiting} ago; {listed(dead)} with its replicas not alive", remedies.start(dead)
         elif any(a.is_being_reassigned for a in partitions):
-            why, remedy = f"marked {waiting} ago; the topic is being reassigned", remedies.cancel(s, topic)
+            why, remedy = f"marked {waiting} ago; the topic is being reassigned", remedies.cancel_reassignment(s, topic)
         else:
             why, remedy = f"marked {waiting} ago, and nothing blocks it", remedies.reelect(s)
         yield warning("stuck deletion", topic, why, remedy)
 
 
 def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Reassignments complete."""
+    """Report reassignments that do not complete, and what they wait for."""
     for p, assignment in s.assignments.items():
         if not assignment.is_being_reassigned:
             continue
@@ -50,16 +50,16 @@ def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
         if dead:
             why, remedy = (
                 f"it waits for {listed(dead)}, not alive",
-                f"{remedies.start(dead)}, or {remedies.cancel(s, p.topic)}",
+                f"{remedies.start(dead)}, or {remedies.cancel_reassignment(s, p.topic)}",
             )
             yield warning("stuck reassignment", str(p), why, remedy)
         elif missing and (state is None or state.leader not in s.live):
             why = f"it waits for {listed(missing)}, but has no leader to copy from"
             isr = state.isr if state is not None else ()
             remedy = (
-                f"{remedies.start_one_of(isr)}, or {remedies.cancel(s, p.topic)}"
+                f"{remedies.start_one_of(isr)}, or {remedies.cancel_reassignment(s, p.topic)}"
                 if isr
-                else remedies.cancel(s, p.topic)
+                else remedies.cancel_reassignment(s, p.topic)
             )
             yield warning("stuck reassignment", str(p), why, remedy)
         elif missing:
@@ -76,7 +76,7 @@ def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def stale_requests(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Requests and notifications that the controller does not handle, or cannot read."""
+    """Report requests and notifications that the controller does not handle, or cannot read."""
     if s.preferred_election is not None and (waiting := age(s, s.preferred_election_requested_ms)) is not None:
         yield warning("request left", znodes.PREFERRED_ELECTION, f"not handled for {waiting}", remedies.reelect(s))
     old = [n for n in s.notifications if age(s, n.created_ms) is not None]
@@ -86,13 +86,16 @@ def stale_requests(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def throttles(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Without a reassignment no throttle is needed. A broker that was away when one ended keeps its throttle."""
+    """Report throttles that are set while nothing is being reassigned.
+
+    A broker that is dead when a reassignment ends keeps its throttle.
+    """
     if s.reassignment is not None or any(a.is_being_reassigned for a in s.assignments.values()):
         return
     why = "replication is throttled, but nothing is being reassigned: lagging replicas catch up slowly"
     for broker, config in sorted(s.broker_configs.items()):
         if keys := [key for key in THROTTLED_RATES if key in config]:
-            yield notice("throttle left", f"broker {broker}", why, remedies.unset_of_broker(s, broker, keys))
+            yield notice("throttle left", f"broker {broker}", why, remedies.unset_broker_configs(s, broker, keys))
     for topic, config in s.configs.items():
         if topic in s.topic_ids and (lists := [key for key in THROTTLED_REPLICAS if key in config]):
-            yield notice("throttle left", topic, why, remedies.unset_of_topic(s, topic, lists))
+            yield notice("throttle left", topic, why, remedies.unset_topic_configs(s, topic, lists))

@@ -119,6 +119,7 @@ class Snapshot:
 
     @property
     def live(self) -> set[BrokerId]:
+        """The registered brokers."""
         return set(self.brokers)
 
 
@@ -127,19 +128,21 @@ class CannotAudit(KlammError):
 
 
 def take_snapshot(zookeeper: str, timeout_s: float, auth: Sequence[str] = ()) -> Snapshot:
-    """Raises CannotAudit."""
-    return run_loop(_take(real_world(), zookeeper, timeout_s, [parse_auth(text) for text in auth]))
+    """Connect to ZooKeeper, and read the cluster's znodes. Raises CannotAudit."""
+    return run_loop(_connect_and_read(real_world(), zookeeper, timeout_s, [parse_auth(text) for text in auth]))
 
 
 def parse_auth(text: str) -> tuple[str, bytes]:
-    """`digest:user:password`. Raises CannotAudit."""
+    """Parse `SCHEME:CREDENTIALS`, for example `digest:user:password`. Raises CannotAudit."""
     scheme, colon, credentials = text.partition(":")
     if not colon or not scheme or not credentials:
         raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret.")
     return scheme, credentials.encode()
 
 
-async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[tuple[str, bytes]]) -> Snapshot:
+async def _connect_and_read(
+    world: World, zookeeper: str, timeout_s: float, auth: Sequence[tuple[str, bytes]]
+) -> Snapshot:
     try:
         client = ZooKeeper(world, zookeeper, SESSION_MS)
         await client.connect(timeout_s)
@@ -158,15 +161,18 @@ async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[t
 
 
 async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapshot:
-    """Raises NoNode when there is no Kafka cluster under the chroot, ZkError when ZooKeeper fails."""
-    reader = _Reader(client, Snapshot(now_ms, connect=connect))
+    """Read the cluster's znodes.
+
+    Raises NoNode when there is no Kafka cluster under the chroot, ZkError when ZooKeeper fails.
+    """
+    reader = _SnapshotReader(client, Snapshot(now_ms, connect=connect))
     names, _ = await client.children(znodes.BROKER_IDS)
-    await reader.brokers(sorted(n for n in names if _is_number(n)))
+    await reader.read_registrations(sorted(n for n in names if _is_number(n)))
     reader.found.malformed_ids += sorted(n for n in names if not _is_number(n))
-    await reader.controller()
-    await reader.topics(await reader.children(znodes.TOPICS))
-    await reader.admin()
-    await reader.others()
+    await reader.read_controller()
+    await reader.read_topics(await reader.list_children(znodes.TOPICS))
+    await reader.read_admin_requests()
+    await reader.read_other_znodes()
     return reader.found
 
 
@@ -174,12 +180,15 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-class _Reader:
+class _SnapshotReader:
+    """Reads znodes into `found`; those that cannot be read are recorded there with the reason."""
+
     def __init__(self, client: ZooKeeper, found: Snapshot) -> None:
         self._client = client
         self.found = found
 
-    async def children(self, path: str) -> list[str]:
+    async def list_children(self, path: str) -> list[str]:
+        """Names of the children; empty when the znode does not exist or cannot be read."""
         try:
             return sorted((await self._client.children(path))[0])
         except NoNode:
@@ -189,7 +198,7 @@ class _Reader:
             return []
 
     async def _read(self, path: str, decode: Callable[[bytes | None], T]) -> tuple[T, Stat] | None:
-        """None when it does not exist or cannot be read; the reason is kept."""
+        """Read one znode. None when it does not exist, cannot be read or is malformed; the reason is recorded."""
         try:
             data, stat = await self._client.get(path)
             return decode(data), stat
@@ -204,7 +213,7 @@ class _Reader:
     async def _read_all(
         self, keys: Sequence[Any], path: Callable[[Any], str], decode: Callable[[Any, bytes | None, Stat], None]
     ) -> None:
-        """`decode` stores what it reads; missing znodes are skipped."""
+        """Read the znodes of these keys; `decode` stores their content, missing ones are skipped."""
         for chunk in chunks(keys, CHUNK):
             paths = [path(key) for key in chunk]
             for key, at, result in zip(chunk, paths, await self._client.get_many(paths), strict=True):
@@ -216,15 +225,16 @@ class _Reader:
                 elif result.code is not ZkCode.NO_NODE:
                     self.found.unreadable[at] = result.code.name
 
-    async def brokers(self, ids: Sequence[str]) -> None:
-        def keep(number: str, data: bytes | None, stat: Stat) -> None:
+    async def read_registrations(self, ids: Sequence[str]) -> None:
+        def store_registration(number: str, data: bytes | None, stat: Stat) -> None:
             broker = BrokerId(int(number))
             self.found.broker_ownership[broker] = Ownership(stat.ephemeral_owner, stat.czxid)
             self.found.brokers[broker] = decode_registration(broker, data, stat.czxid)
 
-        await self._read_all(ids, lambda number: f"{znodes.BROKER_IDS}/{number}", keep)
+        await self._read_all(ids, lambda number: f"{znodes.BROKER_IDS}/{number}", store_registration)
 
-    async def controller(self) -> None:
+    async def read_controller(self) -> None:
+        """Read `/controller` and the controller epoch."""
         found = self.found
         if (read := await self._read(znodes.CONTROLLER, lambda data: data)) is not None:
             data, stat = read
@@ -237,23 +247,24 @@ class _Reader:
         if (epoch := await self._read(znodes.CONTROLLER_EPOCH, znodes.decode_controller_epoch)) is not None:
             found.controller_epoch, found.controller_epoch_version = epoch[0], epoch[1].version
 
-    async def topics(self, names: Sequence[str]) -> None:
+    async def read_topics(self, names: Sequence[str]) -> None:
+        """Read assignments, partition states and configs of the topics."""
         found = self.found
 
-        def keep_topic(name: str, data: bytes | None, stat: Stat) -> None:
+        def store_topic(name: str, data: bytes | None, stat: Stat) -> None:
             znode = znodes.decode_topic(name, data)
             found.topic_ids[name] = znode.topic_id
             found.assignments.update((TopicPartition(name, n), a) for n, a in znode.partitions.items())
 
-        def keep_state(p: TopicPartition, data: bytes | None, stat: Stat) -> None:
+        def store_state(p: TopicPartition, data: bytes | None, stat: Stat) -> None:
             found.states[p] = znodes.decode_state(p, data, stat.version)
 
-        def keep_config(name: str, data: bytes | None, stat: Stat) -> None:
+        def store_config(name: str, data: bytes | None, stat: Stat) -> None:
             found.configs[name] = decode_config("topics", name, data)
 
-        await self._read_all(names, znodes.topic_path, keep_topic)
-        await self._read_all(list(found.assignments), znodes.state_path, keep_state)
-        await self._read_all(await self.children("/config/topics"), znodes.topic_config_path, keep_config)
+        await self._read_all(names, znodes.topic_path, store_topic)
+        await self._read_all(list(found.assignments), znodes.state_path, store_state)
+        await self._read_all(await self.list_children("/config/topics"), znodes.topic_config_path, store_config)
         for chunk in chunks(names, CHUNK):
             results = await self._client.children_many([znodes.partitions_path(name) for name in chunk])
             for name, result in zip(chunk, results, strict=True):
@@ -261,13 +272,14 @@ class _Reader:
                     there = (TopicPartition(name, int(n)) for n in sorted(result.children) if _is_number(n))
                     found.stray_partitions += (p for p in there if p not in found.assignments)
 
-    async def admin(self) -> None:
+    async def read_admin_requests(self) -> None:
+        """Read requests (deletions, reassignments, elections), notifications, and the default broker configs."""
         found = self.found
         path = znodes.config_path("brokers", DEFAULT_BROKERS)
         if (config := await self._read(path, lambda d: decode_config("brokers", DEFAULT_BROKERS, d))) is not None:
             found.default_config = config[0]
         await self._read_all(
-            await self.children(znodes.DELETE_TOPICS),
+            await self.list_children(znodes.DELETE_TOPICS),
             znodes.delete_topic_path,
             lambda name, data, stat: found.deletions.__setitem__(name, stat.ctime),
         )
@@ -277,13 +289,13 @@ class _Reader:
             found.preferred_election, found.preferred_election_requested_ms = elect[0], elect[1].ctime
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
             await self._read_all(
-                [f"{parent}/{child}" for child in await self.children(parent)],
+                [f"{parent}/{child}" for child in await self.list_children(parent)],
                 str,
                 lambda at, data, stat: found.notifications.append(Age(at, stat.ctime)),
             )
 
-    async def others(self) -> None:
-        """Znodes that must exist, and those that are only checked for being readable."""
+    async def read_other_znodes(self) -> None:
+        """Read the znodes that must exist, the features, and those that are only checked for being readable."""
         found = self.found
         needed = await self._client.get_many(REQUIRED)
         found.missing += [path for path, r in zip(REQUIRED, needed, strict=True) if r.code is ZkCode.NO_NODE]
@@ -292,13 +304,15 @@ class _Reader:
         if (features := await self._read(znodes.FEATURE, decode_features)) is not None and features[0].enabled:
             found.features = features[0].levels
         for entity_type in ENTITY_TYPES:
-            await self._configs_of(entity_type)
+            await self._read_configs(entity_type)
 
-    async def _configs_of(self, entity_type: str) -> None:
-        def check(name: str, data: bytes | None, stat: Stat) -> None:
+    async def _read_configs(self, entity_type: str) -> None:
+        """Check the configs of one entity type, and store those of brokers."""
+
+        def decode_and_store(name: str, data: bytes | None, stat: Stat) -> None:
             config = decode_config(entity_type, name, data)
             if entity_type == "brokers":
                 self.found.broker_configs[name] = config
 
-        names = [name for name in await self.children(f"/config/{entity_type}") if name != DEFAULT_BROKERS]
-        await self._read_all(names, lambda name: znodes.config_path(entity_type, name), check)
+        names = [name for name in await self.list_children(f"/config/{entity_type}") if name != DEFAULT_BROKERS]
+        await self._read_all(names, lambda name: znodes.config_path(entity_type, name), decode_and_store)

@@ -33,17 +33,20 @@ class TransactionCheck(NamedTuple):
 
 
 def check_transactions(snapshot: Snapshot, timeout_s: float) -> TransactionCheck:
-    return run_loop(_check(real_world(), snapshot, min(timeout_s, MAX_WAIT_S)))
+    """Ask the leader of each partition for its open transactions."""
+    return run_loop(_ask_all_leaders(real_world(), snapshot, min(timeout_s, MAX_WAIT_S)))
 
 
-async def _check(world: World, snapshot: Snapshot, timeout_s: float) -> TransactionCheck:
+async def _ask_all_leaders(world: World, snapshot: Snapshot, timeout_s: float) -> TransactionCheck:
     led: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
     for topic_partition, state in snapshot.states.items():
         if state.leader in snapshot.live:
             led[state.leader].append(topic_partition)
     check = TransactionCheck([], {})
     async with AsyncClient(world, (), AsyncSettings("klamm-audit", timeout_s, timeout_s)) as client:
-        results = await asyncio.gather(*(_ask(client, _address(snapshot, broker), led[broker]) for broker in led))
+        results = await asyncio.gather(
+            *(_ask_leader(client, _plaintext_address(snapshot, broker), led[broker]) for broker in led)
+        )
     for broker, result in zip(led, results, strict=True):
         if isinstance(result, str):
             check.not_checked[broker] = result
@@ -52,30 +55,32 @@ async def _check(world: World, snapshot: Snapshot, timeout_s: float) -> Transact
     return check
 
 
-def _address(snapshot: Snapshot, broker: BrokerId) -> Address | None:
+def _plaintext_address(snapshot: Snapshot, broker: BrokerId) -> Address | None:
     for endpoint in snapshot.brokers[broker].broker.endpoints:
         if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
             return Address(endpoint.host, endpoint.port)
     return None
 
 
-async def _ask(
+async def _ask_leader(
     client: AsyncClient, address: Address | None, partitions: Sequence[TopicPartition]
 ) -> list[OpenTransaction] | str:
-    """The open transactions, or why they are not known."""
+    """The open transactions of a leader's partitions, or why they are not known."""
     if address is None:
         return "it has no PLAINTEXT listener"
     found: list[OpenTransaction] = []
     try:
         for start in range(0, len(partitions), _MAX_PARTITIONS):
-            request = Request(ApiKey.DESCRIBE_PRODUCERS, _request(partitions[start : start + _MAX_PARTITIONS]))
+            request = Request(
+                ApiKey.DESCRIBE_PRODUCERS, _describe_producers_request(partitions[start : start + _MAX_PARTITIONS])
+            )
             found.extend(_open_transactions(await client.ask(address, request)))
     except (ConnectionLost, UnsupportedVersion, _Refused) as error:
         return str(error)
     return found
 
 
-def _request(partitions: Sequence[TopicPartition]) -> DescribeProducersRequest:
+def _describe_producers_request(partitions: Sequence[TopicPartition]) -> DescribeProducersRequest:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)

@@ -34,10 +34,12 @@ class ApiRules(NamedTuple):
 
 
 def _on_cluster(operation: Operation, quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
+    """The rules of an API that needs this operation on the cluster."""
     return ApiRules(Authorization((Permission(operation, _CLUSTER),)), quota)
 
 
 def _on_resources(*resources: tuple[Operation, ResourceType], quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
+    """The rules of an API that needs these operations, each on a resource of its type."""
     return ApiRules(Authorization(resources=tuple(Permission(*r) for r in resources)), quota)
 
 

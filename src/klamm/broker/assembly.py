@@ -17,8 +17,8 @@ from klamm.broker.config_follower import ConfigFollower
 from klamm.broker.context import NodeContext
 from klamm.broker.controller_channel import (
     ControllerChannel,
-    says_not_controller_anywhere,
-    says_not_controller_of_any_topic,
+    is_not_controller_anywhere,
+    is_not_controller_for_any_topic,
 )
 from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.dispatch import Dispatcher
@@ -75,7 +75,7 @@ async def assemble(
     """Build and start every part; closing `lifecycle` ends them. Raises KlammError where the node cannot run."""
     sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config))
     await lifecycle.start()
-    context = await _read_context(world, config, log_levels, status, sessions)
+    context = await _read_node_context(world, config, log_levels, status, sessions)
     storage = build_storage(context, lifecycle)
     await lifecycle.start()
     parts = build_parts(context, storage, lifecycle)
@@ -83,7 +83,7 @@ async def assemble(
     return parts
 
 
-async def _read_context(
+async def _read_node_context(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, sessions: ZooKeeperSessions
 ) -> NodeContext:
     """Who this node is, as ZooKeeper and the log directories say."""
@@ -93,7 +93,7 @@ async def _read_context(
     check_log_directories(world.disk, config)
     broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
     dynamic = DynamicConfig(config)
-    dynamic.take(*await read_broker_configs(ConfigStore(store.client), broker_id))
+    dynamic.apply(*await read_broker_configs(ConfigStore(store.client), broker_id))
     return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
 
 
@@ -109,9 +109,10 @@ class Storage(NamedTuple):
 
 
 def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
+    """Create the listeners, the log manager and the throttles; they start with `lifecycle`."""
     config, world = context.config, context.world
     quotas = ReplicationQuotas.new(
-        _loop_ms, config.replication_quota_window_num, config.replication_quota_window_size_seconds
+        _loop_time_ms, config.replication_quota_window_num, config.replication_quota_window_size_seconds
     )
     throttles = ReplicationThrottles(quotas, context.broker_id)
     throttles.rates_changed(context.dynamic)
@@ -132,7 +133,7 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
         on_directory_failed,
     )
     storage = Storage(server, listeners, failures, logs, throttles, quotas)
-    lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _closing_logs(context, logs)))
+    lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
     return storage
 
 
@@ -152,7 +153,8 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     write_pid(context.world.disk, context.config.log_directories[0])
 
 
-def _closing_logs(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
+def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
+    """A coroutine function that closes all logs at the stop."""
     return lambda: logs.close(context.status.broker_epoch)
 
 
@@ -160,14 +162,14 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     """Everything that runs while the broker is registered; nothing runs yet."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
     journal = _build_journal(context, storage)
-    on_error = _journal_errors(journal)
+    on_error = _journal_error_reporter(journal)
     registration = lifecycle.add("registration", Registration(context, storage.listeners))
     cache = MetadataCache(config.inter_broker_listener)
-    lifecycle.add("metadata cache", Step(lambda: _fill_cache(context, cache)))
+    lifecycle.add("metadata cache", Step(lambda: _fill_metadata_cache(context, cache)))
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
     controller = _build_controller(context, journal, registration, features, lifecycle)
-    lifecycle.add("log housekeeping", Step(logs.start, _closing_logs(context, logs)))
-    channel = _build_channel(context, cache, throttles, on_error, lifecycle)
+    lifecycle.add("log housekeeping", Step(logs.start, _logs_closer(context, logs)))
+    channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
@@ -200,13 +202,15 @@ def _build_journal(context: NodeContext, storage: Storage) -> Journal:
 
     def move_journal(failure: DirectoryFailure) -> None:
         if logs.live_directories:
-            files.leave(failure.directory, logs.live_directories[0])
+            files.move_from(failure.directory, logs.live_directories[0])
 
     storage.log_dir_failures.add_listener(move_journal)
     return Journal(files, context.broker_id, context.world.clock)
 
 
-def _journal_errors(journal: Journal) -> OnUnexpectedError:
+def _journal_error_reporter(journal: Journal) -> OnUnexpectedError:
+    """A callback that logs an unexpected error and writes it to the journal."""
+
     def report(what: str, error: Exception) -> None:
         log_unexpected_error(what, error)
         journal.line(journal.event("UnexpectedError"), "failed", what=what, why=repr(error))
@@ -215,8 +219,8 @@ def _journal_errors(journal: Journal) -> OnUnexpectedError:
     return report
 
 
-async def _fill_cache(context: NodeContext, cache: MetadataCache) -> None:
-    """Brokers and controller from ZooKeeper: what the node knows until the controller tells it more."""
+async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> None:
+    """Put brokers and controller from ZooKeeper into the cache, until the first UpdateMetadata arrives."""
     store = context.store()
     brokers = (await store.read_brokers()).brokers
     controller = await store.read_controller()
@@ -232,7 +236,7 @@ def _build_controller(
         partial(Connection.open, context.world),
         journal,
         registration.register_again,
-        wait_for_features=features.wait_for,
+        wait_for_features=features.wait_for_epoch,
         make_slices=lambda: TimeSlices(LongWork()),
     )
 
@@ -244,14 +248,14 @@ def _build_controller(
     return controller
 
 
-def _build_channel(
+def _build_controller_channel(
     context: NodeContext,
     cache: MetadataCache,
     throttles: ReplicationThrottles,
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ControllerChannel:
-    """The way to the active controller. It, and the check for deleted topics, follow the metadata."""
+    """Build the connection to the active controller. It, and the check for deleted topics, follow the metadata."""
     config = context.config
     channel = ControllerChannel(
         context.world,
@@ -260,7 +264,7 @@ def _build_channel(
         config.socket_connection_setup_timeout_ms / 1000,
         config.request_timeout_ms / 1000,
     )
-    stale_topics = StaleTopics(cache, context.store, throttles.topic_gone, on_error)
+    stale_topics = StaleTopics(cache, context.store, throttles.topic_deleted, on_error)
 
     def on_metadata_update() -> None:
         channel.controller_may_have_changed()
@@ -282,7 +286,7 @@ def _build_replicas(
 ) -> ReplicaManager:
     """The protocol version decides who writes the ISRs of partitions led here: the controller, or this broker."""
     config = context.config
-    send_alter_partition: SendAlterPartition = _alter_partition_through(channel)
+    send_alter_partition: SendAlterPartition = _alter_partition_sender(channel)
     isr_znodes = None
     if parse_ibp(config.inter_broker_protocol_version) < FIRST_WITH_ALTER_PARTITION:
         isr_znodes = IsrZnodes(context.store, context.broker_id)
@@ -306,10 +310,12 @@ def _build_replicas(
     return replicas
 
 
-def _alter_partition_through(channel: ControllerChannel) -> SendAlterPartition:
+def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
+    """A function that sends AlterPartition to the active controller through `channel`."""
+
     async def send(build: Callable[[int], AlterPartitionRequest], newest: int) -> AlterPartitionResponse:
         answer: AlterPartitionResponse = await channel.ask(
-            ApiKey.ALTER_PARTITION, newest, build, says_not_controller_anywhere
+            ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere
         )
         return answer
 
@@ -332,7 +338,7 @@ def _build_followers(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ConfigChanges:
-    """What others change in ZooKeeper: configs, the next controller, this broker's registration."""
+    """Follow what others change in ZooKeeper: configs, the next controller, this broker's registration."""
     applier = ConfigFollower(
         context.dynamic,
         storage.logs,
@@ -346,7 +352,7 @@ def _build_followers(
     changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)
     handover = ControllerHandover(context.store, context.broker_id, controller, on_error)
     watch = RegistrationWatch(context.store, context.broker_id, registration.register_again, on_error)
-    registration.on_registered = watch.registered
+    registration.on_registered = watch.on_registered
     _add_follower(context, lifecycle, "config changes", changes)
     _add_follower(context, lifecycle, "controller handover", handover)
     _add_follower(context, lifecycle, "registration watch", watch)
@@ -357,11 +363,13 @@ FollowerT = TypeVar("FollowerT", bound=ZnodeFollower)
 
 
 def _add_follower(context: NodeContext, lifecycle: Lifecycle, name: str, follower: FollowerT) -> FollowerT:
+    """Start the follower with the node, and pass it the events of the ZooKeeper sessions."""
     context.sessions.add_listener(follower)
     return lifecycle.add(name, follower)
 
 
 def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: ControllerChannel) -> JournalTopic | None:
+    """The part that publishes the journal to a topic; None where no topic is configured."""
     topic = context.config.klamm_journal_topic
     if not topic:
         return None
@@ -372,22 +380,22 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
         topic,
         cache,
         partial(Connection.open, context.world),
-        lambda api, newest, build: channel.ask(api, newest, build, says_not_controller_of_any_topic),
+        lambda api, newest, build: channel.ask(api, newest, build, is_not_controller_for_any_topic),
     )
 
 
 def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
-    """What others can reach. The ports open last, and close first."""
+    """Add what others can reach. The ports open last, and close first."""
     context = parts.context
     dispatcher = Dispatcher(routes(parts))
-    endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).page)
-    lifecycle.add("metrics endpoint", Step(lambda: _open_metrics(endpoint, context.config), endpoint.close))
+    endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).render_page)
+    lifecycle.add("metrics endpoint", Step(lambda: _open_metrics_endpoint(endpoint, context.config), endpoint.close))
     lifecycle.add("request server", Step(lambda: listeners.open(dispatcher), listeners.close))
     if parts.journal_topic is not None:
         lifecycle.add("journal topic", parts.journal_topic)
 
 
-async def _open_metrics(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
+async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
     """Raises CannotStart where the port cannot be bound."""
     host, port = config.klamm_metrics_host, config.klamm_metrics_port
     if not port:
@@ -398,5 +406,5 @@ async def _open_metrics(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
         raise cannot_bind(host, port, error, config.where("klamm.metrics.port")) from error
 
 
-def _loop_ms() -> float:
+def _loop_time_ms() -> float:
     return asyncio.get_running_loop().time() * 1000

@@ -9,9 +9,9 @@ import structlog
 from klamm.broker.config_policy import KEY as ALTER_KEY
 from klamm.broker.config_policy import AlterationAsked, AlterConfigPolicy
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.topic_creation import code_of
+from klamm.broker.topic_creation import zookeeper_error_code
 from klamm.broker.topic_names import name_error
-from klamm.broker.topic_policy import PolicyViolation, policy_mistake
+from klamm.broker.topic_policy import PolicyViolation, policy_failure
 from klamm.config.broker_keys import BrokerKey
 from klamm.config.config_types import ConfigType, InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
@@ -85,7 +85,7 @@ class ConfigAdmin:
         def build(_stored: Mapping[str, str]) -> dict[str, str]:
             return {c.name: c.value for c in changes if c.value is not None}
 
-        return await self._guarded(lambda: self._alter(kind, name, changes, build, validate_only))
+        return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
 
     async def increment(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
         """IncrementalAlterConfigs: configs that are not named stay."""
@@ -93,9 +93,10 @@ class ConfigAdmin:
         def build(stored: Mapping[str, str]) -> dict[str, str]:
             return apply_changes(stored, changes, kind)
 
-        return await self._guarded(lambda: self._alter(kind, name, changes, build, validate_only))
+        return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
 
-    async def _guarded(self, alter: Callable[[], Awaitable[None]]) -> Outcome:
+    async def _outcome_of(self, alter: Callable[[], Awaitable[None]]) -> Outcome:
+        """Run an alteration and return its outcome: each expected error as a Kafka error code."""
         try:
             await alter()
         except Refusal as refusal:
@@ -105,7 +106,7 @@ class ConfigAdmin:
         except ConfigChanged as error:
             return Outcome(ErrorCode.REQUEST_TIMED_OUT, str(error))
         except ZkError as error:
-            return Outcome(code_of(error), f"ZooKeeper did not take it: {error}")
+            return Outcome(zookeeper_error_code(error), f"The configs were not written to ZooKeeper: {error}")
         except MalformedZnode as error:
             return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         return Outcome()
@@ -118,9 +119,9 @@ class ConfigAdmin:
         build: Callable[[Mapping[str, str]], dict[str, str]],
         validate_only: bool,
     ) -> None:
-        """Read, check, write; start again where another client wrote in between."""
+        """Read, check and write the configs; start again where another client wrote in between."""
         check_request(changes)
-        entity_type, entity = self._entity(kind, name)
+        entity_type, entity = self._resolve_entity(kind, name)
         for attempt in range(_ATTEMPTS):
             configs = self._configs()
             stored = await configs.read(entity_type, entity)
@@ -128,8 +129,8 @@ class ConfigAdmin:
             if kind == ResourceType.BROKER:
                 usable = self._dynamic.usable(stored.config, per_broker=entity != DEFAULT_ENTITY)
             wanted = build(usable)
-            self._check(kind, name, entity, wanted)
-            self._ask_policy(kind, name, changes)
+            self._check_configs(kind, name, entity, wanted)
+            self._check_policy(kind, name, changes)
             if validate_only:
                 return
             try:
@@ -141,7 +142,8 @@ class ConfigAdmin:
             log.info("configs altered", entity=f"{entity_type}/{entity}", keys=",".join(c.name for c in changes))
             return
 
-    def _ask_policy(self, kind: int, name: str, changes: Sequence[Change]) -> None:
+    def _check_policy(self, kind: int, name: str, changes: Sequence[Change]) -> None:
+        """Raises Refusal where the configured alter.config.policy.class.name rejects the changes."""
         if self._policy is None:
             return
         named = {c.name: None if c.operation == Operation.DELETE else c.value for c in changes}
@@ -150,16 +152,20 @@ class ConfigAdmin:
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
         except Exception as mistake:
-            raise Refusal(*policy_mistake(ALTER_KEY, name, mistake)) from mistake
+            raise Refusal(*policy_failure(ALTER_KEY, name, mistake)) from mistake
 
-    def _entity(self, kind: int, name: str) -> tuple[str, str]:
+    def _resolve_entity(self, kind: int, name: str) -> tuple[str, str]:
+        """The ZooKeeper entity (type, name) of a resource.
+
+        Raises Refusal for resources whose configs cannot be altered.
+        """
         if kind == ResourceType.TOPIC:
-            return self._topic(name)
+            return self._topic_entity(name)
         if kind == ResourceType.BROKER:
-            return "brokers", self._broker(name)
+            return "brokers", self._broker_entity(name)
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
-    def _topic(self, name: str) -> tuple[str, str]:
+    def _topic_entity(self, name: str) -> tuple[str, str]:
         if not name:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if not self._cache.has_topic(name):
@@ -168,7 +174,8 @@ class ConfigAdmin:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         return "topics", name
 
-    def _broker(self, name: str) -> str:
+    def _broker_entity(self, name: str) -> str:
+        """The broker id as text, or the default entity without a name. Raises Refusal for another broker."""
         if not name:
             return DEFAULT_ENTITY
         try:
@@ -181,7 +188,8 @@ class ConfigAdmin:
             raise Refusal(ErrorCode.INVALID_REQUEST, text)
         return str(number)
 
-    def _check(self, kind: int, name: str, entity: str, wanted: Mapping[str, str]) -> None:
+    def _check_configs(self, kind: int, name: str, entity: str, wanted: Mapping[str, str]) -> None:
+        """Raises Refusal where the resulting configs would be invalid."""
         if kind == ResourceType.BROKER:
             try:
                 self._dynamic.check(wanted, per_broker=entity != DEFAULT_ENTITY)
@@ -225,11 +233,12 @@ def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: in
         verb = "append" if change.operation == Operation.APPEND else "subtract"
         default = _list_default(change.name, kind, verb)
         text = found.get(change.name, default)
-        found[change.name] = _changed_list(text, change.value, verb)
+        found[change.name] = _alter_list(text, change.value, verb)
     return found
 
 
-def _changed_list(text: str, value: str, verb: str) -> str:
+def _alter_list(text: str, value: str, verb: str) -> str:
+    """The list config `text` after APPEND or SUBTRACT of the entries of `value`."""
     items = [item for item in text.split(",") if item]
     named = value.split(",")
     if verb == "append":
@@ -238,6 +247,7 @@ def _changed_list(text: str, value: str, verb: str) -> str:
 
 
 def _list_default(name: str, kind: int, verb: str) -> str:
+    """The default of a list config. Raises Refusal where the config is not a list."""
     if kind == ResourceType.TOPIC:
         topic_key = TOPIC_KEYS.get(name)
         is_list, default = topic_key is not None and topic_key.type is ConfigType.LIST, topic_key and topic_key.default

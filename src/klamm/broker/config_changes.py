@@ -71,24 +71,25 @@ class ConfigChanges(ZnodeFollower):
         self._ignored = frozenset(unreadable)
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
-        await self._follow(store, configs, entities)
+        await self._apply_changes(store, configs, entities)
         self._last = max((change.number for change in new), default=self._last)
         self.followed += len(new)
         oldest = self._now_ms() - KEPT_MS
         await configs.delete_changes([c.child for c in changes if c.created_ms < oldest])
 
-    async def _follow(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
+    async def _apply_changes(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
+        """Read the changed entities again and pass their configs to the follower."""
         topics = [e.removeprefix("topics/") for e in entities if e.startswith("topics/")]
         for start in range(0, len(topics), _READ_AT_ONCE):
             overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
             for topic, reason in why_not.items():
                 log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
-            await self._apply(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
+            await self._call_follower(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
         if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
             found = await read_broker_configs(configs, self._broker_id)
-            await self._apply("configs of brokers", self._follower.brokers_changed(*found))
+            await self._call_follower("configs of brokers", self._follower.brokers_changed(*found))
 
-    async def _apply(self, what: str, call: Awaitable[None]) -> None:
+    async def _call_follower(self, what: str, call: Awaitable[None]) -> None:
         """An unexpected error loses this change only: repeating it would block all later changes."""
         try:
             await call
@@ -100,10 +101,11 @@ class ConfigChanges(ZnodeFollower):
 
 async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
     """The cluster's defaults, and this broker's own configs. One that cannot be read is logged, and counts as empty."""
-    return await _read(configs, DEFAULT_ENTITY), await _read(configs, str(broker_id))
+    return await _read_broker_entity(configs, DEFAULT_ENTITY), await _read_broker_entity(configs, str(broker_id))
 
 
-async def _read(configs: ConfigStore, entity: str) -> dict[str, str]:
+async def _read_broker_entity(configs: ConfigStore, entity: str) -> dict[str, str]:
+    """The configs of one broker entity; empty, with an error in the log, where the znode is malformed."""
     try:
         return (await configs.read("brokers", entity)).config
     except MalformedZnode as error:

@@ -54,15 +54,19 @@ class ConfigFollower:
     # ---- topics
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """Apply the current overrides of these topics to their logs, throttles and unclean elections."""
         self._on_topics(list(overrides))
-        await self._apply(overrides)
+        await self._update_log_configs(overrides)
         for topic, own in overrides.items():
             self._throttles.topic_changed(topic, own)
             if own.get(_UNCLEAN, "").strip().lower() == "true":
                 self._controller.unclean_election_enabled(topic)
 
-    async def _apply(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """An invalid override is logged, and the topic keeps its previous config."""
+    async def _update_log_configs(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """Parse the overrides and apply them.
+
+        An invalid override is logged, and the topic keeps its previous config.
+        """
         hosted = self._logs.topics
         parsed: dict[str, TopicConfig] = {}
         for number, (topic, own) in enumerate((t, own) for t, own in overrides.items() if t in hosted):
@@ -77,20 +81,24 @@ class ConfigFollower:
     # ---- brokers
 
     async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Raises KlammError where the topics' overrides cannot be read; call it again then."""
+        """Apply the current dynamic broker configs.
+
+        Raises KlammError where topic overrides cannot be read; call it again then.
+        """
         before = self._dynamic.current
-        self._dynamic.take(cluster, broker)
+        self._dynamic.apply(cluster, broker)
         now = self._dynamic.current
         self._throttles.rates_changed(self._dynamic)
         if now is not before:
-            self._apply_to_node(before, now)
+            self._apply_node_config(before, now)
         if self._logs.change_defaults(now.given):
             self._topics_are_behind = True
         if self._topics_are_behind:
-            await self._new_topic_defaults()
+            await self._apply_topic_defaults()
             self._topics_are_behind = False
 
-    def _apply_to_node(self, before: NodeConfig, now: NodeConfig) -> None:
+    def _apply_node_config(self, before: NodeConfig, now: NodeConfig) -> None:
+        """Apply each changed node config to the part that uses it, at run time."""
         changed = sorted(k for k in now.given.keys() | before.given.keys() if now.given.get(k) != before.given.get(k))
         log.info("dynamic configs changed", keys=",".join(changed))
         if server_limits(now) != server_limits(before):
@@ -102,11 +110,11 @@ class ConfigFollower:
         if now.unclean_leader_election_enable != before.unclean_leader_election_enable:
             self._controller.allow_unclean_election(now.unclean_leader_election_enable)
 
-    async def _new_topic_defaults(self) -> None:
+    async def _apply_topic_defaults(self) -> None:
         """Read the overrides of all topics here again, and apply them above the new defaults."""
         topics = sorted(self._logs.topics)
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)
         for topic, reason in unreadable.items():
             log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
-        await self._apply(overrides)
+        await self._update_log_configs(overrides)

@@ -31,7 +31,10 @@ class AlterConfigPolicy(Protocol):
 
 
 def load_alter_policy(config: NodeConfig) -> AlterConfigPolicy | None:
-    """The policy that the configuration names, if it does. Raises CannotStart where there is none of that name."""
+    """An instance of alter.config.policy.class.name; None where it is not set.
+
+    Raises CannotStart where it cannot be loaded.
+    """
     named = config.alter_config_policy_class_name
     if not named:
         return None

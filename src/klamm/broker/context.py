@@ -31,4 +31,5 @@ class NodeContext:
         return self.sessions.store
 
     def broker_epoch(self) -> int:
+        """The epoch of this broker's current registration."""
         return self.status.broker_epoch

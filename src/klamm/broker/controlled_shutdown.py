@@ -33,7 +33,7 @@ class ControlledShutdown:
         self._sessions = sessions
 
     async def run(self) -> bool:
-        """Whether every leader that could move has moved. Never raises, since the node stops in any case."""
+        """Ask the controller to move this broker's leaders; True once all that can move have. Never raises."""
         for attempt in range(1, self._config.controlled_shutdown_max_retries + 1):
             try:
                 async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
@@ -46,9 +46,11 @@ class ControlledShutdown:
                 log.info("controlled shutdown skipped: no other broker is registered")
                 return True
             try:
-                remaining = await self._ask(*address)
+                remaining = await self._request_shutdown(*address)
             except KlammError as error:
-                log.warning("controlled shutdown: not answered; retrying", attempt=attempt, reason=str(error))
+                log.warning(
+                    "controlled shutdown: no answer from the controller; retrying", attempt=attempt, reason=str(error)
+                )
                 await asyncio.sleep(_CONTROLLER_RETRY_S)  # the next one is elected at once
                 continue
             if not remaining:
@@ -73,8 +75,8 @@ class ControlledShutdown:
                     return endpoint.host, endpoint.port
             await asyncio.sleep(_CONTROLLER_RETRY_S)
 
-    async def _ask(self, host: str, port: int) -> int:
-        """How many partitions this broker still leads that could move. Raises KlammError."""
+    async def _request_shutdown(self, host: str, port: int) -> int:
+        """Send ControlledShutdown: how many partitions this broker still leads that could move. Raises KlammError."""
         timeout_s = self._config.controller_socket_timeout_ms / 1000
         connection = await Connection.open(self._world, host, port, str(self._broker_id), timeout_s)
         try:

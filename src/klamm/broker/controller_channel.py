@@ -47,20 +47,21 @@ class ControllerChannel:
         build: Callable[[int], Any],
         is_refused: Callable[[Any], bool] = lambda answer: False,
     ) -> Any:
-        """The controller's answer to `build(version)`, the version being `newest` at most; waits while there is none.
+        """Send `build(version)` to the active controller and return its answer; waits and retries while there is none.
 
-        `is_refused(answer)`: the answer says that it is not, or no longer, the controller.
+        The version is `newest` at most. `is_refused(answer)`: the answer says that it is not, or no longer, the
+        controller.
         """
         while True:
             address = self._controller_address()
             generation = self._cache.generation
             if address is not None:
                 try:
-                    connection = await self._connected(address)
+                    connection = await self._connect(address)
                     answer = await connection.ask(Request(api_key, build, newest=newest), self._answer_timeout_s)
                     if not is_refused(answer):
                         return answer
-                    self._forget(address, generation)
+                    self._forget_controller(address, generation)
                 except (ConnectionLost, UnsupportedVersion) as error:
                     log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
             await asyncio.sleep(_RETRY_BACKOFF_S)
@@ -70,16 +71,13 @@ class ControllerChannel:
             self._connection.close()
 
     def controller_may_have_changed(self) -> None:
-        """Wait no longer for one that was replaced: it may be frozen, and would hold us for the whole time-out."""
+        """Close the connection to a replaced controller, which may be frozen and block until the timeout."""
         address = self._controller_address()
         if address is not None and address != self._address:
             self.close()
 
-    def _forget(self, address: Address, generation: int) -> None:
-        """Whoever listens there is not the controller; the next UpdateMetadata names the one that is.
-
-        One that came since we asked may have done so: the refusal is older than its election, perhaps.
-        """
+    def _forget_controller(self, address: Address, generation: int) -> None:
+        """Remove this address from the metadata as controller, unless newer metadata has arrived since the request."""
         if self._controller_address() == address and self._cache.generation == generation:
             self._cache.forget_controller()
 
@@ -87,7 +85,8 @@ class ControllerChannel:
         controller = self._cache.controller_id
         return None if controller is None else self._cache.endpoint(controller)
 
-    async def _connected(self, address: Address) -> Connection:
+    async def _connect(self, address: Address) -> Connection:
+        """The open connection to this address; a new one where there is none."""
         async with self._opening:
             connection = self._connection
             if connection is not None and self._address == address and not connection.closed:
@@ -100,17 +99,18 @@ class ControllerChannel:
             return connection
 
 
-def says_not_controller(answer: Any) -> bool:
-    """For answers that have one error code for all."""
+def is_not_controller(answer: Any) -> bool:
+    """Whether the answer's only error code is NOT_CONTROLLER."""
     return bool(answer.error_code == ErrorCode.NOT_CONTROLLER)
 
 
-def says_not_controller_of_any_topic(answer: Any) -> bool:
-    """For answers that have an error code for each topic."""
-    return any(says_not_controller(topic) for topic in answer.topics)
+def is_not_controller_for_any_topic(answer: Any) -> bool:
+    """Whether the answer has NOT_CONTROLLER for one of its topics."""
+    return any(is_not_controller(topic) for topic in answer.topics)
 
 
-def says_not_controller_anywhere(answer: AlterPartitionResponse) -> bool:
-    return says_not_controller(answer) or any(
+def is_not_controller_anywhere(answer: AlterPartitionResponse) -> bool:
+    """Whether the answer has NOT_CONTROLLER as a whole or for one of its partitions."""
+    return is_not_controller(answer) or any(
         partition.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.topics for partition in topic.partitions
     )

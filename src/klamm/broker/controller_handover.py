@@ -14,7 +14,8 @@ log = structlog.get_logger("node")
 
 
 class Candidate(Protocol):
-    async def become_controller(self, epoch: int) -> bool: ...
+    async def become_controller(self, epoch: int) -> bool:
+        """Try to take the controller over from the holder of `epoch`; whether this node is the controller now."""
 
 
 class ControllerHandover(ZnodeFollower):
@@ -28,17 +29,17 @@ class ControllerHandover(ZnodeFollower):
         on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
-        super().__init__("the requested controller handover", NEXT_CONTROLLER, self.look, on_unexpected_error)
+        super().__init__("the requested controller handover", NEXT_CONTROLLER, self.handle_request, on_unexpected_error)
         self._store = store
         self._broker_id = broker_id
         self._candidate = candidate
         self._last_zxid: int | None = None
         """Of the last request that was carried out."""
 
-    async def look(self) -> None:
-        """Carry out a request for this broker once, and remove it, whether it succeeded or not. Raises KlammError.
+    async def handle_request(self) -> None:
+        """Carry out a handover request for this broker once, and remove it, whatever the result.
 
-        A request whose removal fails is read again, and not carried out a second time.
+        Raises KlammError. A request whose removal fails is read again, and not carried out a second time.
         """
         store = self._store()
         try:

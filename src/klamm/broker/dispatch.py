@@ -86,10 +86,10 @@ class Dispatcher:
         try:
             header, body = decode_request_header(frame)
         except WireError as error:
-            raise CloseConnection(f"{len(frame)} bytes that are no request: {error}") from None
+            raise CloseConnection(f"cannot decode the header of a request of {len(frame)} bytes: {error}") from None
         route = self._routes.get(header.api_key)
         if route is None:
-            raise CloseConnection(f"api key {header.api_key} v{header.api_version} is not offered")
+            raise CloseConnection(f"a request with api key {header.api_key} v{header.api_version}: not offered")
         api_key = route.offered.api_key
         request = Request(api_key, header.api_version, header.correlation_id, header.client_id, connection)
         message: Any = None
@@ -97,9 +97,9 @@ class Dispatcher:
             try:
                 message = self._decoders[header.api_key](frame, request.version, body)
             except WireError as error:
-                raise CloseConnection(f"{len(frame)} bytes, {api_key.name} v{request.version}: {error}") from None
+                raise CloseConnection(f"cannot decode {api_key.name} v{request.version}: {error}") from None
         elif api_key is not ApiKey.API_VERSIONS:
-            raise CloseConnection(f"{api_key.name} v{request.version} is not offered")
+            raise CloseConnection(f"a request {api_key.name} v{request.version}; this version is not offered")
         timer = self.times[header.api_key]
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -108,33 +108,37 @@ class Dispatcher:
             if isinstance(response, CoroutineType):
                 if not route.is_hot:
                     assert not route.ends_with_client, "only hot routes can end with their client"
-                    return self._answer_later(request, message, response, timer, began)
+                    return self._await_answer(request, message, response, timer, began)
                 response = first_step(response)
                 if isinstance(response, Rest):
-                    later = self._answer_later(request, message, response, timer, began)
+                    later = self._await_answer(request, message, response, timer, began)
                     return EndsWithClient(later) if route.ends_with_client else later
-            answer = _answer(request, response)
+            answer = _encode_answer(request, response)
         except CloseConnection:
             raise
         except Exception as error:
-            answer = self._answer_unexpected(request, message, error)
+            answer = self._encode_unexpected_error(request, message, error)
         timer.observe((loop.time() - began) * 1000)
         return answer
 
-    async def _answer_later(
+    async def _await_answer(
         self, request: Request, message: Any, response: Awaitable[Any], timer: Timer, began: float
     ) -> Answer:
+        """Await the handler's response, then encode it; an unexpected error becomes an error response."""
         try:
-            answer = _answer(request, await response)
+            answer = _encode_answer(request, await response)
         except CloseConnection:
             raise
         except Exception as error:
-            answer = self._answer_unexpected(request, message, error)
+            answer = self._encode_unexpected_error(request, message, error)
         timer.observe((asyncio.get_running_loop().time() - began) * 1000)
         return answer
 
-    def _answer_unexpected(self, request: Request, message: Any, error: Exception) -> Answer:
-        """Raises CloseConnection where the API owes no response, which is the only way to tell the client then."""
+    def _encode_unexpected_error(self, request: Request, message: Any, error: Exception) -> Answer:
+        """Log the error and encode UNKNOWN_SERVER_ERROR.
+
+        Raises CloseConnection where the API has no response to carry it.
+        """
         api_key, version = request.api_key, request.version
         self.unexpected_errors[api_key] += 1
         log.error(
@@ -148,10 +152,10 @@ class Dispatcher:
         response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         if response is None:
             raise CloseConnection(f"{api_key.name} v{version} failed, and its client expects no response")
-        return _answer(request, response)
+        return _encode_answer(request, response)
 
 
-def _answer(request: Request, response: Any) -> Answer:
+def _encode_answer(request: Request, response: Any) -> Answer:
     if response is None:
         return None
     return encode_response(request.api_key, request.version, request.correlation_id, response)

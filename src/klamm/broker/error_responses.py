@@ -20,11 +20,11 @@ _DELETE_BY_STATE: Final = 6
 
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
-    """None where no response is owed: the connection has to be closed instead."""
+    """The response that carries `error` for the whole request; None where the request expects no response."""
     return _BUILD[api_key](message, version, error)
 
 
-def _produce(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.ProduceResponse | None:
+def _produce_error(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.ProduceResponse | None:
     if message.acks == 0:
         return None
     return m.ProduceResponse(
@@ -38,7 +38,7 @@ def _produce(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.Pro
     )
 
 
-def _fetch(message: m.FetchRequest, version: int, error: ErrorCode) -> m.FetchResponse:
+def _fetch_error(message: m.FetchRequest, version: int, error: ErrorCode) -> m.FetchResponse:
     """Before v7 there is no error for the whole response, so older versions get it with each partition, too."""
     topics = [] if version >= _FETCH_BY_ID else message.topics
     return m.FetchResponse(
@@ -58,7 +58,7 @@ def _fetch(message: m.FetchRequest, version: int, error: ErrorCode) -> m.FetchRe
     )
 
 
-def _list_offsets(message: m.ListOffsetsRequest, version: int, error: ErrorCode) -> m.ListOffsetsResponse:
+def _list_offsets_error(message: m.ListOffsetsRequest, version: int, error: ErrorCode) -> m.ListOffsetsResponse:
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsTopicResponse(
@@ -69,14 +69,14 @@ def _list_offsets(message: m.ListOffsetsRequest, version: int, error: ErrorCode)
     )
 
 
-def _metadata(message: m.MetadataRequest, version: int, error: ErrorCode) -> m.MetadataResponse:
+def _metadata_error(message: m.MetadataRequest, version: int, error: ErrorCode) -> m.MetadataResponse:
     topics = message.topics or []
     return m.MetadataResponse(
         topics=[m.MetadataResponseTopic(error_code=error, name=t.name or "", topic_id=t.topic_id) for t in topics]
     )
 
 
-def _leader_and_isr(message: m.LeaderAndIsrRequest, version: int, error: ErrorCode) -> m.LeaderAndIsrResponse:
+def _leader_and_isr_error(message: m.LeaderAndIsrRequest, version: int, error: ErrorCode) -> m.LeaderAndIsrResponse:
     """Up to v4 one flat list of partitions, later one list for each topic id."""
     if version >= _LEADER_AND_ISR_BY_ID:
         topics = [
@@ -93,7 +93,7 @@ def _leader_and_isr(message: m.LeaderAndIsrRequest, version: int, error: ErrorCo
     return m.LeaderAndIsrResponse(error_code=error, partition_errors=errors)
 
 
-def _stop_replica(message: m.StopReplicaRequest, version: int, error: ErrorCode) -> m.StopReplicaResponse:
+def _stop_replica_error(message: m.StopReplicaRequest, version: int, error: ErrorCode) -> m.StopReplicaResponse:
     """Three generations of requests name their partitions differently; a message has one of the lists."""
     named = [(p.topic_name, p.partition_index) for p in message.ungrouped_partitions]
     named += [(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
@@ -103,7 +103,7 @@ def _stop_replica(message: m.StopReplicaRequest, version: int, error: ErrorCode)
     )
 
 
-def _create_topics(message: m.CreateTopicsRequest, version: int, error: ErrorCode) -> m.CreateTopicsResponse:
+def _create_topics_error(message: m.CreateTopicsRequest, version: int, error: ErrorCode) -> m.CreateTopicsResponse:
     return m.CreateTopicsResponse(
         topics=[
             m.CreatableTopicResult(name=topic.name, error_code=error, error_message=None) for topic in message.topics
@@ -111,7 +111,7 @@ def _create_topics(message: m.CreateTopicsRequest, version: int, error: ErrorCod
     )
 
 
-def _delete_topics(message: m.DeleteTopicsRequest, version: int, error: ErrorCode) -> m.DeleteTopicsResponse:
+def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: ErrorCode) -> m.DeleteTopicsResponse:
     if version < _DELETE_BY_STATE:
         responses = [m.DeletableTopicResult(name=name, error_code=error) for name in message.topic_names]
     else:
@@ -119,7 +119,7 @@ def _delete_topics(message: m.DeleteTopicsRequest, version: int, error: ErrorCod
     return m.DeleteTopicsResponse(responses=responses)
 
 
-def _create_partitions(
+def _create_partitions_error(
     message: m.CreatePartitionsRequest, version: int, error: ErrorCode
 ) -> m.CreatePartitionsResponse:
     return m.CreatePartitionsResponse(
@@ -127,11 +127,13 @@ def _create_partitions(
     )
 
 
-def _init_producer_id(message: m.InitProducerIdRequest, version: int, error: ErrorCode) -> m.InitProducerIdResponse:
+def _init_producer_id_error(
+    message: m.InitProducerIdRequest, version: int, error: ErrorCode
+) -> m.InitProducerIdResponse:
     return m.InitProducerIdResponse(error_code=error, producer_id=_UNKNOWN, producer_epoch=_UNKNOWN)
 
 
-def _offset_for_leader_epoch(
+def _offset_for_leader_epoch_error(
     message: m.OffsetForLeaderEpochRequest, version: int, error: ErrorCode
 ) -> m.OffsetForLeaderEpochResponse:
     return m.OffsetForLeaderEpochResponse(
@@ -145,7 +147,7 @@ def _offset_for_leader_epoch(
     )
 
 
-def _elect_leaders(message: m.ElectLeadersRequest, version: int, error: ErrorCode) -> m.ElectLeadersResponse:
+def _elect_leaders_error(message: m.ElectLeadersRequest, version: int, error: ErrorCode) -> m.ElectLeadersResponse:
     return m.ElectLeadersResponse(
         error_code=error if version >= 1 else ErrorCode.NONE,
         replica_election_results=[
@@ -155,7 +157,7 @@ def _elect_leaders(message: m.ElectLeadersRequest, version: int, error: ErrorCod
     )
 
 
-def _alter_reassignments(
+def _alter_reassignments_error(
     message: m.AlterPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
     return m.AlterPartitionReassignmentsResponse(
@@ -171,7 +173,7 @@ def _alter_reassignments(
     )
 
 
-def _list_reassignments(
+def _list_reassignments_error(
     message: m.ListPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.ListPartitionReassignmentsResponse:
     return m.ListPartitionReassignmentsResponse(
@@ -184,20 +186,22 @@ def _list_reassignments(
     )
 
 
-def _describe_configs(message: m.DescribeConfigsRequest, version: int, error: ErrorCode) -> m.DescribeConfigsResponse:
+def _describe_configs_error(
+    message: m.DescribeConfigsRequest, version: int, error: ErrorCode
+) -> m.DescribeConfigsResponse:
     return m.DescribeConfigsResponse(
         results=[m.DescribeConfigsResult(error, None, r.resource_type, r.resource_name) for r in message.resources]
     )
 
 
-def _alter_configs(message: m.AlterConfigsRequest, version: int, error: ErrorCode) -> m.AlterConfigsResponse:
+def _alter_configs_error(message: m.AlterConfigsRequest, version: int, error: ErrorCode) -> m.AlterConfigsResponse:
     result = m.AlterConfigsResponseAlterConfigsResourceResponse
     return m.AlterConfigsResponse(
         responses=[result(error, None, r.resource_type, r.resource_name) for r in message.resources]
     )
 
 
-def _incremental_alter_configs(
+def _incremental_alter_configs_error(
     message: m.IncrementalAlterConfigsRequest, version: int, error: ErrorCode
 ) -> m.IncrementalAlterConfigsResponse:
     result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
@@ -206,7 +210,9 @@ def _incremental_alter_configs(
     )
 
 
-def _write_txn_markers(message: m.WriteTxnMarkersRequest, version: int, error: ErrorCode) -> m.WriteTxnMarkersResponse:
+def _write_txn_markers_error(
+    message: m.WriteTxnMarkersRequest, version: int, error: ErrorCode
+) -> m.WriteTxnMarkersResponse:
     partition = m.WritableTxnMarkerPartitionResult
     return m.WriteTxnMarkersResponse(
         markers=[
@@ -222,7 +228,7 @@ def _write_txn_markers(message: m.WriteTxnMarkersRequest, version: int, error: E
     )
 
 
-def _describe_producers(
+def _describe_producers_error(
     message: m.DescribeProducersRequest, version: int, error: ErrorCode
 ) -> m.DescribeProducersResponse:
     return m.DescribeProducersResponse(
@@ -233,37 +239,37 @@ def _describe_producers(
     )
 
 
-def _only_code(response: Callable[..., Any]) -> Build:
-    """APIs with one error code for the whole response."""
+def _build_with_code(response: Callable[..., Any]) -> Build:
+    """A builder for a response that has one error code for the whole request."""
     return lambda message, version, error: response(error_code=error)
 
 
 _BUILD: Final[Mapping[ApiKey, Build]] = {
-    ApiKey.PRODUCE: _produce,
-    ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: _list_offsets,
-    ApiKey.METADATA: _metadata,
-    ApiKey.LEADER_AND_ISR: _leader_and_isr,
-    ApiKey.STOP_REPLICA: _stop_replica,
-    ApiKey.UPDATE_METADATA: _only_code(m.UpdateMetadataResponse),
-    ApiKey.CONTROLLED_SHUTDOWN: _only_code(m.ControlledShutdownResponse),
-    ApiKey.API_VERSIONS: _only_code(m.ApiVersionsResponse),
-    ApiKey.CREATE_TOPICS: _create_topics,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
-    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
-    ApiKey.ALTER_CONFIGS: _alter_configs,
-    ApiKey.DESCRIBE_LOG_DIRS: _only_code(m.DescribeLogDirsResponse),
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
-    ApiKey.ALTER_PARTITION: _only_code(m.AlterPartitionResponse),
-    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.UPDATE_FEATURES: _only_code(m.UpdateFeaturesResponse),
-    ApiKey.DESCRIBE_CLUSTER: _only_code(m.DescribeClusterResponse),
-    ApiKey.ALLOCATE_PRODUCER_IDS: _only_code(m.AllocateProducerIdsResponse),
+    ApiKey.PRODUCE: _produce_error,
+    ApiKey.FETCH: _fetch_error,
+    ApiKey.LIST_OFFSETS: _list_offsets_error,
+    ApiKey.METADATA: _metadata_error,
+    ApiKey.LEADER_AND_ISR: _leader_and_isr_error,
+    ApiKey.STOP_REPLICA: _stop_replica_error,
+    ApiKey.UPDATE_METADATA: _build_with_code(m.UpdateMetadataResponse),
+    ApiKey.CONTROLLED_SHUTDOWN: _build_with_code(m.ControlledShutdownResponse),
+    ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
+    ApiKey.CREATE_TOPICS: _create_topics_error,
+    ApiKey.DELETE_TOPICS: _delete_topics_error,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id_error,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
+    ApiKey.ALTER_CONFIGS: _alter_configs_error,
+    ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
+    ApiKey.CREATE_PARTITIONS: _create_partitions_error,
+    ApiKey.ELECT_LEADERS: _elect_leaders_error,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs_error,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments_error,
+    ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
+    ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
+    ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),
 }

@@ -29,8 +29,8 @@ class Features(ZnodeFollower):
         self._seen = NOTHING_FINALIZED
         self._changed = asyncio.Event()
 
-    async def wait_for(self, epoch: int, timeout_s: float) -> bool:
-        """Whether the node reads this version of the znode, or a later one, before the timeout."""
+    async def wait_for_epoch(self, epoch: int, timeout_s: float) -> bool:
+        """Wait until this version of the feature znode, or a later one, is read; False after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._seen < epoch:
@@ -41,7 +41,7 @@ class Features(ZnodeFollower):
         return True
 
     async def read(self) -> None:
-        """Read the znode and set the watch for its next change. Raises KlammError."""
+        """Read the finalized features and set the watch for their next change. Raises KlammError."""
         store = self._store()
         try:
             found = await store.watch_features()

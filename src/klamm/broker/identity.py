@@ -24,7 +24,7 @@ _KRAFT: Final = "1"
 
 
 def check_log_directories(disk: Disk, config: NodeConfig) -> None:
-    """Create those that are missing. Raises CannotStart where one cannot be used."""
+    """Create missing log directories. Raises CannotStart where one cannot be used."""
     for directory in config.log_directories:
         try:
             disk.make_directories(directory)
@@ -37,11 +37,12 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
 
 
 def _directories_key(config: NodeConfig) -> str:
+    """The key to name in messages: log.dir where only that is set, else log.dirs."""
     return "log.dir" if "log.dir" in config.places and "log.dirs" not in config.places else "log.dirs"
 
 
 async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, store: Store) -> BrokerId:
-    """The configured id, else the one in the log directories, else a new one from ZooKeeper.
+    """The configured id, else the one in meta.properties, else a new one from ZooKeeper.
 
     Raises CannotStart where a directory belongs to another broker or cluster.
     """

@@ -54,7 +54,7 @@ class IsrZnodes:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._last_notified = loop.time()
-        self._task = loop.create_task(self._notify_regularly(), name="isr-change-propagation")
+        self._task = loop.create_task(self._notify_in_loop(), name="isr-change-propagation")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -62,9 +62,10 @@ class IsrZnodes:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def send(self, build: Callable[[int], AlterPartitionRequest], _newest: int) -> AlterPartitionResponse:
-        """Write the proposed ISRs, and answer as a controller would. Raises KlammError without ZooKeeper.
+        """Write the proposed ISRs to ZooKeeper, and answer as a controller would.
 
-        LeaderAndIsr may arrive before this broker's ZooKeeper server has the state that it names, so sync first.
+        Raises KlammError without ZooKeeper. LeaderAndIsr may arrive before this broker's ZooKeeper server has the state
+        that it names, so sync first.
         """
         request = build(_NAMES_TOPICS)
         await self._store().sync(ISR_CHANGES)
@@ -74,33 +75,33 @@ class IsrZnodes:
         topics: dict[str, AlterPartitionResponseTopicData] = {}
         for start in range(0, len(asked), _MAX_CONCURRENT_WRITES):
             chunk = asked[start : start + _MAX_CONCURRENT_WRITES]
-            for item, answer in zip(chunk, await asyncio.gather(*map(self._change, chunk)), strict=True):
+            for item, answer in zip(chunk, await asyncio.gather(*map(self._change_isr, chunk)), strict=True):
                 name = item.partition.topic
                 topics.setdefault(name, AlterPartitionResponseTopicData(topic_name=name)).partitions.append(answer)
         return AlterPartitionResponse(topics=list(topics.values()))
 
-    async def _change(self, asked: _Proposal) -> AlterPartitionResponsePartitionData:
-        """Succeeds where the znode has the known version, or already holds the proposed ISR."""
+    async def _change_isr(self, asked: _Proposal) -> AlterPartitionResponsePartitionData:
+        """Write one proposed ISR; succeeds where the znode has the known version, or already holds the proposed ISR."""
         try:
-            written = await self._write_or_find(asked)
+            written = await self._write_or_confirm(asked)
         except (BadVersion, NoNode) as error:
             log.info("ISR change refused", partition=str(asked.partition), reason=str(error))
             written = None
         if written is not None:
-            return self._done(asked, written)
+            return self._record_change(asked, written)
         return AlterPartitionResponsePartitionData(
             partition_index=asked.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
         )
 
-    async def _write_or_find(self, asked: _Proposal) -> LeaderAndIsr | None:
-        """The stored state; None where another writer has changed it.
+    async def _write_or_confirm(self, asked: _Proposal) -> LeaderAndIsr | None:
+        """The stored state after the write; None where another writer has changed it.
 
-        The client repeats a write whose response was lost, which fails then; the stored state tells whose it was.
+        A write that was repeated after a lost response fails: the stored state then shows whether it was ours.
         """
         stored = await self._read(asked.partition)
         if stored.leader != self._broker_id:
             return None  # a recreated topic starts its epochs again, so they cannot tell
-        if _is_next(stored, asked.data):
+        if _is_own_write(stored, asked.data):
             return stored
         if (stored.leader_epoch, stored.partition_epoch) != (asked.data.leader_epoch, asked.data.partition_epoch):
             return None
@@ -110,13 +111,14 @@ class IsrZnodes:
         except BadVersion:
             await self._store().sync(ISR_CHANGES)
             stored = await self._read(asked.partition)
-            return stored if _is_next(stored, asked.data) else None
+            return stored if _is_own_write(stored, asked.data) else None
         return proposed.at_partition_epoch(version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
         return await self._store().read_state(partition)
 
-    def _done(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
+    def _record_change(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
+        """Note the change for the next notification, and build its answer."""
         self._changed[asked.partition] = None
         self._last_change = asyncio.get_running_loop().time()
         return AlterPartitionResponsePartitionData(
@@ -128,7 +130,7 @@ class IsrZnodes:
             partition_epoch=state.partition_epoch,
         )
 
-    async def _notify_regularly(self) -> None:
+    async def _notify_in_loop(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
             try:
@@ -149,8 +151,8 @@ class IsrZnodes:
         self._last_notified = now
 
 
-def _is_next(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> bool:
-    """The stored state is the proposed one, one version later: no other writer produces that."""
+def _is_own_write(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> bool:
+    """Whether the stored state is the proposed one, one version later: no other writer produces that."""
     is_ours = stored.leader_epoch == data.leader_epoch and stored.partition_epoch == data.partition_epoch + 1
     return is_ours and stored == _proposed_state(stored, data)
 

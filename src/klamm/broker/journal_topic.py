@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from klamm.client.connection import Connection
-from klamm.client.producing import produce_request, produced_code
+from klamm.client.producing import produce_error_code, produce_request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
-from klamm.telemetry.journal_tail import Position, Tailed, read_on
+from klamm.telemetry.journal_tail import Position, Tailed, read_next_lines
 from klamm.wire.api import ApiKey
 from klamm.wire.compression import Codec
 from klamm.wire.messages import (
@@ -89,7 +89,7 @@ class JournalTopic:
         """Whether the last batch was not written."""
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="journal-topic")
+        self._task = asyncio.get_running_loop().create_task(self._publish_in_loop(), name="journal-topic")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -98,18 +98,19 @@ class JournalTopic:
         if self._connection is not None:
             self._connection[1].close()
 
-    async def _run(self) -> None:
-        position = self._position()
+    async def _publish_in_loop(self) -> None:
+        """Publish new journal lines as they are written; an error is logged and retried."""
+        position = self._read_position()
         while True:
             try:
-                tailed = await self._world.disk.in_thread(self._read_on, position)
+                tailed = await self._world.disk.in_thread(self._read_lines, position)
                 if tailed.lost_files:
                     self.lost_files += tailed.lost_files
                     tailed.lines.insert(0, self._lost_line(tailed.lost_files))
                 if not tailed.lines:
                     await asyncio.sleep(POLL_INTERVAL_S)
                     continue
-                await self._produce(tailed.lines)
+                await self._produce_lines(tailed.lines)
                 self.is_waiting = False
                 position = tailed.position
                 await self._world.disk.in_thread(self._world.disk.write_atomically, self._path, position.encode())
@@ -122,50 +123,52 @@ class JournalTopic:
                 log.error("cannot write to the journal topic; retrying", topic=self._topic, reason=repr(error))
                 await asyncio.sleep(RETRY_BACKOFF_S)
 
-    def _position(self) -> Position:
+    def _read_position(self) -> Position:
+        """The saved position; that of the first line where none is saved."""
         try:
             return Position.decode(self._world.disk.read(self._path))
         except OSError:
             return Position()
 
-    def _read_on(self, position: Position) -> Tailed:
-        return read_on(self._world.disk, self._directory, self._node, position, self._batch_bytes)
+    def _read_lines(self, position: Position) -> Tailed:
+        return read_next_lines(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
     def _lost_line(self, files: int) -> bytes:
-        """The line that stands for lines that were rotated away."""
+        """A journal line that stands for those that were rotated away before they were published."""
         facts = {"ts_ms": self._world.clock.now_ms(), "node": self._node, "controller_epoch": 0, "seq": 0, "cause": ""}
         return msgspec.json.encode({**facts, "kind": "lost", "files": files, "why": "rotated away unpublished"})
 
-    async def _produce(self, lines: list[bytes]) -> None:
-        """Raises KlammError where the lines were not written."""
+    async def _produce_lines(self, lines: list[bytes]) -> None:
+        """Produce the lines to the topic. Raises KlammError where they were not written."""
         key = str(self._node).encode()
         records = [NewRecord(value=line, key=key, timestamp=_timestamp(line)) for line in lines]
         batch = build_batch(records, Codec.ZSTD)
         request = produce_request(TopicPartition(self._topic, 0), batch, _PRODUCE_TIMEOUT_S)
-        connection = await self._leader()
+        connection = await self._connect_to_leader()
         answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _PRODUCE_TIMEOUT_S)
-        error = ErrorCode(produced_code(answer))
+        error = ErrorCode(produce_error_code(answer))
         if error is ErrorCode.MESSAGE_TOO_LARGE:
-            await self._produce_smaller(lines)
+            await self._produce_halves(lines)
         elif error is not ErrorCode.NONE:
             raise TopicUnavailable(f"{self._topic} answers {error.name}")
         else:
             self._batch_bytes = min(BATCH_BYTES, 2 * self._batch_bytes)
 
-    async def _produce_smaller(self, lines: list[bytes]) -> None:
-        """In halves. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
+    async def _produce_halves(self, lines: list[bytes]) -> None:
+        """Produce each half. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
         self._batch_bytes = max(1, self._batch_bytes // 2)
         if len(lines) == 1:
             log.warning("journal line left out of the topic: too large", topic=self._topic, bytes=len(lines[0]))
             return
         half = len(lines) // 2
-        await self._produce(lines[:half])
-        await self._produce(lines[half:])
+        await self._produce_lines(lines[:half])
+        await self._produce_lines(lines[half:])
 
-    async def _leader(self) -> Connection:
+    async def _connect_to_leader(self) -> Connection:
+        """A connection to the topic's leader. Raises TopicUnavailable; creates a missing topic first."""
         state = self._metadata.state(TopicPartition(self._topic, 0))
         if state is None:
-            await self._create()
+            await self._create_topic()
             raise TopicUnavailable(f"{self._topic} is being created")
         address = self._metadata.endpoint(state.leader)
         if address is None:
@@ -177,7 +180,7 @@ class JournalTopic:
             self._connection = address, await self._connect(*address, f"klamm-journal-{self._node}", _PRODUCE_TIMEOUT_S)
         return self._connection[1]
 
-    async def _create(self) -> None:
+    async def _create_topic(self) -> None:
         if self._metadata.has_topic(self._topic):
             return
         copies = min(_MAX_REPLICATION_FACTOR, max(1, len(self._metadata.brokers)))

@@ -45,8 +45,8 @@ class NodeStatus:
     failure: "asyncio.Future[str]" = field(default_factory=_new_future)
     """Why the node cannot go on, once that is so."""
 
-    def fail(self, reason: str) -> None:
-        """The first reason counts."""
+    def report_failure(self, reason: str) -> None:
+        """Report that the node cannot go on; the first reason counts."""
         if not self.failure.done():
             self.failure.set_result(reason)
 
@@ -87,7 +87,7 @@ class Lifecycle:
 
     @property
     def names(self) -> list[str]:
-        """In the order of the start-up."""
+        """The names of all parts in the order of the start."""
         return [name for name, _ in (*self._started, *self._added)]
 
     def add(self, name: str, part: PartT) -> PartT:

@@ -21,7 +21,7 @@ class BoundListeners:
         self._ports: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Raises CannotStart where a port cannot be bound."""
+        """Bind every listener's port. Raises CannotStart where one cannot be bound."""
         for endpoint in self._config.endpoints:
             try:
                 self._ports[endpoint.listener] = await self._server.bind(
@@ -31,7 +31,10 @@ class BoundListeners:
                 raise cannot_bind(endpoint.host, endpoint.port, error, self._config.where("listeners")) from error
 
     async def open(self, handle: Handler) -> None:
-        """Let clients in. Raises CannotStart where another process began to listen since `start`."""
+        """Accept connections on all listeners.
+
+        Raises CannotStart where another process began to listen since `start`.
+        """
         try:
             await self._server.start(handle)
         except OSError as error:
@@ -45,10 +48,7 @@ class BoundListeners:
         await self._server.close()
 
     def advertised_broker(self, broker_id: BrokerId, config: NodeConfig) -> Broker:
-        """As it is registered.
-
-        A listener that was added while the node runs is bound and advertised from the next start on.
-        """
+        """This broker as it is registered: with the listeners bound at the start and their advertised addresses."""
         advertised = tuple(
             Endpoint(
                 e.listener,
@@ -63,6 +63,6 @@ class BoundListeners:
 
 
 def cannot_bind(host: str, port: int, error: OSError, where: str) -> CannotStart:
-    """`where` names the key to change, and its place."""
+    """The error for an address that cannot be bound; `where` names the key to change, and its place."""
     remedy = f"Stop the process that uses it, or change {where}." if is_in_use(error) else f"Change {where}."
     return CannotStart(f"Cannot bind {host}:{port}: {reason_of(error)}. {remedy}")

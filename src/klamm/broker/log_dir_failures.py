@@ -39,14 +39,14 @@ class LogDirFailures:
         await self._notifier.close()
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
-        """Without any directory left, the node cannot go on."""
+        """Call the listeners and notify the controller; without any live directory left, the node fails."""
         log.error("log directory failed", directory=failure.directory, reason=failure.reason)
         for listener in self._listeners:
             listener(failure)
         if logs.live_directories:
             self._notifier.notify(self._context.broker_id)
         else:
-            self._context.status.fail(
+            self._context.status.report_failure(
                 f"No log directory is left ({failure.directory}: {failure.reason}). Repair the disk and start again."
             )
 
@@ -66,7 +66,7 @@ class LogDirFailureNotifier:
             return
         if self._task is not None:
             self._task.cancel()  # the new notification stands for it
-        self._task = asyncio.get_running_loop().create_task(self._write(broker_id), name="log-dir-failure")
+        self._task = asyncio.get_running_loop().create_task(self._write_notification(broker_id), name="log-dir-failure")
 
     async def close(self) -> None:
         self._closed = True
@@ -74,7 +74,7 @@ class LogDirFailureNotifier:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _write(self, broker_id: BrokerId) -> None:
+    async def _write_notification(self, broker_id: BrokerId) -> None:
         while True:
             try:
                 await self._store().announce_log_dir_failure(broker_id)

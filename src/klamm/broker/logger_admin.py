@@ -19,12 +19,12 @@ class LoggerAdmin:
         self._levels = levels
 
     def increment(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """Apply all changes, or none."""
+        """Set and remove log levels; apply all changes, or none."""
         try:
             check_request(changes)
             self._check_broker(name)
             for change in changes:
-                self._check(change)
+                self._check_change(change)
         except Refusal as refusal:
             return refusal.outcome
         if not validate_only:
@@ -41,6 +41,7 @@ class LoggerAdmin:
         log.warning("log level changed", logger=change.name, to=self._levels.all()[change.name])
 
     def _check_broker(self, name: str) -> None:
+        """Raises Refusal where the resource is not this broker."""
         try:
             number = int(name)
         except ValueError:
@@ -50,7 +51,8 @@ class LoggerAdmin:
             text = f"Unexpected node id. Expected {self._broker_id}, but received {name}"
             raise Refusal(ErrorCode.INVALID_REQUEST, text)
 
-    def _check(self, change: Change) -> None:
+    def _check_change(self, change: Change) -> None:
+        """Raises Refusal where the logger or the level does not exist, or the operation does not fit."""
         if change.operation in (Operation.APPEND, Operation.SUBTRACT):
             verb = _NAMES[change.operation]
             text = f"{verb} operation is not allowed for the BROKER_LOGGER resource"

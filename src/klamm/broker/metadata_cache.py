@@ -69,6 +69,7 @@ class MetadataCache:
                 yield broker, endpoint
 
     def topics(self) -> Iterable[str]:
+        """The names of all known topics."""
         return self._topics.keys()
 
     def has_topic(self, topic: str) -> bool:
@@ -91,10 +92,10 @@ class MetadataCache:
         return all((p := partitions.get(n)) is not None and p.leader != NO_BROKER for n in range(count))
 
     async def wait_until(self, holds: Mapping[str, Callable[[], bool]], timeout_s: float) -> list[str]:
-        """The topics for which `holds` has not become true with an update before the time is over.
+        """Wait until each topic's condition in `holds` is true; the topics whose condition is not at the timeout.
 
-        A topic is asked again only after an update that names it, and is done with once it said yes: a request for
-        thousands of topics does not look at all of them with each of thousands of updates.
+        A topic is checked again only after an update that names it, and is done once its check was true: a request for
+        thousands of topics does not check all of them with each of thousands of updates.
         """
         wait = _Wait({topic: check for topic, check in holds.items() if not check()})
         if not wait.left:
@@ -105,13 +106,14 @@ class MetadataCache:
             async with asyncio.timeout(timeout_s):
                 await wait.over
         except TimeoutError:
-            wait.ask(list(wait.left))
+            wait.check_topics(list(wait.left))
         finally:
             for topic in holds:
-                self._forget(topic, wait)
+                self._stop_waiting(topic, wait)
         return list(wait.left)
 
-    def _forget(self, topic: str, wait: "_Wait") -> None:
+    def _stop_waiting(self, topic: str, wait: "_Wait") -> None:
+        """Remove a wait from the topic's list."""
         waiting = self._waiting.get(topic, [])
         if wait in waiting:
             waiting.remove(wait)
@@ -121,60 +123,63 @@ class MetadataCache:
     # ---- what the controller tells
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
-        """Take over a request of any version: brokers are replaced, partitions merged. The partitions deleted."""
+        """Apply an UpdateMetadata of any version: brokers are replaced, partitions merged.
+
+        The partitions it deletes.
+        """
         self.generation += 1
         is_new_to_us = request.broker_epoch > self._told_as
         if is_new_to_us:
-            self._begin_anew(request.broker_epoch)
+            self._clear_topics(request.broker_epoch)
         self.controller_id = BrokerId(request.controller_id) if request.controller_id >= 0 else None
         self.controller_epoch = request.controller_epoch
         self.brokers = {BrokerId(b.id): _broker(b) for b in request.live_brokers}
         deleted = [
             TopicPartition(state.topic_name, state.partition_index)
             for state in request.ungrouped_partition_states
-            if self._merge(state.topic_name, state)
+            if self._merge_partition(state.topic_name, state)
         ]
         for topic in request.topic_states:
-            self._set_id(topic.topic_name, topic.topic_id)
+            self._set_topic_id(topic.topic_name, topic.topic_id)
             deleted += [
                 TopicPartition(topic.topic_name, state.partition_index)
                 for state in topic.partition_states
-                if self._merge(topic.topic_name, state)
+                if self._merge_partition(topic.topic_name, state)
             ]
             if topic.topic_name not in self._topics:
-                self._set_id(topic.topic_name, ZERO_ID)
+                self._set_topic_id(topic.topic_name, ZERO_ID)
         if self._waiting:
-            self._wake(list(self._waiting) if is_new_to_us else _topics_of(request))
+            self._check_waiting(list(self._waiting) if is_new_to_us else _topic_names(request))
         self.on_update()
         return deleted
 
-    def _begin_anew(self, broker_epoch: int) -> None:
-        """The first update meant for a new registration of ours: the controller tells everything once more.
+    def _clear_topics(self, broker_epoch: int) -> None:
+        """Drop all topics: a new registration gets everything again.
 
-        For a while we were gone for it; of topics deleted then nobody told us, so what was known goes.
+        Topics deleted while this broker was not registered were not reported to it.
         """
         self._told_as = broker_epoch
         self._topics, self._ids, self._names = {}, {}, {}
 
     def fill_brokers(self, brokers: Iterable[Broker], controller_id: BrokerId | None) -> None:
-        """What ZooKeeper says, while no UpdateMetadata has come: clients ask for brokers before that."""
+        """Take brokers and controller from ZooKeeper, unless an UpdateMetadata has already come."""
         if self.generation == 0:
             self.brokers = {b.id: b for b in brokers}
             self.controller_id = controller_id
 
     def forget_controller(self) -> None:
-        """It answered NOT_CONTROLLER; the next UpdateMetadata names the new one."""
+        """Remove the controller, which answered NOT_CONTROLLER; the next UpdateMetadata names the new one."""
         self.controller_id = None
 
     def forget_topic(self, topic: str) -> None:
-        """It is gone, although the controller did not say so."""
+        """Remove a topic that ZooKeeper no longer has, although no UpdateMetadata deleted it."""
         self.generation += 1
         self._topics.pop(topic, None)
-        self._set_id(topic, ZERO_ID)
-        self._wake([topic])
+        self._set_topic_id(topic, ZERO_ID)
+        self._check_waiting([topic])
 
-    def _merge(self, topic: str, state: PartitionState) -> bool:
-        """True where the state says that the partition is gone."""
+    def _merge_partition(self, topic: str, state: PartitionState) -> bool:
+        """Store a partition's state, or remove the partition; True where the state says that it is deleted."""
         if state.leader != LEADER_DURING_DELETE:
             self._topics.setdefault(topic, {})[state.partition_index] = state
             return False
@@ -183,10 +188,11 @@ class MetadataCache:
             partitions.pop(state.partition_index, None)
             if not partitions:
                 del self._topics[topic]
-                self._set_id(topic, ZERO_ID)
+                self._set_topic_id(topic, ZERO_ID)
         return True
 
-    def _set_id(self, topic: str, topic_id: uuid.UUID) -> None:
+    def _set_topic_id(self, topic: str, topic_id: uuid.UUID) -> None:
+        """Set or (zero id) remove the topic's id; another id than before drops the partitions of the earlier topic."""
         old = self._ids.pop(topic, None)
         if old is not None:
             self._names.pop(old, None)
@@ -196,13 +202,14 @@ class MetadataCache:
             self._ids[topic] = topic_id
             self._names[topic_id] = topic
 
-    def _wake(self, topics: Iterable[str]) -> None:
+    def _check_waiting(self, topics: Iterable[str]) -> None:
+        """Check the conditions that wait for one of these topics."""
         asked: dict[_Wait, list[str]] = {}
         for topic in topics:
             for wait in self._waiting.get(topic, ()):
                 asked.setdefault(wait, []).append(topic)
         for wait, named in asked.items():
-            wait.ask(named)
+            wait.check_topics(named)
 
 
 class _Wait:
@@ -212,7 +219,8 @@ class _Wait:
         self.left = left
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def ask(self, topics: Iterable[str]) -> None:
+    def check_topics(self, topics: Iterable[str]) -> None:
+        """Check these topics; complete the wait once none is left."""
         for topic in topics:
             if topic in self.left and self.left[topic]():
                 del self.left[topic]
@@ -220,8 +228,8 @@ class _Wait:
             self.over.set_result(None)
 
 
-def _topics_of(request: UpdateMetadataRequest) -> Iterable[str]:
-    """Those that the request names, each once."""
+def _topic_names(request: UpdateMetadataRequest) -> Iterable[str]:
+    """The topics that the request names, each once."""
     names = [state.topic_name for state in request.ungrouped_partition_states]
     return dict.fromkeys(names + [topic.topic_name for topic in request.topic_states])
 
@@ -238,5 +246,5 @@ def _broker(live: UpdateMetadataBroker) -> Broker:
 
 @lru_cache(maxsize=1024)
 def _endpoint(listener: str, protocol: int, host: str, port: int) -> Endpoint:
-    """Kept, because every update names every broker."""
+    """The endpoint, cached: every update names every broker."""
     return Endpoint(listener or _OLD_LISTENERS[protocol], SecurityProtocol(protocol), host, port)

@@ -24,13 +24,13 @@ class NodeMetrics:
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
 
-    async def page(self, accept: str) -> tuple[bytes, str]:
-        """The readings as text, and its content type."""
-        hosted = await self._hosted()
+    async def render_page(self, accept: str) -> tuple[bytes, str]:
+        """All readings as text, and its content type."""
+        hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
-        return render([*self._controller.readings(deletion), *self._others(), *hosted], accept)
+        return render([*self._controller.readings(deletion), *self._node_readings(), *hosted], accept)
 
-    async def _hosted(self) -> list[Reading]:
+    async def _replica_readings(self) -> list[Reading]:
         health = await self._replicas.partition_health()
         values = {
             "partitioncount": health.hosted,
@@ -46,7 +46,7 @@ class NodeMetrics:
         }
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
-    def _others(self) -> Iterator[Reading]:
+    def _node_readings(self) -> Iterator[Reading]:
         yield Reading("kafka_server_kafkaserver_brokerstate", int(self._status.state))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)

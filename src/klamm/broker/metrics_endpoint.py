@@ -31,8 +31,8 @@ class MetricsEndpoint:
         self._open: set[_Exchange] = set()
 
     async def open(self, host: str, port: int) -> int:
-        """The bound port. Raises OSError where it cannot be bound."""
-        self._listener = await self._network.listen(self._exchange, host, port)
+        """Listen for HTTP; the bound port. Raises OSError where it cannot be bound."""
+        self._listener = await self._network.listen(self._new_connection, host, port)
         await self._listener.start()
         log.info("serving metrics", host=host, port=self._listener.port)
         return self._listener.port
@@ -41,9 +41,9 @@ class MetricsEndpoint:
         if self._listener is not None:
             await self._listener.close()
         for exchange in list(self._open):
-            exchange.end()
+            exchange.abort()
 
-    def _exchange(self) -> "_Exchange":
+    def _new_connection(self) -> "_Exchange":
         return _Exchange(self._page, self._open)
 
 
@@ -80,13 +80,13 @@ class _Exchange(asyncio.Protocol):
         if len(self._received) > MAX_REQUEST_BYTES:
             self._respond("431 Request Header Fields Too Large", b"too long\n")
         elif b"\r\n\r\n" in self._received:
-            self._answering = asyncio.get_running_loop().create_task(self._answer(bytes(self._received)))
+            self._answering = asyncio.get_running_loop().create_task(self._answer_request(bytes(self._received)))
 
-    def end(self) -> None:
+    def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    async def _answer(self, request: bytes) -> None:
+    async def _answer_request(self, request: bytes) -> None:
         head = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         method, _, rest = head[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
@@ -96,7 +96,7 @@ class _Exchange(asyncio.Protocol):
             self._respond("404 Not Found", b"GET /metrics\n")
         else:
             try:
-                body, content_type = await self._page(_header(head[1:], "accept"))
+                body, content_type = await self._page(_header_value(head[1:], "accept"))
             except Exception as error:  # a bug in a metric must not leave the client without a response
                 log.error("cannot read the metrics", reason=repr(error))
                 self._respond("500 Internal Server Error", b"see the node's log\n")
@@ -110,7 +110,8 @@ class _Exchange(asyncio.Protocol):
         self._transport.close()
 
 
-def _header(lines: list[str], wanted: str) -> str:
+def _header_value(lines: list[str], wanted: str) -> str:
+    """The value of the first header of that name; empty where there is none."""
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == wanted:

@@ -19,10 +19,7 @@ log = structlog.get_logger("node")
 
 
 async def start_node(world: World, config: NodeConfig, log_levels: LogLevels) -> "Node":
-    """Raises KlammError where the node cannot run, with the reason in one sentence.
-
-    Nothing is left open then, nor after a cancellation.
-    """
+    """Start a node. Raises KlammError where it cannot run; nothing is left open then, nor after a cancellation."""
     status = NodeStatus(BrokerState.STARTING)
     lifecycle = Lifecycle()
     try:
@@ -46,8 +43,8 @@ class Node:
         self._lifecycle = lifecycle
         self._without_controller = asyncio.Event()
 
-    async def failed(self) -> str:
-        """Why the node cannot go on, once that is so."""
+    async def wait_for_failure(self) -> str:
+        """Wait until the node cannot go on; the reason."""
         return await asyncio.shield(self._status.failure)
 
     async def stop(self) -> None:
@@ -66,6 +63,7 @@ class Node:
         self._without_controller.set()
 
     async def _hand_over_leaders(self) -> None:
+        """Run the controlled shutdown until it ends or is skipped."""
         self.parts.replicas.begin_shutdown()
         context = self._context
         shutdown = ControlledShutdown(

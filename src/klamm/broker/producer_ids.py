@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from klamm.broker.controller_channel import ControllerChannel, says_not_controller
+from klamm.broker.controller_channel import ControllerChannel, is_not_controller
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -48,30 +48,32 @@ class ProducerIds:
     async def next_id(self) -> int | None:
         """A new id; None where the controller refuses a block for now, and the client has to ask again."""
         if self._next == self._end and not self._use_next_block():
-            await self._wait()
+            await self._wait_for_block()
             if self._next == self._end and not self._use_next_block():
                 return None
         given = self._next
         self._next += 1
         if self._next >= self._prefetch_at and self._next_block is None:
-            self._fetch()
+            self._start_fetch()
         return given
 
     def close(self) -> None:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    async def _wait(self) -> None:
+    async def _wait_for_block(self) -> None:
+        """Wait until the next block is there, or for the timeout."""
         self._waiting += 1
         try:
             async with asyncio.timeout(_WAIT_TIMEOUT_S):
-                await asyncio.shield(self._fetch())
+                await asyncio.shield(self._start_fetch())
         except TimeoutError:
             pass
         finally:
             self._waiting -= 1
 
     def _use_next_block(self) -> bool:
+        """Continue with the prefetched block; False where there is none."""
         block, self._next_block = self._next_block, None
         if block is None:
             return False
@@ -79,23 +81,26 @@ class ProducerIds:
         self._prefetch_at = block.first + int(block.size * PREFETCH_AT)
         return True
 
-    def _fetch(self) -> "asyncio.Task[None]":
+    def _start_fetch(self) -> "asyncio.Task[None]":
+        """The running fetch of the next block, started where there is none."""
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.create_task(self._fetch_block())
         return self._fetching
 
     async def _fetch_block(self) -> None:
+        """Fetch the next block, with growing backoff as long as a producer waits."""
         pause_s = _RETRY_BACKOFF_S
         while (block := await self._allocate()) is None:
             await asyncio.sleep(pause_s)
             if not self._waiting:
                 return
             pause_s = min(2 * pause_s, _MAX_RETRY_BACKOFF_S)
-        log.debug("block of producer ids", first=block.first, count=block.size)
+        log.debug("received a block of producer ids", first=block.first, count=block.size)
         self._next_block = block
 
 
 async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerId) -> ProducerIdBlock | None:
+    """A block written to ZooKeeper by this broker; None where that fails for now."""
     try:
         block = await store().allocate_producer_ids(broker_id)
     except KlammError as error:
@@ -107,11 +112,12 @@ async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerI
 async def allocate_from_controller(
     channel: ControllerChannel, broker_id: BrokerId, broker_epoch: int
 ) -> ProducerIdBlock | None:
+    """A block from the controller (AllocateProducerIds); None where it refuses for now."""
     answer: AllocateProducerIdsResponse = await channel.ask(
         ApiKey.ALLOCATE_PRODUCER_IDS,
         0,
         lambda version: AllocateProducerIdsRequest(broker_id, broker_epoch),
-        says_not_controller,
+        is_not_controller,
     )
     if answer.error_code:
         log.warning("the controller refused a block of producer ids", error=ErrorCode(answer.error_code).name)

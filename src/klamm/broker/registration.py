@@ -35,8 +35,8 @@ class Registration:
         """Gets the id of the session that holds the registration now."""
 
     async def start(self) -> None:
-        """Wait for the session of an earlier process with this broker id to end. Raises CannotStart."""
-        store = await self._context.sessions.renewed()  # loading logs may take longer than a session lives
+        """Register; first wait for the session of an earlier process with this id to end. Raises CannotStart."""
+        store = await self._context.sessions.wait_for_session()  # loading logs may take longer than a session lives
         await self._check_addresses(store)
         try:
             await self._register(store)
@@ -60,7 +60,7 @@ class Registration:
             await asyncio.gather(self._update, return_exceptions=True)
 
     async def register_again(self, store: Store) -> None:
-        """In a new session, or after somebody deleted the registration. Raises KlammError."""
+        """Register in a new session, or after the registration was deleted. Raises KlammError."""
         await self._register(store)
         log.info("registered again", broker=self._context.broker_id, epoch=self._context.status.broker_epoch)
 
@@ -78,7 +78,7 @@ class Registration:
         self.on_registered(store.session_id)
 
     async def _check_addresses(self, store: Store) -> None:
-        """Clients could not tell two brokers of one address apart. Raises CannotStart."""
+        """Raises CannotStart where another broker advertises the same address: clients could not tell them apart."""
         registered = [r.broker for r in (await store.read_brokers()).brokers.values()]
         if (problem := _shared_address(self._broker, registered)) is not None:
             config = self._context.config
@@ -87,6 +87,7 @@ class Registration:
 
 
 def _shared_address(broker: Broker, registered: list[Broker]) -> str | None:
+    """The address that this broker and a registered one both advertise; None where there is none."""
     owners = {(e.host, e.port): other.id for other in registered if other.id != broker.id for e in other.endpoints}
     for e in broker.endpoints:
         owner = owners.get((e.host, e.port))

@@ -26,19 +26,24 @@ class RegistrationWatch(ZnodeFollower):
         on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; it and `register` raise KlammError."""
-        super().__init__("this broker's registration", broker_path(broker_id), self.look, on_unexpected_error)
+        super().__init__(
+            "this broker's registration", broker_path(broker_id), self.check_registration, on_unexpected_error
+        )
         self._store = store
         self._broker_id = broker_id
         self._register = register
         self._session_id = 0
 
-    def registered(self, session_id: int) -> None:
-        """In this session. In a later one the controller registers first, since it has to resign before."""
+    def on_registered(self, session_id: int) -> None:
+        """Watch the registration made in this session.
+
+        In a later session the controller registers first, as it has to resign before.
+        """
         self._session_id = session_id
         self.wake()
 
-    async def look(self) -> None:
-        """Set the watch; where the registration is gone, register again. Raises KlammError."""
+    async def check_registration(self) -> None:
+        """Set the watch; register again where the registration is gone. Raises KlammError."""
         store = self._store()
         if store.session_id != self._session_id:
             return

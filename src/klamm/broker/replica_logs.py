@@ -38,30 +38,30 @@ class ReplicaLogs:
     async def get_or_create_many(
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
-        """A log, or the error that prevented it, for each (partition, topic id, is new)."""
+        """The log, or the error that prevented it, for each (partition, topic id, is new)."""
         changed: set[str] = set()
         self._changed_meanwhile.append(changed)
         try:
-            found = await self._find_or_make(wanted)
+            found = await self._get_or_create(wanted)
             while stale := sorted(changed & {tp.topic for tp, _, _ in wanted}):
                 changed.clear()
-                self._renew(await self._configs(stale))
+                self._update_configs(await self._read_configs(stale))
         finally:
             self._changed_meanwhile = [s for s in self._changed_meanwhile if s is not changed]
         return [found[tp] for tp, _, _ in wanted]
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Their configs changed: logs that are being created get the new ones, too (KAFKA-8813)."""
+        """Note changed configs: logs that are being created get the new ones, too (KAFKA-8813)."""
         for changed in self._changed_meanwhile:
             changed.update(topics)
 
-    def _renew(self, configs: Mapping[str, TopicConfig | KlammError]) -> None:
+    def _update_configs(self, configs: Mapping[str, TopicConfig | KlammError]) -> None:
         self._logs.update_topic_configs({t: c for t, c in configs.items() if isinstance(c, TopicConfig)})
 
-    async def _find_or_make(
+    async def _get_or_create(
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> dict[TopicPartition, Log | OSError | KlammError]:
-        configs = await self._configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
+        configs = await self._read_configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
         found: dict[TopicPartition, Log | OSError | KlammError] = {}
         possible: list[Wanted] = []
         for tp, topic_id, is_new in wanted:
@@ -81,8 +81,8 @@ class ReplicaLogs:
     async def checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks()
 
-    async def _configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
-        """Configs by topic. An invalid override is logged and left out, since the log is needed in any case."""
+    async def _read_configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
+        """Topic configs by topic. An invalid override is logged and left out, since the log is needed in any case."""
         try:
             overrides, unreadable = await self._store().read_topic_configs(list(topics))
         except KlammError as error:

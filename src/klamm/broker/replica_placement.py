@@ -15,7 +15,8 @@ Racks = dict[BrokerId, str | None]
 """The live brokers that may get replicas."""
 
 
-def eligible(brokers: Iterable[Broker], left_out: Collection[BrokerId]) -> Racks:
+def eligible_racks(brokers: Iterable[Broker], left_out: Collection[BrokerId]) -> Racks:
+    """The racks of the brokers that may get replicas."""
     return {b.id: b.rack for b in brokers if b.id not in left_out}
 
 
@@ -30,9 +31,9 @@ def place_replicas(
 
     Raises PlacementRefused where there are too few brokers, or only some of them name a rack.
     """
-    racks = _racks(brokers, replication_factor)
+    racks = _check_racks(brokers, replication_factor)
     start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
-    return _place(brokers, racks, range(partitions), replication_factor, start, shift)
+    return _place_replicas(brokers, racks, range(partitions), replication_factor, start, shift)
 
 
 def place_more_replicas(
@@ -42,13 +43,13 @@ def place_more_replicas(
 
     Raises as `place_replicas`.
     """
-    racks = _racks(brokers, replication_factor)
+    racks = _check_racks(brokers, replication_factor)
     start = next((index for index, broker in enumerate(sorted(brokers)) if broker >= first), 0)
-    return _place(brokers, racks, partitions, replication_factor, start, start)
+    return _place_replicas(brokers, racks, partitions, replication_factor, start, start)
 
 
-def _racks(brokers: Mapping[BrokerId, str | None], replication_factor: int) -> dict[BrokerId, str]:
-    """Racks by broker, none where no broker has one. Raises PlacementRefused."""
+def _check_racks(brokers: Mapping[BrokerId, str | None], replication_factor: int) -> dict[BrokerId, str]:
+    """Racks by broker, empty where no broker has one. Raises PlacementRefused."""
     if replication_factor > len(brokers):
         raise PlacementRefused(
             f"replication factor {replication_factor} is larger than the number of live brokers that may have replicas,"
@@ -60,7 +61,7 @@ def _racks(brokers: Mapping[BrokerId, str | None], replication_factor: int) -> d
     return racks
 
 
-def _place(
+def _place_replicas(
     brokers: Mapping[BrokerId, str | None],
     racks: Mapping[BrokerId, str],
     partitions: range,
@@ -68,33 +69,36 @@ def _place(
     start: int,
     shift: int,
 ) -> Placement:
+    """Place replicas by rack where brokers have racks, else over all brokers."""
     if racks:
-        return _over_racks(racks, partitions, replication_factor, start, shift)
-    return _over_brokers(sorted(brokers), partitions, replication_factor, start, shift)
+        return _place_over_racks(racks, partitions, replication_factor, start, shift)
+    return _place_over_brokers(sorted(brokers), partitions, replication_factor, start, shift)
 
 
-def _over_brokers(
+def _place_over_brokers(
     brokers: Sequence[BrokerId], partitions: range, replication_factor: int, start: int, shift: int
 ) -> Placement:
+    """Kafka's placement without racks: the leader rotates, followers are shifted after each full rotation."""
     placement: Placement = {}
     count = len(brokers)
     for partition in partitions:
         if partition and partition % count == 0:
             shift += 1
         first = (partition + start) % count
-        others = (_follower(first, shift, j, count) for j in range(replication_factor - 1))
+        others = (_follower_index(first, shift, j, count) for j in range(replication_factor - 1))
         placement[partition] = (brokers[first], *(brokers[i] for i in others))
     return placement
 
 
-def _follower(first: int, shift: int, replica: int, count: int) -> int:
-    """Never the first itself: the distance is 1 to count - 1."""
+def _follower_index(first: int, shift: int, replica: int, count: int) -> int:
+    """The index of a follower after the leader at `first`; never `first` itself."""
     return (first + 1 + (shift + replica) % (count - 1)) % count
 
 
-def _over_racks(
+def _place_over_racks(
     racks: Mapping[BrokerId, str], partitions: range, replication_factor: int, start: int, shift: int
 ) -> Placement:
+    """Kafka's placement with racks: as many racks as possible for each partition."""
     brokers = alternate_racks(racks)
     count, rack_count = len(brokers), len(set(racks.values()))
     placement: Placement = {}
@@ -106,7 +110,7 @@ def _over_racks(
         used_racks = {racks[brokers[first]]}
         tried = 0
         while len(replicas) < replication_factor:
-            broker = brokers[_follower(first, shift * rack_count, tried, count)]
+            broker = brokers[_follower_index(first, shift * rack_count, tried, count)]
             tried += 1
             rack_is_full = racks[broker] in used_racks and len(used_racks) < rack_count
             if broker not in replicas and not rack_is_full:
@@ -117,7 +121,7 @@ def _over_racks(
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """Brokers so that neighbours are in different racks as long as racks have any left."""
+    """The brokers in an order in which neighbours are in different racks, as long as racks have any left."""
     by_rack = {rack: sorted(b for b, r in racks.items() if r == rack) for rack in sorted(set(racks.values()))}
     order: list[BrokerId] = []
     round_ = 0

@@ -45,20 +45,20 @@ class ReplicationThrottles:
         ):
             quota.throttle(topic, own_partitions(replicas, self._broker_id))
 
-    def topic_gone(self, topic: str) -> None:
-        """A deleted topic's lists must not throttle a new topic of the same name."""
+    def topic_deleted(self, topic: str) -> None:
+        """Drop a deleted topic's lists, which must not throttle a new topic of the same name."""
         for quota in self._quotas:
             quota.throttle(topic, frozenset())
 
     def rates_changed(self, dynamic: DynamicConfig) -> None:
-        """Only dynamic configs set the rates; entries in the file are ignored, as in Kafka."""
+        """Set the rates from the dynamic configs; entries in the file are ignored, as in Kafka."""
         for name, quota in (
             (LEADER_THROTTLED_RATE, self._quotas.leader),
             (FOLLOWER_THROTTLED_RATE, self._quotas.follower),
         ):
-            self._limit(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
+            self._set_rate(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
 
-    def _limit(self, name: str, quota: ReplicationQuota, rate: int) -> None:
+    def _set_rate(self, name: str, quota: ReplicationQuota, rate: int) -> None:
         if rate != quota.limit:
             log.info("replication throttle changed", key=name, bytes_per_second=rate, before=quota.limit)
             quota.set_limit(rate)

@@ -37,18 +37,19 @@ from klamm.broker.logger_admin import LoggerAdmin
 from klamm.broker.parts import Parts
 from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
-from klamm.broker.topic_policy import load_policy
+from klamm.broker.topic_policy import load_create_policy
 from klamm.zk.configs import ConfigStore
 
 
 def routes(parts: Parts) -> list[Route]:
+    """The APIs that this node offers, each with its handler."""
     context = parts.context
     config, broker_id, cluster_id = context.config, context.broker_id, context.cluster_id
     dynamic, log_levels = context.dynamic, context.log_levels
     cache, replicas, controller = parts.cache, parts.replicas, parts.controller
-    creation = TopicCreation(config, cache, context.store, context.world.randomness, load_policy(config))
+    creation = TopicCreation(config, cache, context.store, context.world.randomness, load_create_policy(config))
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
-    control = Control(cache, replicas, parts.throttles.topic_gone)
+    control = Control(cache, replicas, parts.throttles.topic_deleted)
     controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
     config_admin = ConfigAdmin(

@@ -10,7 +10,7 @@ from klamm.broker.node import Node, start_node
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
 from klamm.runtime.large_buffers import keep_large_buffers
-from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
+from klamm.runtime.main_loop import allow_many_open_files, freeze_startup_objects, run_loop, say
 from klamm.runtime.network import reason_of
 from klamm.runtime.signals import on_stop_signals
 from klamm.runtime.world import World, real_world
@@ -37,23 +37,24 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
         log.warning(warning)
     log.info("open files allowed", limit=allow_many_open_files())
     keep_large_buffers()
-    return run_loop(_run(world, config, log_levels))
+    return run_loop(_run_until_stopped(world, config, log_levels))
 
 
-async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
+async def _run_until_stopped(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
+    """Start the node and run it until it fails or is asked to stop; the exit status."""
     requests = _StopRequests()
     on_stop_signals(requests.receive)
     starting = asyncio.create_task(start_node(world, config, log_levels))
     try:
-        node = await requests.unless_stopped(starting)
+        node = await requests.start_unless_stopped(starting)
     except (KlammError, OSError) as error:
         say(str(error))
         return FAILED
     if node is None:
         log.info("stopped while starting")
         return OK
-    settle_memory()
-    failure = await requests.wait(node)
+    freeze_startup_objects()
+    failure = await requests.wait_for_end(node)
     await node.stop()
     if failure:
         say(failure)
@@ -68,13 +69,14 @@ class _StopRequests:
         self._node: Node | None = None
 
     def receive(self) -> None:
+        """Handle a stop signal: the first stops in order, the second skips the controlled shutdown."""
         if self._received.is_set() and self._node is not None:
             log.warning("second stop request: stopping without waiting for the controller")
             self._node.skip_controlled_shutdown()
         self._received.set()
 
-    async def unless_stopped(self, starting: "asyncio.Task[Node]") -> Node | None:
-        """The running node; None where a stop request came first. Raises what the start raises."""
+    async def start_unless_stopped(self, starting: "asyncio.Task[Node]") -> Node | None:
+        """Wait for the start: the running node; None where a stop request came first. Raises what the start raises."""
         received = asyncio.create_task(self._received.wait())
         await asyncio.wait((starting, received), return_when=asyncio.FIRST_COMPLETED)
         received.cancel()
@@ -85,10 +87,10 @@ class _StopRequests:
         self._node = starting.result()
         return self._node
 
-    async def wait(self, node: Node) -> str | None:
-        """Why the node cannot go on; None where it was asked to stop."""
+    async def wait_for_end(self, node: Node) -> str | None:
+        """Wait for a stop request or a failure: why the node cannot go on; None where it was asked to stop."""
         received = asyncio.create_task(self._received.wait())
-        failed = asyncio.create_task(node.failed())
+        failed = asyncio.create_task(node.wait_for_failure())
         await asyncio.wait((received, failed), return_when=asyncio.FIRST_COMPLETED)
         received.cancel()
         failed.cancel()

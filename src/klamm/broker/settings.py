@@ -31,7 +31,9 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
         config.controller_socket_timeout_ms,
         config.request_timeout_ms,
         feature_timeout_s=config.zookeeper_connection_timeout_ms / 1000,
-        token_check_interval_ms=config.delegation_token_expiry_check_interval_ms if _has_tokens(config) else None,
+        token_check_interval_ms=config.delegation_token_expiry_check_interval_ms
+        if _has_delegation_tokens(config)
+        else None,
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         leader_imbalance_check_s=config.leader_imbalance_check_interval_seconds,
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
@@ -40,7 +42,7 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
     )
 
 
-def _has_tokens(config: NodeConfig) -> bool:
+def _has_delegation_tokens(config: NodeConfig) -> bool:
     return any(config.given.get(f"delegation.token.{name}.key") for name in ("secret", "master"))
 
 

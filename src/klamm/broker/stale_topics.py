@@ -44,7 +44,7 @@ class StaleTopics:
         self._closed = False
 
     def metadata_updated(self) -> None:
-        """Call it after each UpdateMetadata; it acts on the first one of each controller epoch, until `close`."""
+        """Start a check at the first UpdateMetadata of each controller epoch; call it after each one, until `close`."""
         if self._cache.controller_epoch <= self._epoch or self._closed:
             return
         self._epoch = self._cache.controller_epoch
@@ -59,9 +59,10 @@ class StaleTopics:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _remove_deleted(self) -> None:
+        """Remove the topics that ZooKeeper no longer has from the metadata; retried while ZooKeeper does not answer."""
         while True:
             try:
-                if missing := await self._missing(self._cache.topics()):
+                if missing := await self._deleted_topics(self._cache.topics()):
                     await self._remove_unchanged(missing)
                 return
             except KlammError as error:
@@ -72,16 +73,19 @@ class StaleTopics:
             await asyncio.sleep(_RETRY_BACKOFF_S)
 
     async def _remove_unchanged(self, missing: Iterable[str]) -> None:
-        """Check twice, and keep topics whose metadata changed in between: they may have been recreated."""
+        """Remove topics still missing in a second read.
+
+        One whose metadata changed in between may have been recreated, and stays.
+        """
         before = {t: list(self._cache.partitions(t).values()) for t in missing}
-        for topic in await self._missing(before):
+        for topic in await self._deleted_topics(before):
             now = list(self._cache.partitions(topic).values())
             if len(now) == len(before[topic]) and all(a is b for a, b in zip(now, before[topic], strict=True)):
                 self._cache.forget_topic(topic)
                 self._on_topic_gone(topic)
                 log.info("topic removed from the metadata: it is deleted in ZooKeeper", topic=topic)
 
-    async def _missing(self, topics: Iterable[str]) -> list[str]:
+    async def _deleted_topics(self, topics: Iterable[str]) -> list[str]:
         """Those of the topics that ZooKeeper no longer has."""
         asked = list(topics)
         store = self._store()

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.replica_placement import Placement, PlacementRefused, eligible, place_replicas
+from klamm.broker.replica_placement import Placement, PlacementRefused, eligible_racks, place_replicas
 from klamm.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
     colliding_topic,
-    may_collide,
+    has_collision_character,
     name_error,
 )
-from klamm.broker.topic_policy import KEY, CreateTopicPolicy, PolicyViolation, TopicAsked, policy_mistake
+from klamm.broker.topic_policy import KEY, CreateTopicPolicy, PolicyViolation, TopicAsked, policy_failure
 from klamm.config.config_types import InvalidConfig
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig
@@ -108,16 +108,17 @@ class TopicCreation:
         return created
 
     async def create_all(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Created]:
-        """Results in order; a refused topic does not stop the others. Names must differ.
+        """Create the topics; results in order, and a refused topic does not stop the others.
 
-        What is right is written at once, so that the controller sees one change, however many topics there are.
+        Names must differ. All valid topics are written at once, so that the controller sees one change, however many
+        there are.
         """
         made = [Created(topic.name) for topic in topics]
-        taken = await self._look(topics, made)
+        taken = await self._read_existing(topics, made)
         wanted: list[TopicToCreate] = []
         for number, (topic, created) in enumerate(zip(topics, made, strict=True)):
             if not created.error:
-                self._decide(topic, created, taken)
+                self._check_topic(topic, created, taken)
             if not created.error and not validate_only:
                 assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
                 topic_id = new_topic_id(self._randomness.bytes) if self._gives_ids else None
@@ -126,34 +127,35 @@ class TopicCreation:
                 wanted.append(TopicToCreate(topic.name, assignment, topic_id, created.configs))
             if number % TOPICS_AT_A_STRETCH == TOPICS_AT_A_STRETCH - 1:
                 await asyncio.sleep(0)
-        await self._write(wanted, {created.name: created for created in made})
+        await self._write_topics(wanted, {created.name: created for created in made})
         return made
 
-    async def _look(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _Taken:
-        """As ZooKeeper has it: the metadata cache may lag, and lacks topics that are being deleted."""
+    async def _read_existing(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _Taken:
+        """What ZooKeeper has of these topics: the metadata cache may lag, and lacks topics that are being deleted."""
         names = [topic.name for topic in topics if not name_error(topic.name)]
         try:
             why = await self._store().check_new_topics(names) if names else {}
-            others = await self._store().list_topics() if any(map(may_collide, names)) else []
+            others = await self._store().list_topics() if any(map(has_collision_character, names)) else []
         except ZkError as error:
             for created in made:
-                created.error, created.message = _not_taken(error)
+                created.error, created.message = _write_error(error)
             return _Taken({}, [])
         return _Taken(why, others)
 
-    def _decide(self, topic: NewTopic, created: Created, taken: _Taken) -> None:
+    def _check_topic(self, topic: NewTopic, created: Created, taken: _Taken) -> None:
+        """Run all checks and choose placement and configs; an error is set in `created`."""
         try:
             self._check_request(topic)
-            created.placement = self._placement(topic)
-            _check_name(topic.name, taken)
+            created.placement = self._choose_placement(topic)
+            _check_existing_names(topic.name, taken)
             if topic.placement is not None:
-                _check_placement(topic.placement)
-            created.configs = self._checked_configs(topic)
+                _check_assignment(topic.placement)
+            created.configs = self._check_configs(topic)
             self._check_policy(topic, created)
         except Refusal as refusal:
             created.error, created.message = refusal.code, refusal.text
 
-    async def _write(self, wanted: Sequence[TopicToCreate], made: Mapping[str, Created]) -> None:
+    async def _write_topics(self, wanted: Sequence[TopicToCreate], made: Mapping[str, Created]) -> None:
         try:
             refused: Mapping[str, KlammError] = await self._store().create_topics(wanted) if wanted else {}
         except ZkError as error:
@@ -162,24 +164,25 @@ class TopicCreation:
             if (why := refused.get(topic.name)) is None:
                 log.info("topic created", topic=topic.name, partitions=len(topic.assignment))
             else:
-                made[topic.name].error, made[topic.name].message = _not_taken(why)
+                made[topic.name].error, made[topic.name].message = _write_error(why)
 
     async def create_on_first_use(self, name: str) -> ErrorCode:
-        """The error that Metadata answers for a topic that did not exist. Source: AutoTopicCreationManager.scala."""
+        """Auto-create a topic that Metadata asks for; the error to answer. Source: AutoTopicCreationManager.scala."""
         if name_error(name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._under_way:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._under_way.add(name)
         try:
-            created = await self.create(self._on_first_use(name))
+            created = await self.create(self._auto_created_topic(name))
         finally:
             self._under_way.discard(name)
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             return ErrorCode.LEADER_NOT_AVAILABLE
         return created.error
 
-    def _on_first_use(self, name: str) -> NewTopic:
+    def _auto_created_topic(self, name: str) -> NewTopic:
+        """The topic that first use creates: internal topics have their own partition counts and configs."""
         config = self._config
         match name:
             case "__consumer_offsets":
@@ -205,7 +208,8 @@ class TopicCreation:
             text = "give either counts or replica assignments, not both for one topic"
             raise Refusal(ErrorCode.INVALID_REQUEST, text)
 
-    def _placement(self, topic: NewTopic) -> Placement:
+    def _choose_placement(self, topic: NewTopic) -> Placement:
+        """The client's assignment, or one over the live brokers. Raises Refusal."""
         if topic.placement is not None:
             return dict(topic.placement)
         partitions = self._config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
@@ -215,16 +219,17 @@ class TopicCreation:
         if partitions <= 0:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
         if partitions > MAX_PARTITIONS:
-            raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(partitions))
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many_partitions_text(partitions))
         if factor <= 0:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
-        brokers = eligible(self._cache.brokers.values(), self._config.klamm_controller_only_brokers)
+        brokers = eligible_racks(self._cache.brokers.values(), self._config.klamm_controller_only_brokers)
         try:
             return place_replicas(brokers, partitions, factor, self._randomness.stream("placement"))
         except PlacementRefused as error:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
 
-    def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
+    def _check_configs(self, topic: NewTopic) -> dict[str, str]:
+        """The configs as a dict. Raises Refusal where a key is unknown or a value invalid."""
         configs = {name: value for name, value in topic.configs if value is not None}
         try:
             TopicConfig.parse(configs, self._config.given)
@@ -233,6 +238,7 @@ class TopicCreation:
         return configs
 
     def _check_policy(self, topic: NewTopic, created: Created) -> None:
+        """Raises Refusal where the configured create.topic.policy.class.name rejects the topic."""
         if self._policy is None:
             return
         if topic.placement is None:
@@ -246,29 +252,33 @@ class TopicCreation:
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
         except Exception as mistake:
-            raise Refusal(*policy_mistake(KEY, topic.name, mistake)) from mistake
+            raise Refusal(*policy_failure(KEY, topic.name, mistake)) from mistake
 
 
-def _not_taken(error: KlammError) -> tuple[ErrorCode, str]:
+def _write_error(error: KlammError) -> tuple[ErrorCode, str]:
+    """The error code and text for a topic that ZooKeeper did not store."""
     if isinstance(error, TopicExists):
         return ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
-    code = code_of(error) if isinstance(error, ZkError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    return code, f"ZooKeeper did not take it: {error}"
+    code = zookeeper_error_code(error) if isinstance(error, ZkError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return code, f"The topic was not written to ZooKeeper: {error}"
 
 
-def _check_name(name: str, taken: _Taken) -> None:
+def _check_existing_names(name: str, taken: _Taken) -> None:
+    """Raises Refusal for an illegal name, one that exists, and one that collides with another topic's metrics."""
     if reason := name_error(name):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if (why := taken.why.get(name)) is not None:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, why)
-    if may_collide(name) and (other := colliding_topic(name, taken.others)):
+    if has_collision_character(name) and (other := colliding_topic(name, taken.others)):
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topics: {other}; '.' and '_' are one in the names of metrics",
+            f"Topic '{name}' collides with existing topics: {other}; metric names use '_' for '.'",
         )
 
 
-def _check_placement(placement: Placement) -> None:
+def _check_assignment(placement: Placement) -> None:
+    """Raises Refusal, in Kafka's order of checks, for an invalid assignment of the client's."""
+
     def refuse(text: str) -> Refusal:
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
@@ -278,16 +288,16 @@ def _check_placement(placement: Placement) -> None:
         if not replicas or len(set(replicas)) != len(replicas):
             raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
         if min(replicas) < 0:
-            raise refuse(f"partition {partition}: replicas {list(replicas)} name a broker that cannot be")
+            raise refuse(f"partition {partition}: replicas {list(replicas)} contain a negative broker id")
     if sorted(placement) != list(range(len(placement))):
         raise refuse("partitions should be a consecutive 0-based integer sequence")
 
 
-def code_of(error: ZkError) -> ErrorCode:
-    """REQUEST_TIMED_OUT, which clients retry, where it is unknown whether ZooKeeper made the change."""
+def zookeeper_error_code(error: ZkError) -> ErrorCode:
+    """REQUEST_TIMED_OUT, which clients retry, where the change may have been made; else UNKNOWN_SERVER_ERROR."""
     is_lost = isinstance(error, ConnectionLoss | SessionExpired | SessionClosed)
     return ErrorCode.REQUEST_TIMED_OUT if is_lost else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def too_many(partitions: int) -> str:
+def too_many_partitions_text(partitions: int) -> str:
     return f"{partitions} partitions are more than a topic's znode can hold: at most {MAX_PARTITIONS}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.replica_placement import Placement, PlacementRefused, eligible, place_more_replicas
-from klamm.broker.topic_creation import MAX_PARTITIONS, Refusal, code_of, too_many
+from klamm.broker.replica_placement import Placement, PlacementRefused, eligible_racks, place_more_replicas
+from klamm.broker.topic_creation import MAX_PARTITIONS, Refusal, too_many_partitions_text, zookeeper_error_code
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -42,11 +42,11 @@ class TopicGrowth:
         self._left_out = left_out
         self._store = store
 
-    async def grow(self, name: str, count: int, lists: Lists | None, *, validate_only: bool = False) -> Grown:
-        """To `count` partitions, the new ones on the given lists of brokers where there are some."""
+    async def add_partitions(self, name: str, count: int, lists: Lists | None, *, validate_only: bool = False) -> Grown:
+        """Raise the topic to `count` partitions; `lists` has the replicas of the new ones, None to choose them."""
         grown = Grown(name)
         try:
-            while not await self._grow(name, count, lists, validate_only):
+            while not await self._try_add_partitions(name, count, lists, validate_only):
                 continue
             grown.partitions = count
         except Refusal as refusal:
@@ -54,16 +54,19 @@ class TopicGrowth:
         except MalformedZnode as error:
             grown.error, grown.message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
         except ZkError as error:
-            grown.error, grown.message = code_of(error), f"ZooKeeper did not take it: {error}"
+            grown.error, grown.message = (
+                zookeeper_error_code(error),
+                f"ZooKeeper did not store the partitions: {error}",
+            )
         return grown
 
-    async def _grow(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
-        """False where another client changed the topic in between."""
+    async def _try_add_partitions(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
+        """Check and write once; False where another client changed the topic in between."""
         read = await self._store().topic_requests.read(name)
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         topic, version = read
-        brokers = eligible(self._cache.brokers.values(), () if lists is not None else self._left_out)
+        brokers = eligible_racks(self._cache.brokers.values(), () if lists is not None else self._left_out)
         added = plan_growth(name, topic.partitions, count, lists, brokers)
         if validate_only:
             return True
@@ -93,14 +96,14 @@ def plan_growth(
     if more == 0:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
     if count > MAX_PARTITIONS:
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(count))
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many_partitions_text(count))
     if lists is not None:
         _check_brokers(lists, more, brokers)
     first = existing.get(0)
     if first is None or not first.replicas:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition 0 of topic {topic} has no replicas in its znode")
     if lists is not None:
-        return _checked_lists(lists, len(existing), len(first.replicas))
+        return _check_lists(lists, len(existing), len(first.replicas))
     try:
         numbers = range(len(existing), count)
         return place_more_replicas(brokers, numbers, len(first.replicas), first.replicas[0])
@@ -109,6 +112,7 @@ def plan_growth(
 
 
 def _check_brokers(lists: Lists, more: int, brokers: Mapping[BrokerId, str | None]) -> None:
+    """Raises Refusal where the replica lists do not fit the number of new partitions or name unknown brokers."""
     unknown = sorted({b for replicas in lists for b in replicas if b not in brokers})
     if unknown:
         text = f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."
@@ -118,7 +122,11 @@ def _check_brokers(lists: Lists, more: int, brokers: Mapping[BrokerId, str | Non
         raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _checked_lists(lists: Lists, first_number: int, replication_factor: int) -> Placement:
+def _check_lists(lists: Lists, first_number: int, replication_factor: int) -> Placement:
+    """The replica lists by partition.
+
+    Raises Refusal for empty lists, repeated brokers and another replication factor.
+    """
     for number, replicas in enumerate(lists, first_number):
         if not replicas:
             text = f"Cannot have replication factor of 0 for partition id {number}."

@@ -23,13 +23,14 @@ def name_error(topic: str) -> str | None:
     return None
 
 
-def may_collide(topic: str) -> bool:
+def has_collision_character(topic: str) -> bool:
+    """Whether the name contains '.' or '_', which are the same character in metric names."""
     return "." in topic or "_" in topic
 
 
 def colliding_topic(topic: str, existing: Iterable[str]) -> str | None:
     """An existing topic whose metrics would have the same name ('.' becomes '_'); None where there is none."""
-    if not may_collide(topic):
+    if not has_collision_character(topic):
         return None
     plain = topic.replace(".", "_")
     return next((e for e in existing if e != topic and e.replace(".", "_") == plain), None)

@@ -41,8 +41,11 @@ class CreateTopicPolicy(Protocol):
         ...
 
 
-def load_policy(config: NodeConfig) -> CreateTopicPolicy | None:
-    """The policy that the configuration names, if it does. Raises CannotStart where there is none of that name."""
+def load_create_policy(config: NodeConfig) -> CreateTopicPolicy | None:
+    """An instance of create.topic.policy.class.name; None where it is not set.
+
+    Raises CannotStart where it cannot be loaded.
+    """
     named = config.create_topic_policy_class_name
     if not named:
         return None
@@ -50,8 +53,8 @@ def load_policy(config: NodeConfig) -> CreateTopicPolicy | None:
     return policy
 
 
-def policy_mistake(key: str, name: str, error: Exception) -> tuple[ErrorCode, str]:
-    """A policy that raises what it should not costs what it was asked about, and nothing else."""
+def policy_failure(key: str, name: str, error: Exception) -> tuple[ErrorCode, str]:
+    """The error for a policy that raised something other than PolicyViolation; the exception is logged."""
     log.error("policy failed", key=key, asked=name, reason=repr(error), exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"the class of {key} failed on {name}; the broker's log has the reason"
 
@@ -60,11 +63,11 @@ def load_validator(key: str, named: str, source: str) -> Any:
     """An instance of `module:Class` that has a method `validate`. Raises CannotStart, naming the key."""
     module, colon, name = named.partition(":")
     if not colon:
-        raise CannotStart(f"{key}={named} in {source} is no Python class: write it as module:Class, or drop it")
+        raise CannotStart(f"{key}={named} in {source} is not module:Class. Correct or remove it.")
     try:
         policy = getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, TypeError) as error:
-        raise CannotStart(f"{key}={named} in {source} cannot be used: {error}") from error
+        raise CannotStart(f"{key}={named} in {source} cannot be loaded: {error}. Correct or remove it.") from error
     if not callable(getattr(policy, "validate", None)):
-        raise CannotStart(f"{key}={named} in {source} has no method validate(asked)")
+        raise CannotStart(f"{key}={named} in {source} has no method validate(asked). Add it.")
     return policy

@@ -48,12 +48,12 @@ class ZnodeFollower:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Nothing is being read, and no watch event waits."""
+        """Whether nothing is being read and no watch event waits."""
         return not self._is_reading and not self._may_be_new.is_set()
 
     def start(self) -> None:
         self._may_be_new.set()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=self._what)
+        self._task = asyncio.get_running_loop().create_task(self._read_in_loop(), name=self._what)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -61,21 +61,24 @@ class ZnodeFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Read soon."""
+        """Schedule a read."""
         self._may_be_new.set()
 
     def on_watch(self, event: WatchEvent) -> None:
+        """Schedule a read where the event is about this znode."""
         if event.path == self._path and event.type in self._event_types:
             self.wake()
 
     async def session_expired(self) -> None:
+        """Nothing to do: the next session schedules the read."""
         return
 
     def session_established(self, store: Store) -> None:
-        """A new session has no watches of the old one."""
+        """Schedule a read, which sets the watch in the new session."""
         self.wake()
 
-    async def _run(self) -> None:
+    async def _read_in_loop(self) -> None:
+        """Read after each wake; errors are logged and retried with backoff."""
         backoff_s = RETRY_BACKOFF_S
         while True:
             self._is_reading = False

@@ -73,9 +73,9 @@ class ZooKeeperSessions:
     async def start(self) -> None:
         """Open the first session. Raises ConnectionLoss where no server gives one in time."""
         self._client = await self._connect(self._config.zookeeper_connection_timeout_ms / 1000)
-        self._entered(SessionState.CONNECTED)
+        self._record_state(SessionState.CONNECTED)
 
-    async def renewed(self) -> Store:
+    async def wait_for_session(self) -> Store:
         """The store of a live session: after an expiry, of the next session, once there is one."""
         while self._renewal is not None and not self._renewal.done():
             await asyncio.wait([self._renewal])
@@ -98,29 +98,30 @@ class ZooKeeperSessions:
             self._config.zookeeper_chroot,
             max_in_flight=self._config.zookeeper_max_in_flight_requests,
         )
-        client.on_state = lambda state: self._state_changed(client, state)
+        client.on_state = lambda state: self._on_state(client, state)
         client.on_watch = self._on_watch
         client.on_latency_ms(self.latency.observe)
         await client.connect(timeout_s)
         return client
 
-    def _entered(self, state: SessionState) -> None:
+    def _record_state(self, state: SessionState) -> None:
         self._state = state
         self.counts[state] += 1
 
-    def _state_changed(self, client: ZooKeeper, state: SessionState) -> None:
+    def _on_state(self, client: ZooKeeper, state: SessionState) -> None:
         if client is not self._client or self._closed:
             return
-        self._entered(state)
+        self._record_state(state)
         log.info("session state", state=state.name, session=f"0x{client.session_id:x}", server=client.server)
         if state is SessionState.EXPIRED:
-            self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="zookeeper-renewal")
+            self._renewal = asyncio.get_running_loop().create_task(self._renew_session(), name="zookeeper-renewal")
 
     def _on_watch(self, event: WatchEvent) -> None:
         for listener in self._listeners:
             listener.on_watch(event)
 
-    async def _renew(self) -> None:
+    async def _renew_session(self) -> None:
+        """End what depends on the expired session, then open a new one, retrying until it succeeds."""
         for listener in self._listeners:
             await listener.session_expired()
         while True:
@@ -130,7 +131,7 @@ class ZooKeeperSessions:
                 log.warning("cannot open a new session; retrying", reason=str(error))
                 await asyncio.sleep(_RETRY_BACKOFF_S)
             else:
-                self._entered(SessionState.CONNECTED)
+                self._record_state(SessionState.CONNECTED)
                 for listener in self._listeners:
                     listener.session_established(self.store)
                 return

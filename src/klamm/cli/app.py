@@ -47,6 +47,7 @@ class LazyGroup(typer.core.TyperGroup):
 
 
 def load_command(name: str) -> Any:
+    """Import the module of a command, and return the command."""
     entry = COMMANDS[name]
     implementation = getattr(import_module(f"klamm.cli.commands.{entry.module}"), entry.attribute)
     parent = typer.Typer(callback=lambda: None, rich_markup_mode=None)
@@ -76,7 +77,7 @@ def _print_version(is_asked: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _main_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,

@@ -28,12 +28,15 @@ class Explained(NamedTuple):
 
 
 def explain_key(key: str, entity_type: str | None) -> list[Explained]:
-    """For topics, for brokers, or both. Raises UsageError with similar keys for an unknown key."""
+    """The reference entries of a key, for topics, for brokers, or for both.
+
+    Raises UsageError with similar keys for an unknown key.
+    """
     found = []
     if key in TOPIC_KEYS and entity_type in (None, TOPICS):
-        found.append(_of_topics(key))
+        found.append(_explain_topic_key(key))
     if dynamic_key(key) is not None and entity_type in (None, BROKERS):
-        found.append(_of_brokers(key))
+        found.append(_explain_broker_key(key))
     if not found:
         known = {TOPICS: [*TOPIC_KEYS], BROKERS: [*BROKER_KEYS, *QUOTA_KEYS]}
         names = [name for kind, keys in known.items() if entity_type in (None, kind) for name in keys]
@@ -43,23 +46,24 @@ def explain_key(key: str, entity_type: str | None) -> list[Explained]:
     return found
 
 
-def _of_topics(name: str) -> Explained:
+def _explain_topic_key(name: str) -> Explained:
     key = TOPIC_KEYS[name]
     dynamic = "yes: klamm config set --topic TOPIC"
     others = tuple(s.name for s in key.synonyms)
     return Explained(name, TOPICS, key.doc, key.type.name.lower(), key.default, key.allowed.text, dynamic, others)
 
 
-def _of_brokers(name: str) -> Explained:
+def _explain_broker_key(name: str) -> Explained:
     key = dynamic_key(name)
     assert key is not None, f"{name} is known"
     meaning = BROKER_MEANINGS.get(base_name(name))
     others = tuple(s for s in synonyms(name) if s != name)
-    allowed = _allowed(key.allowed) if key.allowed else "any value"
-    return Explained(name, BROKERS, meaning, key.type, key.default, allowed, _dynamic(name), others)
+    allowed = _allowed_text(key.allowed) if key.allowed else "any value"
+    return Explained(name, BROKERS, meaning, key.type, key.default, allowed, _dynamic_text(name), others)
 
 
-def _dynamic(name: str) -> str:
+def _dynamic_text(name: str) -> str:
+    """Whether the broker config can be changed without a restart, and by which command."""
     if base_name(name) not in DYNAMIC_KEYS and base_name(name) not in QUOTA_KEYS:
         return "no: change server.properties and restart the broker"
     if name in QUOTA_KEYS:
@@ -69,15 +73,15 @@ def _dynamic(name: str) -> str:
     return "yes: klamm config set --broker N, or --entity-default for all"
 
 
-def _allowed(text: str) -> str:
-    """`1..` and `a|b` as text."""
+def _allowed_text(text: str) -> str:
+    """The valid values `1..` and `a|b` in words."""
     if ".." not in text:
         return f"one of {', '.join(text.split('|'))}"
     low, _, high = text.partition("..")
     return f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
 
 
-def rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
+def explanation_rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
     """(label, value) of each line to print."""
     documentation = now.documentation if now else None
     lines: list[tuple[str, object]] = [

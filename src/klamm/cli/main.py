@@ -4,18 +4,24 @@ Everything is imported inside, so that Ctrl-C during the imports is as quiet as 
 """
 
 import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130
 
 
 def main() -> None:
     try:
         _run()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
 
 
 def _run() -> None:
-    from klamm.cli.app import app
-    from klamm.model.errors import KlammError, UsageError
+    from klamm.runtime.interrupts import exiting_at_once_on_interrupt
+
+    with exiting_at_once_on_interrupt(_INTERRUPTED):
+        from klamm.cli.app import app
+        from klamm.model.errors import KlammError, UsageError
 
     try:
         app()

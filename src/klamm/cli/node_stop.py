@@ -37,9 +37,12 @@ class CannotStop(KlammError):
 def stop_node(
     properties: str, overrides: Mapping[str, str], check: bool, force: bool, as_json: bool, timeout_s: float
 ) -> int:
-    """Returns the exit status: 0 when it was stopped, or when `check` found no risk. Raises CannotStop."""
+    """Stop a node on this machine, unless partitions are at risk.
+
+    Returns the exit status: 0 when it was stopped, or when `check` found no risk. Raises CannotStop.
+    """
     world = real_world()
-    config = _config(world.disk, properties, overrides)
+    config = _read_node_config(world.disk, properties, overrides)
     directory = config.log_directories[0]
     pid = read_pid(world.disk, directory)
     if pid is None:
@@ -60,7 +63,7 @@ def stop_node(
         return 0 if is_safe else 1
     if not is_safe and not force:
         raise CannotStop("Not stopped: partitions are at risk. Pass --force to stop the node anyway.")
-    _stop(pid, timeout_s)
+    _terminate(pid, timeout_s)
     if not as_json:
         print_line("Stopped.")
     return 0
@@ -68,7 +71,7 @@ def stop_node(
 
 def print_verdict(verdict: Verdict, as_json: bool) -> None:
     if as_json:
-        print_line(msgspec.json.encode(_content(verdict)).decode())
+        print_line(msgspec.json.encode(_verdict_as_data(verdict)).decode())
         return
     at_risk = [(p, "no leader", why) for p, why in verdict.leaderless.items()]
     at_risk += [(p, "below min ISR", why) for p, why in verdict.below_min_isr.items()]
@@ -77,19 +80,20 @@ def print_verdict(verdict: Verdict, as_json: bool) -> None:
         print_table(("partition", "risk", "why"), at_risk)
 
 
-def _content(verdict: Verdict) -> dict[str, Any]:
-    def as_list(risks: Mapping[TopicPartition, str]) -> list[dict[str, Any]]:
+def _verdict_as_data(verdict: Verdict) -> dict[str, Any]:
+    def risks_as_data(risks: Mapping[TopicPartition, str]) -> list[dict[str, Any]]:
         return [{"topic": p.topic, "partition": p.partition, "why": why} for p, why in risks.items()]
 
     return {
         "safe": verdict.is_safe,
         "leaders_to_move": len(verdict.moves),
-        "leaderless": as_list(verdict.leaderless),
-        "below_min_isr": as_list(verdict.below_min_isr),
+        "leaderless": risks_as_data(verdict.leaderless),
+        "below_min_isr": risks_as_data(verdict.below_min_isr),
     }
 
 
-def _stop(pid: int, timeout_s: float) -> None:
+def _terminate(pid: int, timeout_s: float) -> None:
+    """Send SIGTERM to the process, and wait until it has ended. Raises CannotStop at the timeout."""
     ask_to_stop(pid)
     if sys.stderr.isatty():
         print_error("The node is stopping. Its leaders move to other nodes.")
@@ -101,7 +105,7 @@ def _stop(pid: int, timeout_s: float) -> None:
     )
 
 
-def _config(disk: Disk, properties: str, overrides: Mapping[str, str]) -> NodeConfig:
+def _read_node_config(disk: Disk, properties: str, overrides: Mapping[str, str]) -> NodeConfig:
     try:
         return parse_node_config(disk.read(properties), properties, overrides)
     except OSError as error:
@@ -128,18 +132,19 @@ async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
     cluster = await read_metadata(world, host, listener.port)
     broker = BrokerId(broker_id)
     hosted = sorted({p.topic for p, facts in cluster.partitions.items() if broker in facts.replicas})
-    min_isr = await _min_isr(world, host, listener.port, hosted)
-    return judge_stop(broker, cluster.brokers, _facts(cluster, min_isr))
+    min_isr = await _read_min_isr(world, host, listener.port, hosted)
+    return judge_stop(broker, cluster.brokers, _partition_facts(cluster, min_isr))
 
 
-def _facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionFacts]:
+def _partition_facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionFacts]:
     return [
         PartitionFacts(p, facts.leader, facts.replicas, facts.isr, min_isr.get(p.topic, 1))
         for p, facts in cluster.partitions.items()
     ]
 
 
-async def _min_isr(world: World, host: str, port: int, topics: Sequence[str]) -> dict[str, int]:
+async def _read_min_isr(world: World, host: str, port: int, topics: Sequence[str]) -> dict[str, int]:
+    """Topic -> min.insync.replicas, read from one broker."""
     found: dict[str, int] = {}
     address = Address(host, port)
     async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:

@@ -32,7 +32,7 @@ TIMEOUT_S = 30.0
 
 
 def parse_pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
-    """`KEY=VALUE` each. Raises UsageError for one that is not."""
+    """Parse `KEY=VALUE` texts. Raises UsageError for one that is not."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -22,8 +22,8 @@ def up(options: ClusterOptions) -> int:
         stack.enter_context(interrupted_by_stop_signals())
         try:
             cluster = stack.enter_context(LocalCluster(options, on_killed=print_error))
-            _start(cluster)
-            _watch(cluster)
+            _start_cluster(cluster)
+            _watch_processes(cluster)
         except KeyboardInterrupt:
             print_line("Stopping.")
             stack.close()
@@ -32,7 +32,7 @@ def up(options: ClusterOptions) -> int:
     return 1
 
 
-def _start(cluster: LocalCluster) -> None:
+def _start_cluster(cluster: LocalCluster) -> None:
     if nodes := cluster.nodes_with_data:
         print_line(f"Using the data of an earlier run in {cluster.directory} ({', '.join(n.name for n in nodes)}).")
     if cluster.zookeeper is not None:
@@ -50,7 +50,7 @@ def _start(cluster: LocalCluster) -> None:
     print_line("Press Ctrl-C to stop. The data is kept.")
 
 
-def _watch(cluster: LocalCluster) -> None:
+def _watch_processes(cluster: LocalCluster) -> None:
     """Report each process that ends; return when no node is running, or ZooKeeper ended."""
     running: Sequence[NodeProcess] = cluster.nodes
     while running:

@@ -4,7 +4,7 @@ from klamm.model.cluster import Address
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """`host:port,host:port`, each once. Raises ValueError."""
+    """The addresses in `host:port,host:port`, without duplicates. Raises ValueError."""
     found = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, _, port = part.rpartition(":")

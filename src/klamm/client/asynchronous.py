@@ -44,12 +44,13 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     async def run(self, steps: Steps[T]) -> T:
-        """Do what the steps say, in order."""
+        """Run the steps with this client's connections and return their result."""
         running = Running(steps)
         while (step := running.step) is not None:
             if isinstance(step, Wait):
@@ -68,18 +69,19 @@ class AsyncClient:
         return cast(T, running.result)
 
     async def ask(self, address: Address, request: Request, timeout_s: float | None = None) -> Any:
-        """The broker that listens there. Raises ConnectionLost, UnsupportedVersion."""
+        """Send a request to a broker and return its response. Raises ConnectionLost, UnsupportedVersion."""
         timeout_s = self._settings.answer_timeout_s if timeout_s is None else timeout_s
         connection = await self._connected(address, min(timeout_s, self._settings.connect_timeout_s))
         return await connection.ask(request, timeout_s)
 
     def drop(self, address: Address) -> None:
-        """Close the connection, so that requests in flight there fail; what that broker leads is asked for again."""
+        """Close the connection: its requests in flight fail, and leaders on that broker are looked up again."""
         if connection := self._connections.pop(address, None):
             connection.close()
         self.cluster.on_lost(address)
 
     async def _connected(self, address: Address, timeout_s: float) -> Connection:
+        """The open connection to `address`; opened and negotiated first if there is none."""
         async with self._opening[address]:
             connection = self._connections.get(address)
             if connection is None or connection.closed:

@@ -10,7 +10,7 @@ FIRST_BACKOFF_S: Final = 0.1
 
 
 class Backoff:
-    """Waits double up to a second. `restart` after progress: short waits again, and all of the time."""
+    """Retry waits that double up to a second."""
 
     def __init__(self, now_s: Callable[[], float], total_s: float, first_s: float = FIRST_BACKOFF_S) -> None:
         self._now_s = now_s
@@ -19,11 +19,12 @@ class Backoff:
         self.restart()
 
     def restart(self) -> None:
+        """Start over after progress: short waits and the whole time allowed."""
         self._next_s = self._first_s
         self._deadline_s = self._now_s() + self._total_s
 
     def next_wait_s(self, what: str, cause: Exception) -> float:
-        """Raises Unreachable where the time allowed would be over by then."""
+        """How long to wait before the next attempt. Raises Unreachable where the time allowed would be over by then."""
         wait_s = self._next_s
         if self._now_s() + wait_s > self._deadline_s:
             raise Unreachable(what, self._total_s, cause) from cause

@@ -24,7 +24,7 @@ class BlockingSettings(NamedTuple):
 
 
 class BlockingConnection:
-    """To one broker, versions agreed upon. Raises ConnectionLost from every call once something went wrong."""
+    """A blocking connection to one broker, versions negotiated; after an error every call raises ConnectionLost."""
 
     def __init__(self, world: BlockingWorld, address: Address, settings: BlockingSettings) -> None:
         self.address = address
@@ -47,24 +47,25 @@ class BlockingConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing is in flight, and the broker neither closed it nor sent what nobody asked for."""
+        """Whether it can be used again: open, nothing in flight, no unexpected bytes received."""
         return not self.in_flight and self._socket.is_quiet()
 
     def version(self, request: Request) -> int:
-        """Raises UnsupportedVersion."""
-        return self._versions.agreed(request)
+        """The highest version that both sides know. Raises UnsupportedVersion."""
+        return self._versions.agreed_version(request)
 
     def ask(self, request: Request) -> Any:
+        """Send a request and return its response. Raises ConnectionLost, UnsupportedVersion."""
         self.send(request)
         return self.receive()
 
     def send(self, request: Request) -> None:
-        """Several may be in flight; `receive` answers them in order. Raises ConnectionLost, UnsupportedVersion."""
-        version = self._versions.agreed(request)
+        """Send a request; `receive` returns the responses in order. Raises ConnectionLost, UnsupportedVersion."""
+        version = self._versions.agreed_version(request)
         self._send(InFlight(request.key, version), request.body(version))
 
     def receive(self) -> Any:
-        """Raises ConnectionLost."""
+        """Wait for the response to the oldest request in flight. Raises ConnectionLost."""
         waiting = next(iter(self._protocol))
         try:
             size = int.from_bytes(self._socket.receive(4), signed=True)
@@ -84,6 +85,7 @@ class BlockingConnection:
         self._socket.close()
 
     def _negotiate(self) -> ApiVersions:
+        """Agree on API versions with ApiVersions requests."""
         handshake = negotiate(str(self.address))
         greeting = next(handshake)
         while True:
@@ -125,14 +127,14 @@ class BlockingClient:
         self._connections.clear()
 
     def prepare_reuse(self) -> None:
-        """Before another reader uses it: close what broke or was left half read, and forget what topics had to be."""
+        """Make the client ready for another reader: close unusable connections, forget expected topic ids."""
         self.cluster.forget_topics()
         for address, connection in list(self._connections.items()):
             if not connection.is_usable:
                 self.drop(address)
 
     def run(self, steps: Steps[T]) -> T:
-        """Do what the steps say, in order."""
+        """Run the steps with this client's connections and return their result."""
         running = Running(steps)
         while (step := running.step) is not None:
             if isinstance(step, Wait):
@@ -151,14 +153,14 @@ class BlockingClient:
         return cast(T, running.result)
 
     def at(self, address: Address) -> BlockingConnection:
-        """Raises ConnectionLost."""
+        """The connection to a broker; opened if there is none. Raises ConnectionLost."""
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = BlockingConnection(self.world, address, self._settings)
         return connection
 
     def drop(self, address: Address) -> None:
-        """Close a connection that failed; what that broker leads is asked for again."""
+        """Close a failed connection; leaders on that broker are looked up again."""
         if connection := self._connections.pop(address, None):
             connection.close()
         self.cluster.on_lost(address)

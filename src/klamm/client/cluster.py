@@ -21,7 +21,7 @@ _NEVER_CREATES: Final = 4
 
 
 class TopicGone(KlammError):
-    """A topic or partition does not exist, or another topic has its name."""
+    """The topic or partition does not exist, or was created again with another id."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(reason)
@@ -30,13 +30,13 @@ class TopicGone(KlammError):
 
 
 def metadata_request(names: Collection[str] | None) -> Request:
-    """Of the named topics, or of all; creates none."""
-    wanted = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
-    return Request(ApiKey.METADATA, MetadataRequest(wanted, allow_auto_topic_creation=False), oldest=_NEVER_CREATES)
+    """A Metadata request for the named topics, or for all; it creates none."""
+    topics = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
+    return Request(ApiKey.METADATA, MetadataRequest(topics, allow_auto_topic_creation=False), oldest=_NEVER_CREATES)
 
 
 class ClusterMetadata:
-    """`topic_ids` has the ids that topics must have, where that is known: a topic with another one is gone."""
+    """What brokers say about the cluster; a topic whose id is not the one in `topic_ids` counts as gone."""
 
     def __init__(self, bootstrap: Sequence[Address], now_s: Callable[[], float]) -> None:
         self.bootstrap = bootstrap
@@ -56,7 +56,7 @@ class ClusterMetadata:
     # ---- whom to ask
 
     def addresses(self) -> list[Address]:
-        """Those that answered before, bootstrap servers, all others; brokers that may be behind come last.
+        """Brokers to ask, in order: those that answered before, bootstrap servers, others; possibly stale ones last.
 
         A frozen broker costs a whole request timeout, so it must not be asked again and again before its neighbours.
         """
@@ -66,17 +66,19 @@ class ClusterMetadata:
         return sorted(known, key=self._behind.__contains__)
 
     def on_answer(self, address: Address) -> None:
+        """Remember that the broker at this address answered."""
         self._answered[address] = None
 
     def on_lost(self, address: Address) -> None:
-        """What that broker leads is asked for again."""
+        """Forget the broker's answer and its leaderships after a lost connection."""
         self._answered.pop(address, None)
         gone = {broker for broker, at in self.brokers.items() if at == address}
         self._leaders = {p: leader for p, leader in self._leaders.items() if leader not in gone}
 
     # ---- metadata
 
-    def take(self, answer: MetadataResponse) -> None:
+    def update(self, answer: MetadataResponse) -> None:
+        """Take over brokers, controller and leaders from a Metadata response."""
         self.brokers = {BrokerId(b.node_id): Address(b.host, b.port) for b in answer.brokers}
         self.controller = BrokerId(answer.controller_id)
         for topic in answer.topics:
@@ -84,7 +86,7 @@ class ClusterMetadata:
                 self._leaders[TopicPartition(topic.name or "", p.partition_index)] = BrokerId(p.leader_id)
 
     def refresh(self, names: Collection[str] | None) -> Steps[dict[str, MetadataResponseTopic]]:
-        """Ask for the named topics, or for all; a topic that does not exist has its error code. Names in order.
+        """Request metadata of the named topics, or of all; missing topics have an error code.
 
         Raises RetriableError where nobody answers.
         """
@@ -98,48 +100,51 @@ class ClusterMetadata:
                 continue
             if answer.brokers:
                 self._answered_last = address
-                self.take(answer)
+                self.update(answer)
                 return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
-            causes.append(f"broker {address} has no metadata yet")
+            causes.append(f"broker {address} has no metadata yet (it lists no brokers)")
         raise RetriableError("; ".join(causes))
 
     # ---- leaders
 
     def leaders(self, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, Address]]:
-        """Where the leader of each listens; a partition without one is left out. Asks only for what is not known.
+        """The address of each partition's leader, without those that have none; requests only what is not cached.
 
         Raises RetriableError where nobody answers, TopicGone.
         """
         partitions = list(partitions)
-        if unknown := [p for p in partitions if self._leader(p) is None]:
+        if unknown := [p for p in partitions if self._cached_leader(p) is None]:
             topics = yield from self.refresh({p.topic for p in unknown})
             for partition in unknown:
                 self._check_presence(partition, topics.get(partition.topic))
-        return {p: address for p in partitions if (address := self._leader(p)) is not None}
+        return {p: address for p in partitions if (address := self._cached_leader(p)) is not None}
 
     def leader(self, partition: TopicPartition) -> Steps[Address]:
-        """Raises RetriableError where there is no leader now, TopicGone where there will be none."""
-        found = yield from self.leaders([partition])
-        if partition not in found:
-            raise RetriableError(self.no_leader(partition))
-        return found[partition]
+        """The address of the leader. Raises RetriableError where there is none now, TopicGone."""
+        addresses = yield from self.leaders([partition])
+        if partition not in addresses:
+            raise RetriableError(self.no_leader_reason(partition))
+        return addresses[partition]
 
-    def no_leader(self, partition: TopicPartition) -> str:
+    def no_leader_reason(self, partition: TopicPartition) -> str:
+        """Why a partition has no leader, as text."""
         return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader"
 
     def forget_topics(self) -> None:
-        """Which ids topics must have, and which topics are absent; leaders stay, a moved one is noticed."""
+        """Forget expected topic ids and missing topics; cached leaders stay."""
         self.topic_ids = {}
         self._absent.clear()
 
     def forget_leader(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)
 
-    def _leader(self, partition: TopicPartition) -> Address | None:
+    def _cached_leader(self, partition: TopicPartition) -> Address | None:
+        """The address of the partition's leader, None where it is not known."""
         return self.brokers.get(self._leaders.get(partition, NO_BROKER))
 
     def _check_presence(self, partition: TopicPartition, topic: MetadataResponseTopic | None) -> None:
-        reason = _absence(topic, partition, self.topic_ids.get(partition.topic))
+        """Note whether the partition exists. Raises TopicGone once it was missing for MIN_ABSENCE_S."""
+        reason = _absence_reason(topic, partition, self.topic_ids.get(partition.topic))
         if reason is None:
             self._absent.pop(partition, None)
             self._behind.clear()
@@ -154,8 +159,10 @@ class ClusterMetadata:
             raise TopicGone(partition.topic, reason)
 
 
-def _absence(topic: MetadataResponseTopic | None, partition: TopicPartition, expected: uuid.UUID | None) -> str | None:
-    """In which way a partition is not there; None where it is, or where that cannot be told."""
+def _absence_reason(
+    topic: MetadataResponseTopic | None, partition: TopicPartition, expected: uuid.UUID | None
+) -> str | None:
+    """Why a partition counts as missing; None where it exists, or where the response does not tell."""
     name = partition.topic
     if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"topic {name} does not exist"
@@ -172,5 +179,5 @@ def _absence(topic: MetadataResponseTopic | None, partition: TopicPartition, exp
 
 
 def topic_ids_of(topics: Mapping[str, MetadataResponseTopic]) -> dict[str, uuid.UUID]:
-    """Without topics that have none: brokers older than 2.8, or whose inter.broker.protocol.version is."""
+    """The id of each topic, without topics that have none (brokers or protocol versions before 2.8)."""
     return {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_ID}

@@ -29,6 +29,7 @@ class _Pending(InFlight):
         self.deadline: asyncio.TimerHandle | None = None
 
     def finish(self) -> None:
+        """Cancel the request's timeout."""
         if self.deadline is not None:
             self.deadline.cancel()
 
@@ -52,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, world: World, host: str, port: int, client_id: str, timeout_s: float) -> Self:
-        """Raises ConnectionLost where nobody answers there in time."""
+        """Connect to a broker; versions are not negotiated yet. Raises ConnectionLost."""
         peer = f"{host}:{port}"
         try:
             # not wait_for: in Python 3.11 it swallows a cancellation that meets the answer
@@ -61,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise ConnectionLost(f"{peer} did not accept a connection within {timeout_s:g} s") from None
         except OSError as error:
-            kind = ConnectionRefused if _is_refusal(error) else ConnectionLost
+            kind = ConnectionRefused if _is_connection_refused(error) else ConnectionLost
             raise kind(f"no connection to {peer}: {error.strerror or error}") from error
 
     @property
@@ -91,9 +92,9 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     async def ask(self, request: Request, timeout_s: float) -> Any:
-        """The answer, in the version agreed upon. Raises ConnectionLost, UnsupportedVersion."""
+        """Send a request in the negotiated version; its response. Raises ConnectionLost, UnsupportedVersion."""
         assert self._versions is not None, f"{self.peer}: negotiate first"
-        version = self._versions.agreed(request)
+        version = self._versions.agreed_version(request)
         return await self.send(request.key, version, request.body(version), timeout_s)
 
     async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
@@ -104,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(api_key, version, message, timeout_s)
 
     def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
-        """Write now, answer later: for callers that keep an order of their own. Raises ConnectionLost."""
+        """Write a request; a future of its response, for callers that keep an order. Raises ConnectionLost."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionLost(self._reason)
@@ -119,8 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         return pending.answer
 
     def close(self) -> None:
-        """End it now; requests in flight fail with ConnectionLost."""
-        self._end(f"{self.peer}: closed by us")
+        """Close the connection now; requests in flight fail with ConnectionLost."""
+        self._fail_and_close(f"{self.peer}: closed by us")
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
@@ -129,7 +130,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection")
+        self._fail_and_close(
+            f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection"
+        )
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -140,13 +143,14 @@ class Connection(asyncio.BufferedProtocol):
         self._received.received(nbytes)
         try:
             while self._transport is not None and (frame := self._received.next_frame()) is not None:
-                self._on_frame(frame)
+                self._on_response(frame)
         except BadFrameSize as error:
-            self._end(f"{self.peer}: {error}")
+            self._fail_and_close(f"{self.peer}: {error}")
         except ConnectionLost as error:
-            self._end(str(error))
+            self._fail_and_close(str(error))
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_response(self, frame: bytes) -> None:
+        """Give a response to the oldest request in flight; an unexpected one closes the connection."""
         pending = self._protocol.match(frame)
         pending.finish()
         if pending.answer.done():  # its caller gave up
@@ -158,12 +162,14 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
+        """Close the connection because a request got no response in time."""
         reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
         if not pending.answer.done():
             pending.answer.set_exception(AnswerTimedOut(reason))
-        self._end(reason)
+        self._fail_and_close(reason)
 
-    def _end(self, reason: str) -> None:
+    def _fail_and_close(self, reason: str) -> None:
+        """Close the connection and fail all requests in flight with `reason`."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -175,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
                 pending.answer.set_exception(ConnectionLost(reason))
 
 
-def _is_refusal(error: OSError) -> bool:
+def _is_connection_refused(error: OSError) -> bool:
     """Also where a name has several addresses: asyncio then joins the texts of all failures into one error."""
     if isinstance(error, ConnectionRefusedError):
         return True

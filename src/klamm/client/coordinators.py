@@ -18,7 +18,7 @@ class CoordinatorType(IntEnum):
 
 
 def find_coordinator_request(kind: CoordinatorType, key: str) -> Request:
-    """Any broker may be asked. Brokers before 1.0 know consumer groups only."""
+    """A FindCoordinator request for one key, to any broker; brokers before 1.0 know consumer groups only."""
 
     def build(version: int) -> FindCoordinatorRequest:
         if version >= _SEVERAL_KEYS:
@@ -28,8 +28,8 @@ def find_coordinator_request(kind: CoordinatorType, key: str) -> Request:
     return Request(ApiKey.FIND_COORDINATOR, build, oldest=min(kind, 1))
 
 
-def coordinator_in(answer: Any, key: str) -> Address:
-    """Raises RetriableError where there is none now, RequestRefused where there will be none."""
+def coordinator_of(answer: Any, key: str) -> Address:
+    """The coordinator's address in a response. Raises RetriableError, RequestRefused."""
     found = next((c for c in answer.coordinators if c.key == key), answer)
     if found.error_code:
         raise RetriableError(retriable_or_raise(f"coordinator of {key}", found.error_code))

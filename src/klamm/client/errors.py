@@ -26,11 +26,11 @@ class UnsupportedVersion(KlammError):
 
 
 class RetriableError(KlammError):
-    """This try failed, another one may not; the text says why."""
+    """This attempt failed but a retry may succeed; the text says why."""
 
 
 class Unreachable(KlammError):
-    """No try succeeded in the time allowed; the text has the last cause."""
+    """No attempt succeeded in the time allowed; the text has the last cause."""
 
     def __init__(self, what: str, total_s: float, cause: Exception) -> None:
         super().__init__(f"{what}: no success within {total_s:g} s; last: {cause}")
@@ -38,7 +38,7 @@ class Unreachable(KlammError):
 
 
 class RequestRefused(KlammError):
-    """An error code that another try would meet again."""
+    """The broker answered with an error code that is not retriable."""
 
     def __init__(self, subject: object, code: int) -> None:
         super().__init__(f"{subject}: the broker refuses with {code_name(code)}")
@@ -46,7 +46,7 @@ class RequestRefused(KlammError):
 
 
 class Recovery(NamedTuple):
-    """What helps: another try, and before it other metadata (the leader or coordinator may have moved)."""
+    """Whether a retry helps, and whether the metadata must be refreshed first."""
 
     retriable: bool
     refresh_metadata: bool
@@ -95,11 +95,12 @@ RECOVERY: Final[Mapping[int, Recovery]] = {
 
 
 def recovery(code: int) -> Recovery:
+    """How a client recovers from an error code; an unknown code is final."""
     return RECOVERY.get(code, _FINAL)
 
 
 def code_name(code: int) -> str:
-    """Kafka's name of an error code; newer brokers may have ones that we do not know."""
+    """Kafka's name of an error code, or its number where the name is not known here."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -107,7 +108,7 @@ def code_name(code: int) -> str:
 
 
 def retriable_or_raise(subject: object, code: int) -> str:
-    """What a retriable code means for `subject`, as the cause of another try. Raises RequestRefused for any other."""
+    """The text of a retriable error on `subject`, as the cause of a retry. Raises RequestRefused for other codes."""
     if not recovery(code).retriable:
         raise RequestRefused(subject, code)
     return f"{subject}: {code_name(code)}"

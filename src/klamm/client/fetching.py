@@ -30,7 +30,7 @@ class FetchLimits(NamedTuple):
 
 
 def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset: int, limits: FetchLimits) -> Request:
-    """By name where `topic_id` is None, or where the broker knows no newer version: then nobody checks the id."""
+    """A Fetch request for one partition, by topic id where both sides know it, else by name."""
     wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=limits.max_bytes)
     message = FetchRequest(
         max_wait_ms=limits.max_wait_ms,
@@ -46,7 +46,7 @@ def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset:
 def fetch(
     cluster: ClusterMetadata, partition: TopicPartition, offset: int, limits: FetchLimits
 ) -> Steps[FetchResponsePartitionData]:
-    """From the leader, by the id that `cluster.topic_ids` has.
+    """Fetch one partition from its leader, by the id in `cluster.topic_ids`.
 
     Raises ConnectionLost, RetriableError, RequestRefused (OFFSET_OUT_OF_RANGE among them), TopicGone.
     """
@@ -54,7 +54,7 @@ def fetch(
     address = yield from cluster.leader(partition)
     response = yield Ask(address, fetch_request(partition, topic_id, offset, limits))
     try:
-        answer = fetched_in(response, partition, topic_id)
+        answer = partition_data_of(response, partition, topic_id)
         if answer.error_code:
             raise RetriableError(retriable_or_raise(partition, answer.error_code))
     except RetriableError:
@@ -63,10 +63,10 @@ def fetch(
     return answer
 
 
-def fetched_in(
+def partition_data_of(
     response: FetchResponse, partition: TopicPartition, topic_id: uuid.UUID | None
 ) -> FetchResponsePartitionData:
-    """The answer for the partition, which may have an error code. Raises RetriableError, RequestRefused."""
+    """The partition's data in a response; it may have an error code. Raises RetriableError, RequestRefused."""
     if response.error_code:
         raise RetriableError(retriable_or_raise(partition, response.error_code))
     found = [

@@ -23,6 +23,7 @@ _BY_TIME, _NEWEST = 1, 7
 
 
 def list_offsets_request(times: Mapping[TopicPartition, int], read_committed: bool = False) -> Request:
+    """A ListOffsets request for partitions of one leader."""
     by_topic: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for (topic, number), time in times.items():
         by_topic[topic].append(ListOffsetsPartition(partition_index=number, timestamp=time))
@@ -31,8 +32,8 @@ def list_offsets_request(times: Mapping[TopicPartition, int], read_committed: bo
     return Request(ApiKey.LIST_OFFSETS, message, oldest=_BY_TIME, newest=_NEWEST)
 
 
-def offsets_in(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """Error code and offset of each partition."""
+def offsets_of(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """Error code and offset of each partition in a response."""
     return {
         TopicPartition(topic.name, p.partition_index): (p.error_code, p.offset)
         for topic in answer.topics
@@ -43,7 +44,7 @@ def offsets_in(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
 def list_offsets(
     cluster: ClusterMetadata, times: Mapping[TopicPartition, int], backoff: Backoff, read_committed: bool = False
 ) -> Steps[dict[TopicPartition, int]]:
-    """Per partition the first offset whose record is not before a time, or that of EARLIEST or LATEST.
+    """For each partition the first offset at or after a timestamp, or its EARLIEST or LATEST offset.
 
     NO_OFFSET where no record is so late. LATEST is the high watermark, with `read_committed` the last stable offset.
     Raises Unreachable, RequestRefused, TopicGone.
@@ -51,22 +52,23 @@ def list_offsets(
     found: dict[TopicPartition, int] = {}
     while missing := {p: time for p, time in times.items() if p not in found}:
         causes: list[str] = []
-        groups = yield from _by_leader(cluster, missing, causes)
+        groups = yield from _group_by_leader(cluster, missing, causes)
         for address, group in groups.items():
             try:
                 answer = yield Ask(address, list_offsets_request(group, read_committed))
             except ConnectionLost as error:
                 causes.append(str(error))
                 continue
-            _take(cluster, answer, found, causes)
+            _collect_offsets(cluster, answer, found, causes)
         if len(found) < len(times):
-            yield Wait(backoff.next_wait_s("asking for offsets", RetriableError("; ".join(causes))))
+            yield Wait(backoff.next_wait_s("ListOffsets", RetriableError("; ".join(causes))))
     return dict(sorted(found.items()))
 
 
-def _by_leader(
+def _group_by_leader(
     cluster: ClusterMetadata, times: Mapping[TopicPartition, int], causes: list[str]
 ) -> Steps[dict[Address, dict[TopicPartition, int]]]:
+    """The partitions by the address of their leader; why a partition has none goes to `causes`."""
     groups: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
     try:
         leaders = yield from cluster.leaders(times)
@@ -77,12 +79,15 @@ def _by_leader(
         if partition in leaders:
             groups[leaders[partition]][partition] = time
         else:
-            causes.append(cluster.no_leader(partition))
+            causes.append(cluster.no_leader_reason(partition))
     return groups
 
 
-def _take(cluster: ClusterMetadata, answer: Any, found: dict[TopicPartition, int], causes: list[str]) -> None:
-    for partition, (code, offset) in offsets_in(answer).items():
+def _collect_offsets(
+    cluster: ClusterMetadata, answer: Any, found: dict[TopicPartition, int], causes: list[str]
+) -> None:
+    """Add a response's offsets to `found`; retriable errors go to `causes`, others are raised."""
+    for partition, (code, offset) in offsets_of(answer).items():
         if code == ErrorCode.NONE:
             found[partition] = offset
         else:

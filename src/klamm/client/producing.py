@@ -25,7 +25,7 @@ def produce_request(
     return Request(ApiKey.PRODUCE, message, oldest=_SAYS_LOG_START, newest=newest)
 
 
-def produced_code(answer: Any) -> int:
-    """The error code of the one partition."""
+def produce_error_code(answer: Any) -> int:
+    """The error code of the only partition in a Produce response."""
     code: int = answer.responses[0].partition_responses[0].error_code
     return code

@@ -53,7 +53,7 @@ class ClientProtocol(Generic[Sent]):
         return iter(self._in_flight)
 
     def send(self, sent: Sent, message: WireMessage) -> Parts:
-        """The bytes to write; `sent` is in flight from now on."""
+        """The bytes of a request; from now on it is in flight."""
         number = self._next_correlation
         self._next_correlation = (number + 1) % _CORRELATIONS
         sent.correlation_id = number
@@ -62,7 +62,7 @@ class ClientProtocol(Generic[Sent]):
         return parts
 
     def match(self, frame: bytes) -> Sent:
-        """The request that a frame answers. Raises ConnectionLost: the connection is of no more use."""
+        """The request that a response frame answers. Raises ConnectionLost: the connection cannot be used any more."""
         if len(frame) < 4 or not self._in_flight:
             raise ConnectionLost(f"{self.peer}: {len(frame)} bytes came that no request is waiting for")
         sent = self._in_flight[0]
@@ -72,13 +72,13 @@ class ClientProtocol(Generic[Sent]):
         return self._in_flight.popleft()
 
     def decode(self, sent: Sent, frame: bytes) -> Any:
-        """The message in it. Raises ConnectionLost where it cannot be read."""
+        """The message in a response frame. Raises ConnectionLost where it is malformed."""
         try:
             return decode_response(frame, sent.api_key, sent.version)[1]
         except KlammError as error:
             raise ConnectionLost(f"{self.peer}: unreadable answer to {sent}: {error}") from error
 
     def end(self) -> deque[Sent]:
-        """What will not be answered any more."""
+        """Remove and return the requests that get no response any more."""
         unanswered, self._in_flight = self._in_flight, deque()
         return unanswered

@@ -5,7 +5,7 @@ from typing import Any
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coordinator_request
+from klamm.client.coordinators import CoordinatorType, coordinator_of, find_coordinator_request
 from klamm.client.errors import ConnectionLost, RetriableError
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
@@ -19,11 +19,11 @@ class Unconfirmed(KlammError):
 
 
 class NoController(RetriableError):
-    """The cluster names none now."""
+    """The metadata names no controller now."""
 
 
 def error_codes(answer: Any) -> Iterator[int]:
-    """Of the answer as a whole and of its items."""
+    """The error codes of a response: its own and those of its topics or results."""
     if (code := getattr(answer, "error_code", None)) is not None:
         yield code
     for name in ("topics", "responses", "results"):
@@ -32,8 +32,8 @@ def error_codes(answer: Any) -> Iterator[int]:
                 yield code
 
 
-def to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None = None) -> Steps[Any]:
-    """The first broker that answers. Raises the last ConnectionLost, with all causes."""
+def send_to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None = None) -> Steps[Any]:
+    """Send to each known broker in turn until one answers. Raises the last ConnectionLost, with all causes."""
     causes: list[str] = []
     kind = ConnectionLost
     for address in cluster.addresses():
@@ -42,11 +42,11 @@ def to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None =
         except ConnectionLost as error:
             kind = type(error)
             causes.append(str(error))
-    raise kind("; ".join(causes) or "no broker is known")
+    raise kind("; ".join(causes) or "no broker address is known")
 
 
 def controller(cluster: ClusterMetadata) -> Steps[Address]:
-    """Raises NoController, RetriableError where nobody answers."""
+    """The controller's address. Raises NoController, and RetriableError where no broker answers."""
     if cluster.controller not in cluster.brokers:
         yield from cluster.refresh(())
     if cluster.controller not in cluster.brokers:
@@ -54,7 +54,7 @@ def controller(cluster: ClusterMetadata) -> Steps[Address]:
     return cluster.brokers[cluster.controller]
 
 
-def to_controller(
+def send_to_controller(
     cluster: ClusterMetadata,
     request: Request,
     backoff: Backoff,
@@ -62,7 +62,7 @@ def to_controller(
     repeatable: bool = True,
     timeout_s: Callable[[], float | None] = lambda: None,
 ) -> Steps[Any]:
-    """The controller, wherever it is by then. What is not `repeatable` is not sent again once it may have been done.
+    """Send to the controller, following it when it moves; unless `repeatable`, never send twice.
 
     Raises Unreachable, Unconfirmed.
     """
@@ -88,6 +88,6 @@ def to_controller(
 
 
 def coordinator(cluster: ClusterMetadata, kind: CoordinatorType, key: str) -> Steps[Address]:
-    """Raises ConnectionLost, RetriableError, RequestRefused."""
-    answer = yield from to_any(cluster, find_coordinator_request(kind, key))
-    return coordinator_in(answer, key)
+    """The address of a group's or transaction's coordinator. Raises ConnectionLost, RetriableError, RequestRefused."""
+    answer = yield from send_to_any(cluster, find_coordinator_request(kind, key))
+    return coordinator_of(answer, key)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """The driver sends the answer in, or throws ConnectionLost or UnsupportedVersion.
+    """A step: send a request to an address. The driver sends in the answer, or throws the error.
 
     It also tells the cluster's metadata which broker answered, or was lost.
     """
@@ -28,6 +28,8 @@ class Ask(NamedTuple):
 
 
 class Wait(NamedTuple):
+    """A step: wait this long."""
+
     seconds: float
 
 
@@ -35,7 +37,7 @@ Steps: TypeAlias = Generator[Ask | Wait, Any, T]
 
 
 class Running(Generic[T]):
-    """Steps on their way: `step` is what is to be done next; None once `result` is there."""
+    """A run of steps: `step` is the next one to do, None once `result` is there."""
 
     def __init__(self, steps: Steps[T]) -> None:
         self._steps = steps
@@ -44,14 +46,14 @@ class Running(Generic[T]):
         self.send(None)
 
     def send(self, answer: Any) -> None:
-        """Raises what the steps raise."""
+        """Give the steps an answer and advance to the next step. Raises what the steps raise."""
         try:
             self.step = self._steps.send(answer)
         except StopIteration as done:
             self.step, self.result = None, done.value
 
     def throw(self, error: Exception) -> None:
-        """Raises what the steps raise."""
+        """Give the steps an error and advance to the next step. Raises what the steps raise."""
         try:
             self.step = self._steps.throw(error)
         except StopIteration as done:
@@ -59,7 +61,7 @@ class Running(Generic[T]):
 
 
 def retried(what: str, attempt: Callable[[], Steps[T]], backoff: Backoff) -> Steps[T]:
-    """Until it succeeds. Raises Unreachable when the time allowed is over."""
+    """Repeat `attempt` until it succeeds. Raises Unreachable when the time allowed is over."""
     while True:
         try:
             return (yield from attempt())

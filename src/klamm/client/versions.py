@@ -26,19 +26,20 @@ class Request(NamedTuple):
     newest: int = ANY
 
     def body(self, version: int) -> WireMessage:
+        """The message, built for the version where it depends on it."""
         return self.message if isinstance(self.message, WireMessage) else self.message(version)
 
 
 class ApiVersions:
-    """What one broker offers."""
+    """The API versions that one broker offers."""
 
     def __init__(self, peer: str, offered: Mapping[int, tuple[int, int]]) -> None:
         """`offered`: by API key the lowest and the highest version."""
         self._peer = peer
         self._offered = offered
 
-    def agreed(self, request: Request) -> int:
-        """The highest version that both know. Raises UnsupportedVersion."""
+    def agreed_version(self, request: Request) -> int:
+        """The highest version that both sides know. Raises UnsupportedVersion."""
         ours = api(request.key)
         oldest, newest = max(ours.min_version, request.oldest), min(ours.max_version, request.newest)
         offered = self._offered.get(request.key)
@@ -68,7 +69,7 @@ Handshake = Generator[Greeting, ApiVersionsResponse, ApiVersions]
 
 
 def negotiate(peer: str) -> Handshake:
-    """What is sent first on a connection; the driver sends each message and hands in its answer.
+    """The ApiVersions requests that open a connection; the driver sends each and hands in its response.
 
     Raises ConnectionLost where the broker does not say which versions it speaks.
     """

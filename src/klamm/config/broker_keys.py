@@ -347,13 +347,14 @@ zookeeper.ssl.truststore.type string null
 _NUMBER_BITS: Final = {"short": 16, "int": 32, "long": 64}
 
 
-def _row(line: str) -> BrokerKey:
+def _parse_row(line: str) -> BrokerKey:
+    """The broker key that one line of the table describes."""
     name, type_, default, *allowed = line.split(" ")
     text = None if default == "null" else "" if default == '""' else default
     return BrokerKey(name, type_, text, allowed[0] if allowed else "")
 
 
-BROKER_KEYS: Final = {row.name: row for row in map(_row, _TABLE.strip().splitlines())}
+BROKER_KEYS: Final = {row.name: row for row in map(_parse_row, _TABLE.strip().splitlines())}
 
 
 def parse_value(key: BrokerKey, text: str) -> Value:
@@ -361,28 +362,28 @@ def parse_value(key: BrokerKey, text: str) -> Value:
     trimmed = text.strip()
     match key.type:
         case "boolean":
-            return _boolean(trimmed)
+            return _parse_boolean(trimmed)
         case "int" | "short" | "long":
-            return _whole_number(key, trimmed)
+            return _parse_integer(key, trimmed)
         case "double":
-            return _number(key, trimmed)
+            return _parse_float(key, trimmed)
         case "list":
-            return _list(key, trimmed)
+            return _parse_list(key, trimmed)
         case "string":
-            return _choice(key, trimmed)
+            return _parse_choice(key, trimmed)
     return trimmed
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("write true or false")
     return text.lower() == "true"
 
 
-def _whole_number(key: BrokerKey, text: str) -> int:
+def _parse_integer(key: BrokerKey, text: str) -> int:
     digits = text.removeprefix("-").removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
-        raise ValueError("write a whole number" + _like(key))
+        raise ValueError("write a whole number" + _example_text(key))
     value = int(text)
     limit = 2 ** (_NUMBER_BITS[key.type] - 1)
     if not -limit <= value < limit:
@@ -391,11 +392,11 @@ def _whole_number(key: BrokerKey, text: str) -> int:
     return value
 
 
-def _number(key: BrokerKey, text: str) -> float:
+def _parse_float(key: BrokerKey, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError("write a number" + _like(key)) from None
+        raise ValueError("write a number" + _example_text(key)) from None
     _check_range(key, value)
     return value
 
@@ -408,18 +409,18 @@ def _check_range(key: BrokerKey, value: float) -> None:
         raise ValueError(f"write a number {f'from {low} to {high}' if high else f'of at least {low}'}")
 
 
-def _list(key: BrokerKey, text: str) -> list[str]:
+def _parse_list(key: BrokerKey, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",")] if text else []
     for item in items:
-        _choice(key, item)
+        _parse_choice(key, item)
     return items
 
 
-def _choice(key: BrokerKey, text: str) -> str:
+def _parse_choice(key: BrokerKey, text: str) -> str:
     if key.allowed and text not in key.allowed.split("|"):
         raise ValueError(f"write one of {key.allowed.replace('|', ', ')}")
     return text
 
 
-def _like(key: BrokerKey) -> str:
+def _example_text(key: BrokerKey) -> str:
     return f", for example {key.default}" if key.default else ""

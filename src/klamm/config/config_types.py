@@ -40,7 +40,7 @@ class InvalidConfig(KlammError):
 
     @classmethod
     def with_text(cls, text: str) -> Self:
-        """Where several keys are wrong together: the text says all."""
+        """An error with this text, for several keys that are invalid together."""
         error = cls("", None, "")
         error.args = (text,)
         return error
@@ -55,18 +55,22 @@ class Allowed:
 
 
 def at_least(least: int) -> Allowed:
+    """Allows numbers of at least `least`."""
     return Allowed(f"a number of at least {least}", lambda v: isinstance(v, int | float) and v >= least)
 
 
 def between(least: float, most: float) -> Allowed:
+    """Allows numbers from `least` to `most`."""
     return Allowed(f"a number from {least} to {most}", lambda v: isinstance(v, int | float) and least <= v <= most)
 
 
 def one_of(*choices: str) -> Allowed:
+    """Allows one of these texts."""
     return Allowed(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
 def some_of(*choices: str) -> Allowed:
+    """Allows a list of some of these texts."""
     return Allowed(
         f"a comma-separated list out of {', '.join(choices)}",
         lambda v: isinstance(v, tuple) and bool(v) and all(item in choices for item in v),
@@ -84,20 +88,21 @@ _RANGES: Final = {
 
 def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VALUE) -> ConfigValue:
     """The value that `text` stands for. Raises InvalidConfig."""
-    value = _typed(key, kind, text.strip())
+    value = _parse_typed(key, kind, text.strip())
     if not allowed.accepts(value):
         raise InvalidConfig(key, text, f"it must be {allowed.text}")
     return value
 
 
-def _typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
+def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
+    """The value converted to its type, before its range is checked."""
     match kind:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
                 raise InvalidConfig(key, text, "it must be true or false")
             return text.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
-            return _whole_number(key, kind, text)
+            return _parse_integer(key, kind, text)
         case ConfigType.DOUBLE:
             try:
                 return float(text)
@@ -109,7 +114,7 @@ def _typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
             return text
 
 
-def _whole_number(key: str, kind: ConfigType, text: str) -> int:
+def _parse_integer(key: str, kind: ConfigType, text: str) -> int:
     least, most, words = _RANGES[kind]
     try:
         number = int(text)

@@ -41,15 +41,15 @@ class DynamicConfig:
         self.current = static
         self.on_change: Callable[[NodeConfig, NodeConfig], None] = lambda _before, _now: None
 
-    def take(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Apply what ZooKeeper holds now. Invalid entries are logged and left out."""
-        self.cluster = self._usable(cluster, per_broker=False)
-        self.broker = self._usable(broker, per_broker=True)
+    def apply(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Apply the dynamic configs that ZooKeeper has now. Invalid entries are logged and left out."""
+        self.cluster = self._valid_entries(cluster, per_broker=False)
+        self.broker = self._valid_entries(broker, per_broker=True)
         before, given = self.current, self._merged(self.cluster, self.broker)
         if given == dict(before.given):
             return
         try:
-            self.current = replace(_parsed(self.static.source, given), places=self.static.places)
+            self.current = replace(_parse_and_check(self.static.source, given), places=self.static.places)
         except (WrongConfig, InvalidConfig) as error:
             log.error("dynamic configs contradict each other; the previous ones stay in use", reason=str(error))
             return
@@ -62,7 +62,7 @@ class DynamicConfig:
 
     @property
     def layers(self) -> Layers:
-        """The sources of values, the strongest first. Kafka's defaults, below all of them, are not included."""
+        """The sources of values, the strongest first, without Kafka's defaults."""
         return (
             (ConfigSource.DYNAMIC_BROKER, self.broker),
             (ConfigSource.DYNAMIC_DEFAULT, self.cluster),
@@ -71,33 +71,34 @@ class DynamicConfig:
 
     def check(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
         """Check configs that a client sets. Raises InvalidConfig, or WrongConfig where they contradict others."""
-        _refuse([n for n in configs if not is_dynamic(n)], "Cannot update these configs dynamically")
-        _refuse(
+        _raise_if_any([n for n in configs if not is_dynamic(n)], "Cannot update these configs dynamically")
+        _raise_if_any(
             [n for n in configs if needs_listener(n)],
             "These security configs can be dynamically updated only per-listener using the listener prefix",
         )
         for name, value in configs.items():
             _check_value(name, value)
         if not per_broker:
-            _refuse(
+            _raise_if_any(
                 [n for n in configs if is_per_broker(n)],
                 "Cannot update these configs at default cluster level, broker id must be specified",
             )
-        _refuse([n for n in configs if is_password(n)], _NO_PASSWORDS)
+        _raise_if_any([n for n in configs if is_password(n)], _NO_PASSWORDS)
         cluster, broker = (self.cluster, configs) if per_broker else (configs, self.broker)
-        candidate = _parsed("the new configuration", self._merged(cluster, broker))
+        candidate = _parse_and_check("the new configuration", self._merged(cluster, broker))
         self._check_thread_counts(candidate)
 
     def usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         """The valid entries of a stored configuration; an alteration starts from them."""
-        return self._usable(configs, per_broker=per_broker)
+        return self._valid_entries(configs, per_broker=per_broker)
 
     def _check_thread_counts(self, candidate: NodeConfig) -> None:
+        """Raises InvalidConfig where a thread pool would grow or shrink by more than a factor of two."""
         for name in sorted(THREAD_COUNTS):
-            before, now = (_number(config, name) for config in (self.current, candidate))
+            before, now = (_int_value(config, name) for config in (self.current, candidate))
             if now == before:
                 continue
-            allowed = _thread_count_refusal(before, now)
+            allowed = _invalid_thread_count(before, now)
             if allowed is not None:
                 raise InvalidConfig(name, str(now), allowed)
 
@@ -107,10 +108,10 @@ class DynamicConfig:
         override(given, broker)
         return given
 
-    def _usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    def _valid_entries(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         kept: dict[str, str] = {}
         for name, value in configs.items():
-            reason = _why_unusable(name, value, per_broker=per_broker)
+            reason = _invalid_reason(name, value, per_broker=per_broker)
             if reason is None:
                 kept[name] = value
             else:
@@ -118,14 +119,15 @@ class DynamicConfig:
         return kept
 
 
-def _parsed(source: str, given: Mapping[str, str]) -> NodeConfig:
-    """The rules between keys, those of topics' defaults too. Raises WrongConfig, InvalidConfig."""
+def _parse_and_check(source: str, given: Mapping[str, str]) -> NodeConfig:
+    """The config of these entries, after checking the rules between keys. Raises WrongConfig, InvalidConfig."""
     config = parse_node_config(b"", source, given)
     TopicConfig.parse({}, given)
     return config
 
 
-def _why_unusable(name: str, value: str, *, per_broker: bool) -> str | None:
+def _invalid_reason(name: str, value: str, *, per_broker: bool) -> str | None:
+    """Why a stored dynamic config cannot be used; None where it can."""
     if not is_dynamic(name) or needs_listener(name):
         return "it cannot be changed at run time"
     if not per_broker and is_per_broker(name):
@@ -140,6 +142,7 @@ def _why_unusable(name: str, value: str, *, per_broker: bool) -> str | None:
 
 
 def _check_value(name: str, value: str) -> None:
+    """Raises InvalidConfig where the value does not have the type or range of its key."""
     key = dynamic_key(name)
     if key is None:
         return
@@ -149,13 +152,14 @@ def _check_value(name: str, value: str) -> None:
         raise InvalidConfig(name, value, str(error)) from None
 
 
-def _refuse(names: Iterable[str], sentence: str) -> None:
+def _raise_if_any(names: Iterable[str], sentence: str) -> None:
+    """Raises InvalidConfig with the sentence and the names, where there are some."""
     listed = ", ".join(sorted(names))
     if listed:
         raise InvalidConfig.with_text(f"{sentence}: {listed}")
 
 
-def _number(config: NodeConfig, name: str) -> int:
+def _int_value(config: NodeConfig, name: str) -> int:
     key = dynamic_key(name)
     assert key is not None, f"{name} is a key of Kafka's"
     assert key.default is not None, f"{name} has a default"
@@ -164,7 +168,8 @@ def _number(config: NodeConfig, name: str) -> int:
     return value
 
 
-def _thread_count_refusal(before: int, now: int) -> str | None:
+def _invalid_thread_count(before: int, now: int) -> str | None:
+    """Why a thread count cannot change from `before` to `now`, in Kafka's words; None where it can."""
     if now <= 0:
         return "value should be at least 1"
     if now < before // 2:

@@ -20,18 +20,18 @@ THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLI
 """Keys of topics: which replicas are throttled."""
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SECURITY: Final = _names(
+_SECURITY: Final = _split_names(
     """
     ssl.keystore.type ssl.keystore.location ssl.keystore.password ssl.key.password ssl.truststore.type
     ssl.truststore.location ssl.truststore.password ssl.keystore.certificate.chain ssl.keystore.key
     ssl.truststore.certificates
     """
 )
-_LISTENER: Final = _names(
+_LISTENER: Final = _split_names(
     """
     advertised.listeners listeners listener.security.protocol.map principal.builder.class ssl.protocol ssl.provider
     ssl.cipher.suites ssl.enabled.protocols ssl.keymanager.algorithm ssl.trustmanager.algorithm
@@ -43,7 +43,7 @@ _LISTENER: Final = _names(
     max.connections max.connection.creation.rate num.network.threads
     """
 )
-_OTHERS: Final = _names(
+_OTHERS: Final = _split_names(
     """
     log.cleaner.threads log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     message.max.bytes log.cleaner.io.max.bytes.per.second log.cleaner.backoff.ms num.io.threads num.replica.fetchers
@@ -96,29 +96,31 @@ def is_for_one_listener(name: str) -> bool:
 
 
 def dynamic_key(name: str) -> BrokerKey | None:
-    """How its value is parsed; None for unknown keys, which are kept as text for plugins."""
+    """The key by which the value is parsed; None for unknown keys, which are kept as text for plugins."""
     base = base_name(name)
     return QUOTA_KEYS.get(base) or BROKER_KEYS.get(base)
 
 
 def is_dynamic(name: str) -> bool:
-    """Of known keys; values of unknown keys are not checked."""
+    """Whether the key can be changed at run time; true of unknown keys, whose values are not checked."""
     return name in DYNAMIC_KEYS or name not in BROKER_KEYS
 
 
 def is_per_broker(name: str) -> bool:
+    """Whether the key can be set only for one broker, not as a cluster default."""
     if is_for_one_listener(name):
         return base_name(name) not in _CLUSTER_LEVEL_LISTENER
     return name in PER_BROKER_KEYS
 
 
 def is_password(name: str) -> bool:
+    """Whether the key's value is a secret."""
     key = BROKER_KEYS.get(base_name(name))
     return key is not None and key.type == "password"
 
 
 def needs_listener(name: str) -> bool:
-    """Key stores differ between listeners, so these keys need the prefix of a listener."""
+    """Whether the key needs the prefix of a listener: key stores differ between listeners."""
     return name in _SECURITY
 
 
@@ -134,10 +136,11 @@ def synonyms(name: str) -> tuple[str, ...]:
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
     """`values` overridden by `changes`; a synonym of a changed key is dropped."""
     for name, value in changes.items():
-        for synonym in _overridden(name):
+        for synonym in _overridden_keys(name):
             values.pop(synonym, None)
         values[name] = value
 
 
-def _overridden(name: str) -> Iterable[str]:
+def _overridden_keys(name: str) -> Iterable[str]:
+    """The key and its synonyms, which a change of the key replaces."""
     return (name,) if is_for_one_listener(name) else synonyms(name)

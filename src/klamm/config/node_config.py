@@ -114,7 +114,7 @@ class NodeConfig:
     transaction_state_log_replication_factor: int
 
     def where(self, key: str) -> str:
-        """The key and its place, for a message that says what to change."""
+        """The key with file and line, for a message that says what to change."""
         return f'"{key}" ({self.places.get(key, f"not set in {self.source}")})'
 
 
@@ -131,7 +131,8 @@ class _Reader:
         self.entries = entries
         self.values: dict[str, Value] = {name: self._parse(name) for name in BROKER_KEYS}
 
-    def refuse(self, name: str, reason: str) -> WrongConfig:
+    def error(self, name: str, reason: str) -> WrongConfig:
+        """The error to raise for this key: its place, its value and the reason."""
         entry = self.entries.get(name)
         if entry is None:
             return WrongConfig(f'{self.source}: "{name}" is not set: {reason}')
@@ -141,8 +142,9 @@ class _Reader:
         return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
+        """Raises WrongConfig for this key where `holds` is false."""
         if not holds:
-            raise self.refuse(name, reason)
+            raise self.error(name, reason)
 
     def number(self, name: str) -> int:
         value = self.values[name]
@@ -161,7 +163,7 @@ class _Reader:
         try:
             return parse_value(key, entry.text)
         except ValueError as error:
-            raise self.refuse(name, str(error)) from None
+            raise self.error(name, str(error)) from None
 
 
 def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
@@ -176,20 +178,21 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
     entries = {p.key: _Entry(p.line, p.value) for p in properties}
     entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
     reader = _Reader(source, entries)
-    _check(reader)
-    composed = _composed(reader)
+    _check_rules(reader)
+    composed = _composed_values(reader)
     simple = {f.name: reader.values[f.name.replace("_", ".")] for f in fields(NodeConfig) if f.name not in composed}
     return NodeConfig(**composed, **simple)  # type: ignore[arg-type]
 
 
-def _composed(reader: _Reader) -> dict[str, Any]:
-    endpoints, advertised = _endpoints(reader)
-    hosts, chroot = _zookeeper(reader)
+def _composed_values(reader: _Reader) -> dict[str, Any]:
+    """The fields that are made from several keys, such as endpoints and directories."""
+    endpoints, advertised = _parse_endpoints(reader)
+    hosts, chroot = _parse_zookeeper_connect(reader)
     return {
         "source": reader.source,
         "places": {name: reader.place(entry) for name, entry in reader.entries.items()},
         "given": {name: entry.text for name, entry in reader.entries.items()},
-        "warnings": _warnings(reader),
+        "warnings": _unknown_key_warnings(reader),
         "log_directories": _log_directories(reader),
         "endpoints": endpoints,
         "advertised_endpoints": advertised,
@@ -204,8 +207,8 @@ def _composed(reader: _Reader) -> dict[str, Any]:
     }
 
 
-def _check(reader: _Reader) -> None:
-    """Rules between keys, and features that klamm does not support."""
+def _check_rules(reader: _Reader) -> None:
+    """Raises WrongConfig where keys contradict each other or need a feature that klamm does not support."""
     require, number = reader.require, reader.number
     require(not reader.values["process.roles"], "process.roles", "klamm nodes run in ZooKeeper mode; remove it")
     require(
@@ -237,22 +240,27 @@ def _check(reader: _Reader) -> None:
         require(broker_id >= 0, "broker.id", "write 0 or more, as broker.id.generation.enable is false")
     wait = number("replica.fetch.wait.max.ms")
     require(
-        wait <= number("replica.socket.timeout.ms"), "replica.fetch.wait.max.ms", "at most replica.socket.timeout.ms"
+        wait <= number("replica.socket.timeout.ms"),
+        "replica.fetch.wait.max.ms",
+        "write at most replica.socket.timeout.ms",
     )
-    require(wait <= number("replica.lag.time.max.ms"), "replica.fetch.wait.max.ms", "at most replica.lag.time.max.ms")
+    require(
+        wait <= number("replica.lag.time.max.ms"), "replica.fetch.wait.max.ms", "write at most replica.lag.time.max.ms"
+    )
     require(number("zookeeper.session.timeout.ms") > 0, "zookeeper.session.timeout.ms", "write at least 1")
     require(number("num.replica.fetchers") >= 1, "num.replica.fetchers", "write at least 1")
     if number("max.connections.per.ip") == 0:
         require(
             bool(reader.text("max.connections.per.ip.overrides")),
             "max.connections.per.ip",
-            "0 needs max.connections.per.ip.overrides, or nobody may connect",
+            "0 needs max.connections.per.ip.overrides, or no client can connect",
         )
 
 
-def _endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    protocols = _parsed(reader, "listener.security.protocol.map", parse_protocol_map)
-    listening = _parsed(reader, "listeners", lambda text: parse_listeners(text, protocols))
+def _parse_endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """The listeners to bind and those to advertise."""
+    protocols = _parse_text(reader, "listener.security.protocol.map", parse_protocol_map)
+    listening = _parse_text(reader, "listeners", lambda text: parse_listeners(text, protocols))
     for endpoint in listening:
         reader.require(
             endpoint.security_protocol is SecurityProtocol.PLAINTEXT,
@@ -261,12 +269,12 @@ def _endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, .
             "use PLAINTEXT",
         )
     port = repeated_port(listening)
-    reader.require(port is None, "listeners", f"each listener needs a port of its own; {port} stands there twice")
+    reader.require(port is None, "listeners", f"each listener needs a port of its own; {port} is listed twice")
     if reader.text("advertised.listeners") is None:
         advertised, key = listening, "listeners"
     else:
         key = "advertised.listeners"
-        advertised = _parsed(reader, key, lambda text: parse_listeners(text, protocols))
+        advertised = _parse_text(reader, key, lambda text: parse_listeners(text, protocols))
     names = [e.listener for e in listening]
     for endpoint in advertised:
         reader.require(
@@ -275,12 +283,13 @@ def _endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, .
         reader.require(
             endpoint.host != "0.0.0.0",
             key,
-            "nobody can connect to 0.0.0.0: set advertised.listeners to an address that clients reach",
+            "no client can connect to 0.0.0.0: set advertised.listeners to an address that clients reach",
         )
     return listening, advertised
 
 
 def _inter_broker_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -> str:
+    """The name of the listener for requests between brokers. Raises WrongConfig where it is ambiguous or missing."""
     names = [e.listener for e in advertised]
     named = reader.text("inter.broker.listener.name")
     if named is not None:
@@ -294,7 +303,9 @@ def _inter_broker_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) ->
     protocol = SecurityProtocol[reader.text("security.inter.broker.protocol") or "PLAINTEXT"]
     found = next((e.listener for e in advertised if e.security_protocol is protocol), None)
     if found is None:
-        raise reader.refuse("inter.broker.listener.name", f"no listener speaks {protocol.name}; name one of them")
+        raise reader.error(
+            "inter.broker.listener.name", f"no listener uses {protocol.name}; write one of {', '.join(names)}"
+        )
     return found
 
 
@@ -322,10 +333,11 @@ def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -
     return named.upper()
 
 
-def _zookeeper(reader: _Reader) -> tuple[str, str]:
+def _parse_zookeeper_connect(reader: _Reader) -> tuple[str, str]:
+    """The host list and the chroot of zookeeper.connect."""
     text = reader.text("zookeeper.connect")
     if text is None:
-        raise reader.refuse("zookeeper.connect", "write host:port of the ensemble, for example localhost:2181")
+        raise reader.error("zookeeper.connect", "write host:port of the ensemble, for example localhost:2181")
     hosts, slash, chroot = text.partition("/")
     for host in hosts.split(","):
         name, colon, port = host.strip().rpartition(":")
@@ -336,14 +348,16 @@ def _zookeeper(reader: _Reader) -> tuple[str, str]:
 
 
 def _log_directories(reader: _Reader) -> tuple[str, ...]:
+    """The directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
     key = "log.dirs" if reader.text("log.dirs") else "log.dir"
     directories = [d.strip() for d in (reader.text(key) or "").split(",")]
     reader.require(all(directories), key, "write at least one directory, several with commas between them")
-    reader.require(len(set(directories)) == len(directories), key, "a directory stands there twice")
+    reader.require(len(set(directories)) == len(directories), key, "a directory is listed twice")
     return tuple(directories)
 
 
 def _connections_per_address(reader: _Reader) -> dict[str, int]:
+    """Connection limits by client address, from max.connections.per.ip.overrides."""
     key = "max.connections.per.ip.overrides"
     found: dict[str, int] = {}
     for item in (reader.text(key) or "").split(","):
@@ -355,14 +369,16 @@ def _connections_per_address(reader: _Reader) -> dict[str, int]:
     return found
 
 
-def _parsed(reader: _Reader, name: str, parse: Any) -> Any:
+def _parse_text(reader: _Reader, name: str, parse: Any) -> Any:
+    """The key's text through `parse`; a ValueError becomes a WrongConfig that names the key."""
     try:
         return parse(reader.text(name) or "")
     except ValueError as error:
-        raise reader.refuse(name, str(error)) from None
+        raise reader.error(name, str(error)) from None
 
 
-def _warnings(reader: _Reader) -> tuple[str, ...]:
+def _unknown_key_warnings(reader: _Reader) -> tuple[str, ...]:
+    """A warning for each key that Kafka 3.9 does not have, with the nearest known key."""
     found: list[str] = []
     for name, entry in reader.entries.items():
         if name in BROKER_KEYS or name.startswith(_PREFIXED):

@@ -23,7 +23,7 @@ class BadProperties(ValueError):
 
 def parse_properties(content: bytes) -> list[Property]:
     """All entries in file order, repeated keys included (the last one counts). Raises BadProperties."""
-    return [_entry(line, text) for line, text in _logical_lines(content.decode("latin-1"))]
+    return [_parse_entry(line, text) for line, text in _logical_lines(content.decode("latin-1"))]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -43,7 +43,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, whole
 
 
-def _entry(line: int, text: str) -> Property:
+def _parse_entry(line: int, text: str) -> Property:
     end = _key_end(text)
     rest = text[end:].lstrip(_BLANK)
     if rest[:1] in ("=", ":"):
@@ -52,6 +52,7 @@ def _entry(line: int, text: str) -> Property:
 
 
 def _key_end(text: str) -> int:
+    """The position of the first separator that is not escaped."""
     escaped = False
     for at, character in enumerate(text):
         if escaped:
@@ -64,6 +65,7 @@ def _key_end(text: str) -> int:
 
 
 def _unescape(line: int, text: str) -> str:
+    """The text with its escapes replaced. Raises BadProperties for an invalid unicode escape."""
     if "\\" not in text:
         return text
     out: list[str] = []
@@ -76,7 +78,7 @@ def _unescape(line: int, text: str) -> str:
         if escaped == "u":
             digits = "".join(next(rest, "") for _ in range(4))
             if len(digits) != 4 or not all(c in "0123456789abcdefABCDEF" for c in digits):
-                raise BadProperties(line, f"\\u{digits} is no character: four hexadecimal digits follow \\u")
+                raise BadProperties(line, f"\\u{digits} is not a character; write four hexadecimal digits after \\u")
             out.append(chr(int(digits, 16)))
         else:
             out.append(_ESCAPES.get(escaped, escaped))

@@ -80,7 +80,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     key.name: key
     for key in (
         _key("cleanup.policy", LIST, "delete", some_of("compact", "delete"), "log.cleanup.policy",
-             "What becomes of old segments: deleted by age and size, compacted to each key's last value, or both."),
+             "Whether old segments are deleted by age and size, compacted to each key's last value, or both."),
         _key("compression.gzip.level", INT, -1, _GZIP_LEVEL, "compression.gzip.level",
              "Level used where compression.type is gzip."),
         _key("compression.lz4.level", INT, 9, between(1, 17), "compression.lz4.level",
@@ -93,7 +93,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("delete.retention.ms", LONG, _DAY_MS, at_least(0), "log.cleaner.delete.retention.ms",
              "How long compaction keeps delete markers, so that slow readers still see them."),
         _key("file.delete.delay.ms", LONG, 60_000, at_least(0), "log.segment.delete.delay.ms",
-             "How long a file that was given up stays on disk."),
+             "How long a deleted log file stays on disk."),
         _key("flush.messages", LONG, MAX_LONG, at_least(1), "log.flush.interval.messages",
              "Number of messages after which the log is synced to the device."),
         _key("flush.ms", LONG, MAX_LONG, at_least(0), "log.flush.interval.ms log.flush.scheduler.interval.ms",
@@ -121,11 +121,11 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), "log.message.timestamp.before.max.ms",
              "How far behind the broker's clock a record's timestamp may be."),
         _key("message.timestamp.difference.max.ms", LONG, MAX_LONG, at_least(0),
-             "log.message.timestamp.difference.max.ms", "Older word for both limits on timestamps at once."),
+             "log.message.timestamp.difference.max.ms", "Deprecated: sets both limits on timestamps."),
         _key("message.timestamp.type", STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"),
              "log.message.timestamp.type", "Whether a record carries the producer's time or the broker's."),
         _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), "log.cleaner.min.cleanable.ratio",
-             "Uncompacted share of a log from which on it is compacted."),
+             "Share of uncompacted bytes at which a log is compacted."),
         _key("min.compaction.lag.ms", LONG, 0, at_least(0), "log.cleaner.min.compaction.lag.ms",
              "Shortest time that a record stays uncompacted."),
         _key("min.insync.replicas", INT, 1, at_least(1), "min.insync.replicas",
@@ -168,6 +168,7 @@ class ConfigSource(IntEnum):
 
     @property
     def kafka_name(self) -> str:
+        """The source's name in Kafka's tools, such as DYNAMIC_TOPIC_CONFIG."""
         return _SOURCE_NAMES[self]
 
 
@@ -199,7 +200,7 @@ def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Ori
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
     for source, given in broker:
-        found += [Origin(s.name, given[s.name], source) for s in _given(key, given)]
+        found += [Origin(s.name, given[s.name], source) for s in _broker_settings(key, given)]
     strongest = key.synonyms[0].name if key.synonyms else None
     if strongest is not None and BROKER_KEYS[strongest].default is not None:
         found.append(Origin(strongest, key.default, ConfigSource.DEFAULT))
@@ -211,7 +212,8 @@ def source_of(found: Sequence[Origin]) -> ConfigSource:
     return found[0].source if found else ConfigSource.DEFAULT
 
 
-def _given(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[Synonym]:
+def _broker_settings(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[Synonym]:
+    """The broker's settings for this topic config and its synonyms, the strongest first."""
     return [s for s in key.synonyms if s.name in broker_defaults]
 
 
@@ -220,7 +222,7 @@ def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Map
     key = topic_key(name)
     if name in overrides:
         return overrides[name]
-    for synonym in _given(key, broker_defaults):
+    for synonym in _broker_settings(key, broker_defaults):
         text = broker_defaults[synonym.name]
         if synonym.factor == 1:
             return text
@@ -288,8 +290,8 @@ class TopicConfig:
         own, broker = overrides or {}, broker_defaults or {}
         for name in own:
             topic_key(name)
-        values: dict[str, Any] = {key.field: _value(key, own, broker) for key in TOPIC_KEYS.values()}
-        _use_difference(values)
+        values: dict[str, Any] = {key.field: _effective_value(key, own, broker) for key in TOPIC_KEYS.values()}
+        _apply_deprecated_difference(values)
         if values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
             raise InvalidConfig(
                 "min.compaction.lag.ms",
@@ -311,17 +313,17 @@ class TopicConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     @property
-    def longest_segment_ms(self) -> int:
+    def max_segment_age_ms(self) -> int:
         """Age at which a segment is rolled, before jitter."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
 
-def _value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
+def _effective_value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
     return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults), key.allowed)
 
 
-def _use_difference(values: dict[str, Any]) -> None:
-    """The deprecated key applies to each limit that still has its default."""
+def _apply_deprecated_difference(values: dict[str, Any]) -> None:
+    """Set each timestamp limit that has its default from the deprecated message.timestamp.difference.max.ms."""
     for side in ("before", "after"):
         if values[f"message_timestamp_{side}_max_ms"] == MAX_LONG:
             values[f"message_timestamp_{side}_max_ms"] = values["message_timestamp_difference_max_ms"]

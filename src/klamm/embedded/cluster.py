@@ -95,6 +95,7 @@ class LocalCluster:
             self._check_ensemble()
 
     def _check_ensemble(self) -> None:
+        """Raises CannotStart when the named ensemble does not answer."""
         servers = self.zookeeper_connect.split("/")[0].split(",")
         for server in servers:
             host, _, port = server.rpartition(":")

@@ -100,7 +100,10 @@ class NodeProcess:
         self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Raises NodeFailed with the last lines of its log when it ends, or does not listen in time."""
+        """Wait until its port accepts connections.
+
+        Raises NodeFailed with the last lines of its log when it ends, or does not listen in time.
+        """
         assert self.child is not None
         for _ in ticks(timeout_s):
             if is_listening(HOST, self.port):
@@ -113,6 +116,7 @@ class NodeProcess:
         )
 
     def exit_report(self) -> str:
+        """How the process ended, with the last lines of its log."""
         status = self.child.exit_status if self.child else None
         return f"{self.name} ended with status {status}. Last lines of {self.output_path}:\n{self._log_tail()}"
 
@@ -120,25 +124,28 @@ class NodeProcess:
         return self.child.log_tail() if self.child else ""
 
     def terminate(self) -> None:
-        """Ask for a controlled shutdown without waiting."""
+        """Send SIGTERM, which starts a controlled shutdown, without waiting."""
         if self.child is not None:
             self.child.resume()
             self.child.terminate()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Controlled shutdown; the process is killed when it does not end in time."""
+        """Stop it by controlled shutdown; it is killed when it does not end in time."""
         if self.child is not None:
             self.child.stop(timeout_s)
 
     def kill(self) -> None:
+        """Send SIGKILL."""
         if self.child is not None:
             self.child.kill()
 
     def pause(self) -> None:
+        """SIGSTOP: connections stay open, requests are not answered."""
         if self.child is not None:
             self.child.pause()
 
     def resume(self) -> None:
+        """SIGCONT."""
         if self.child is not None:
             self.child.resume()
 
@@ -180,7 +187,7 @@ def make_nodes(
     command: Command = klamm_node,
     disk: Disk | None = None,
 ) -> list[NodeProcess]:
-    """One node for each port: ids from 1, data in `node-ID` below `directory`."""
+    """Make one node for each port, not started: ids from 1, data in `node-ID` below `directory`."""
     properties = {**local_properties(zookeeper_connect, len(ports)), **(overrides or {})}
     return [
         NodeProcess(i, port, join(directory, f"node-{i}"), properties, command, disk)

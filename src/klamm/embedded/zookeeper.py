@@ -87,7 +87,7 @@ class ZooKeeperServer:
         return self._child is not None and self._child.is_running
 
     def start(self, *, wait: bool = True) -> None:
-        """Raises NoJava, ZooKeeperUnavailable."""
+        """Start the server, and with `wait` wait until it answers. Raises NoJava, ZooKeeperUnavailable."""
         assert not self.is_running, "this server is already running"
         if is_listening("127.0.0.1", self.port):
             raise ZooKeeperUnavailable(
@@ -103,7 +103,10 @@ class ZooKeeperServer:
             self.wait_until_serving()
 
     def wait_until_serving(self, timeout_s: float = STARTUP_TIMEOUT_S) -> None:
-        """Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time."""
+        """Wait until it answers requests.
+
+        Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time.
+        """
         assert self._child is not None
         for _ in ticks(timeout_s):
             if self.mode:
@@ -120,17 +123,19 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None when it does not answer."""
+        """Its role: `standalone`, `leader` or `follower`; None when it does not answer."""
         for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
         return None
 
     def stop(self) -> None:
+        """Send SIGTERM, and wait; it is killed when it does not end in time."""
         if self._child is not None:
             self._child.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
+        """Send SIGKILL."""
         if self._child is not None:
             self._child.kill()
 
@@ -140,6 +145,7 @@ class ZooKeeperServer:
             self._child.pause()
 
     def resume(self) -> None:
+        """SIGCONT."""
         if self._child is not None:
             self._child.resume()
 

@@ -28,13 +28,13 @@ class Answer(NamedTuple):
     """Whether the journal or ZooKeeper knows the subject."""
 
 
-def pending(now: Snapshot | None, subjects: set[str], rejected: Sequence[str] = ()) -> list[str]:
+def pending_and_wrong(now: Snapshot | None, subjects: set[str], rejected: Sequence[str] = ()) -> list[str]:
     """Pending deletions, findings and remedies for these subjects; a missing controller concerns all."""
     if now is None:
         return [*rejected]
-    lines = [_deletion(now, topic) for topic in now.deletions if topic in subjects]
+    lines = [_deletion_line(now, topic) for topic in now.deletions if topic in subjects]
     about = [f for f in findings(now) if not subjects.isdisjoint(f.subjects) or _concerns_all(f)]
-    lines += [line for f in about[:MAX_LINES] for line in _finding(f, subjects)]
+    lines += [line for f in about[:MAX_LINES] for line in _finding_lines(f, subjects)]
     if len(about) > MAX_LINES:
         lines.append(f"and {len(about) - MAX_LINES:,} more: klamm audit --zookeeper {now.connect}")
     return [*lines, *rejected] or [NOTHING_PENDING]
@@ -44,7 +44,7 @@ def _concerns_all(finding: Finding) -> bool:
     return finding.severity is Severity.CRITICAL and znodes.CONTROLLER in finding.subjects
 
 
-def _deletion(now: Snapshot, topic: str) -> str:
+def _deletion_line(now: Snapshot, topic: str) -> str:
     """What a pending deletion waits for."""
     holders = {b for p, a in now.assignments.items() if p.topic == topic for b in a.replicas}
     dead = sorted(holders - now.live)
@@ -69,14 +69,14 @@ def zookeeper_problem(inputs: ExplainInputs) -> list[str]:
     ]
 
 
-def _finding(finding: Finding, subjects: set[str]) -> list[str]:
+def _finding_lines(finding: Finding, subjects: set[str]) -> list[str]:
     named = [s for s in finding.subjects if s in subjects]
     which = f"{', '.join(named[:3])}{' ...' if len(named) > 3 else ''}: " if len(subjects) > 1 else ""
     return [f"{finding.severity}: {which}{finding.kind}, {finding.why}", f"    remedy: {finding.remedy}"]
 
 
 def step_lines(entries: Iterable[Entry]) -> list[str]:
-    """Repeated steps are one line, with the time of the last one."""
+    """One line for each journal entry; repeated ones share a line with the time of the last."""
     lines: list[str] = []
     for text, same in groupby(entries, key=step_text):
         times = [e.ts_ms for e in same]
@@ -86,6 +86,7 @@ def step_lines(entries: Iterable[Entry]) -> list[str]:
 
 
 def step_text(entry: Entry) -> str:
+    """A journal entry as text: its kind, what it did, and the other facts."""
     kept = {k: v for k, v in entry.facts.items() if k not in _OMITTED_FACTS and v not in (None, [])}
     what = kept.pop("step", kept.pop("what", ""))
     rest = "".join(f", {k.replace('_', ' ')} {v}" for k, v in kept.items())

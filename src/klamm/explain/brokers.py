@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from klamm.audit.snapshot import Snapshot
-from klamm.explain.answer import MAX_LINES, MAX_PARTITIONS, Answer, pending, step_text, unanswered_requests
+from klamm.explain.answer import MAX_LINES, MAX_PARTITIONS, Answer, pending_and_wrong, step_text, unanswered_requests
 from klamm.explain.partitions import state_now
-from klamm.explain.rejected_replicas import rejections
+from klamm.explain.rejected_replicas import rejection_lines
 from klamm.explain.sources import ExplainInputs
 from klamm.explain.timeline import utc_time
 from klamm.model.assignment import ReplicaAssignment
@@ -21,26 +21,28 @@ from klamm.telemetry.journal_reader import (
 from klamm.zk import znodes
 
 
-def broker(inputs: ExplainInputs, number: BrokerId) -> Answer:
-    """Its registration, leaders and replicas, when it came and went, and requests that it has not answered."""
-    lines = _registration(inputs.now, number) if inputs.now is not None else []
-    lines += _came_and_went(inputs.entries, number)[-MAX_LINES:]
+def explain_broker(inputs: ExplainInputs, number: BrokerId) -> Answer:
+    """Explain a broker: registration, leaders, replicas, when it came and went, and unanswered requests to it."""
+    lines = _registration_line(inputs.now, number) if inputs.now is not None else []
+    lines += _registration_changes(inputs.entries, number)[-MAX_LINES:]
     lines += unanswered_requests(inputs, number)
     if not lines:
         return Answer([f"There is no broker {number} in {inputs.where} or in ZooKeeper."], False)
     subjects = {f"broker {number}", znodes.broker_path(number), znodes.config_path("brokers", str(number))}
     if inputs.now is not None:
-        subjects |= {str(p) for p, a in inputs.now.assignments.items() if _is_missed(inputs.now, p, a, number)}
-    return Answer([*lines, *pending(inputs.now, subjects, rejections(inputs, lambda r: r.broker == number))], True)
+        subjects |= {str(p) for p, a in inputs.now.assignments.items() if _is_affected(inputs.now, p, a, number)}
+    return Answer(
+        [*lines, *pending_and_wrong(inputs.now, subjects, rejection_lines(inputs, lambda r: r.broker == number))], True
+    )
 
 
-def _is_missed(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment, number: BrokerId) -> bool:
-    """Whether its replica there is not in sync, or the partition has no live leader."""
+def _is_affected(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment, number: BrokerId) -> bool:
+    """Whether the broker's replica is not in sync, or the partition has no live leader."""
     state = now.states.get(p)
     return number in assignment.replicas and (state is None or number not in state.isr or state.leader not in now.live)
 
 
-def _registration(now: Snapshot, number: BrokerId) -> list[str]:
+def _registration_line(now: Snapshot, number: BrokerId) -> list[str]:
     held = sum(number in a.replicas for a in now.assignments.values())
     led = sum(s.leader == number for s in now.states.values())
     preferred = sum(bool(a.replicas) and a.replicas[0] == number for a in now.assignments.values())
@@ -57,13 +59,13 @@ def _registration(now: Snapshot, number: BrokerId) -> list[str]:
     ]
 
 
-def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
-    """The active controller records changes; a new one records the live brokers."""
+def _registration_changes(entries: Iterable[Entry], number: int) -> list[str]:
+    """When the broker registered, restarted and was gone, by what the active controllers recorded."""
     lines: list[str] = []
     is_there: bool | None = None
     for e in in_order(entries):
-        if e.kind == "found" and number in _brokers(e):
-            happened, is_there = _came_or_went(e, number), number not in (e.facts.get("dead") or ())
+        if e.kind == "found" and number in _changed_brokers(e):
+            happened, is_there = _change_text(e, number), number not in (e.facts.get("dead") or ())
         elif e.kind == "ready" and (number in e.facts.get("brokers", ())) is not bool(is_there):
             is_there = not is_there
             happened = "was alive" if is_there else "was gone"
@@ -78,11 +80,11 @@ def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
     return lines
 
 
-def _brokers(entry: Entry) -> set[int]:
+def _changed_brokers(entry: Entry) -> set[int]:
     return {b for name in ("new", "dead", "bounced") for b in entry.facts.get(name) or () if isinstance(b, int)}
 
 
-def _came_or_went(entry: Entry, number: int) -> str:
+def _change_text(entry: Entry, number: int) -> str:
     words = {"new": "registered", "dead": "is gone", "bounced": "restarted"}
     return next(words[name] for name in words if number in (entry.facts.get(name) or ()))
 
@@ -90,16 +92,16 @@ def _came_or_went(entry: Entry, number: int) -> str:
 # ---- the controller
 
 
-def controller(inputs: ExplainInputs) -> Answer:
-    """Its terms, the gaps between them, who is controller now, and unanswered requests."""
+def explain_controller(inputs: ExplainInputs) -> Answer:
+    """Explain the controller: its terms, the gaps between them, who it is now, and unanswered requests."""
     terms = controller_terms(inputs.entries)
     lines: list[str] = []
     for before, term in list(zip([None, *terms], terms, strict=False))[-MAX_LINES:]:
-        gap = _without(inputs.entries, before, term) if before is not None else ""
+        gap = _absence_text(inputs.entries, before, term) if before is not None else ""
         ready = f"ready {utc_time(term.ready_ms)}" if term.ready_ms else "not ready"
         end = ""
         if term.resigned_ms is not None:
-            end = f", resigned {utc_time(term.resigned_ms)}{_why_resigned(inputs.entries, term.controller_epoch)}"
+            end = f", resigned {utc_time(term.resigned_ms)}{_resignation_reason(inputs.entries, term.controller_epoch)}"
         lines.append(
             f"epoch {term.controller_epoch}: node {term.node}, elected {utc_time(term.elected_ms)}, {ready}{gap}{end}"
         )
@@ -110,10 +112,10 @@ def controller(inputs: ExplainInputs) -> Answer:
     lines += unanswered_requests(inputs)
     if not lines:
         return Answer([f"There is no controller in {inputs.where}."], False)
-    return Answer([*lines, *pending(now, {"/controller", "/controller_epoch"})], True)
+    return Answer([*lines, *pending_and_wrong(now, {"/controller", "/controller_epoch"})], True)
 
 
-def _without(entries: Iterable[Entry], before: Term, after: Term) -> str:
+def _absence_text(entries: Iterable[Entry], before: Term, after: Term) -> str:
     """How long there was no controller; an upper bound if the end of the previous term is unknown."""
     own = (e.ts_ms for e in entries if e.controller_epoch == before.controller_epoch and e.ts_ms <= after.elected_ms)
     absent = controller_absence_ms(before, after, max(own, default=before.elected_ms))
@@ -121,7 +123,7 @@ def _without(entries: Iterable[Entry], before: Term, after: Term) -> str:
     return f", after {most}{absent / 1000:.2f} s without a controller" if absent is not None else ""
 
 
-def _why_resigned(entries: Iterable[Entry], epoch: int) -> str:
+def _resignation_reason(entries: Iterable[Entry], epoch: int) -> str:
     why = [e.facts.get("why") for e in entries if e.kind == "resigned" and e.controller_epoch == epoch]
     return f" ({why[-1]})" if why and why[-1] else ""
 
@@ -129,8 +131,8 @@ def _why_resigned(entries: Iterable[Entry], epoch: int) -> str:
 # ---- reassignments
 
 
-def reassignment(inputs: ExplainInputs) -> Answer:
-    """Every partition that is being reassigned, and the last steps of reassignments."""
+def explain_reassignments(inputs: ExplainInputs) -> Answer:
+    """Explain reassignments: every partition that is being reassigned, and the last steps."""
     lines: list[str] = []
     moving = []
     if inputs.now is not None:
@@ -145,4 +147,4 @@ def reassignment(inputs: ExplainInputs) -> Answer:
         lines.append(f"{utc_time(e.ts_ms)}  {e.facts.get('topic')}-{e.facts.get('partition')}: {step_text(e)}")
     if not lines:
         return Answer([f"There is no reassignment in {inputs.where}."], False)
-    return Answer([*lines, *pending(inputs.now, {*map(str, moving), "/admin/reassign_partitions"})], True)
+    return Answer([*lines, *pending_and_wrong(inputs.now, {*map(str, moving), "/admin/reassign_partitions"})], True)

@@ -11,10 +11,10 @@ from klamm.explain.answer import (
     MAX_PARTITIONS,
     Answer,
     listed,
-    pending,
+    pending_and_wrong,
     step_lines,
 )
-from klamm.explain.rejected_replicas import rejections
+from klamm.explain.rejected_replicas import rejection_lines
 from klamm.explain.sources import ExplainInputs
 from klamm.explain.timeline import last_events, last_state, timeline_lines, utc_time
 from klamm.explain.unanswered import unanswered
@@ -23,11 +23,11 @@ from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal_reader import (
     Entry,
     LeaderChange,
+    current_leader_changes,
+    describe_event,
     in_order,
     leader_changes,
-    leaders_since,
-    story_of,
-    why_of,
+    lines_about_partition,
 )
 from klamm.zk import znodes
 
@@ -35,38 +35,42 @@ _SLOW_MS: Final = 2_000
 """A control request that is unanswered for longer than this is reported."""
 
 
-def partition(inputs: ExplainInputs, subject: TopicPartition, most_events: int | None = None) -> Answer:
-    """Its history, or the last events of it; its leader now and since when; what is pending or wrong."""
-    story = story_of(inputs.entries, subject)
+def explain_partition(inputs: ExplainInputs, subject: TopicPartition, most_events: int | None = None) -> Answer:
+    """Explain a partition: its (last) events, its leader now and since when, and what is pending or wrong."""
+    story = lines_about_partition(inputs.entries, subject)
     state = state_now(inputs.now, subject)
     if not story and state is None:
-        return Answer([f"There is nothing about {subject} in {inputs.where}{_known(inputs)}."], False)
+        return Answer([f"There is nothing about {subject} in {inputs.where}{_known_partitions_text(inputs)}."], False)
     events, omitted = last_events(story, most_events)
     lines = [f"({omitted:,} earlier events: --all shows them)"] if omitted else []
     lines += timeline_lines(events)
     if state is not None:
         lines.append(f"{subject} now: {state}")
-        if (change := leaders_since(inputs.entries).get(subject)) and _leads_still(inputs.now, change):
+        if (change := current_leader_changes(inputs.entries).get(subject)) and _is_still_leader(inputs.now, change):
             lines.append(f"since {utc_time(change.ts_ms)}, by {change.why or 'an event that is not in the journal'}")
             lines += _isr_since(inputs.now, subject, story, change.ts_ms)
         lines += _unanswered_by_replicas(inputs, inputs.now.assignments.get(subject) if inputs.now else None)
     elif (remembered := last_state(story)) is not None:
         is_now = inputs.zookeeper_problem is None and not inputs.may_be_stale
         lines.append(f"{subject} {'now' if is_now else 'then'}: {remembered}")
-    rejected = rejections(inputs, lambda r: r.partition == subject)
+    rejected = rejection_lines(inputs, lambda r: r.partition == subject)
     return Answer(
-        [*lines, *pending(inputs.now, _of_partition(subject), rejected), *_restore_command(inputs, subject, story)],
+        [
+            *lines,
+            *pending_and_wrong(inputs.now, _partition_subjects(subject), rejected),
+            *_restore_command(inputs, subject, story),
+        ],
         True,
     )
 
 
 def _isr_since(now: Snapshot | None, p: TopicPartition, story: Sequence[Entry], led_since_ms: int) -> list[str]:
-    """The event that set the current ISR, if that was after the leader election."""
+    """Since when it has its ISR, and by which event, if that was after the leader election."""
     changes = [e for e in story if e.kind == "decision" and e.facts.get("isr") not in (None, e.facts.get("isr_from"))]
     state = now.states.get(p) if now else None
     if not changes or changes[-1].ts_ms <= led_since_ms or (state and tuple(changes[-1].facts["isr"]) != state.isr):
         return []
-    events = (why_of(e) for e in story if e.kind == "event" and e.cause == changes[-1].cause)
+    events = (describe_event(e) for e in story if e.kind == "event" and e.cause == changes[-1].cause)
     why = next(events, "an event that is not in the journal")
     return [f"with this ISR since {utc_time(changes[-1].ts_ms)}, by {why}"]
 
@@ -83,18 +87,19 @@ def _unanswered_by_replicas(inputs: ExplainInputs, assignment: ReplicaAssignment
     ]
 
 
-def _leads_still(now: Snapshot | None, change: LeaderChange) -> bool:
+def _is_still_leader(now: Snapshot | None, change: LeaderChange) -> bool:
     """Whether the last leader in the journal is the one in ZooKeeper."""
     state = now.states.get(change.partition) if now else None
     return state is None or state.leader == change.leader_to
 
 
-def _of_partition(p: TopicPartition) -> set[str]:
+def _partition_subjects(p: TopicPartition) -> set[str]:
     """Subjects of findings about the partition, its topic and their znodes."""
     return {str(p), znodes.state_path(p), *topic_subjects(p.topic)}
 
 
 def topic_subjects(name: str) -> set[str]:
+    """Subjects of findings about the topic and its znodes."""
     return {name, znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)}
 
 
@@ -120,12 +125,13 @@ def _restore_command(inputs: ExplainInputs, p: TopicPartition, story: Iterable[E
     ]
 
 
-def _known(inputs: ExplainInputs) -> str:
+def _known_partitions_text(inputs: ExplainInputs) -> str:
     known = sorted({str(change.partition) for change in leader_changes(inputs.entries)})
     return f"; it has {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
 
 
 def state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
+    """The partition's state in ZooKeeper as text; None without a snapshot, or when the partition does not exist."""
     if now is None:
         return None
     if (why := now.malformed.get(znodes.topic_path(p.topic))) is not None:
@@ -154,13 +160,13 @@ def state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
 # ---- a topic
 
 
-def topic(inputs: ExplainInputs, name: str) -> Answer:
-    """A line for each partition, or only the unhealthy ones of many; and what happened to the topic."""
+def explain_topic(inputs: ExplainInputs, name: str) -> Answer:
+    """Explain a topic: a line for each partition, or only the unhealthy ones of many, and what happened to it."""
     about = [e for e in in_order(inputs.entries) if _is_about_topic(e, name)]
     partitions = sorted(p for p in (inputs.now.assignments if inputs.now else ()) if p.topic == name)
     if not about and not partitions:
         return Answer([f"There is no topic {name} in {inputs.where} or in ZooKeeper."], False)
-    lines = _partitions(inputs, name, partitions)
+    lines = _partition_lines(inputs, name, partitions)
     if inputs.now is not None and not partitions:
         why = inputs.now.malformed.get(znodes.topic_path(name))
         lines.append(f"topic {name} does not exist now" if why is None else f"the znode of {name} is malformed: {why}")
@@ -168,15 +174,19 @@ def topic(inputs: ExplainInputs, name: str) -> Answer:
     lines += step_lines(steps)[-MAX_LINES:]
     subjects = topic_subjects(name).union(*({str(p), znodes.state_path(p)} for p in partitions))
     return Answer(
-        [*lines, *pending(inputs.now, subjects, rejections(inputs, lambda r: r.partition.topic == name))], True
+        [
+            *lines,
+            *pending_and_wrong(inputs.now, subjects, rejection_lines(inputs, lambda r: r.partition.topic == name)),
+        ],
+        True,
     )
 
 
-def _partitions(inputs: ExplainInputs, name: str, partitions: Sequence[TopicPartition]) -> list[str]:
+def _partition_lines(inputs: ExplainInputs, name: str, partitions: Sequence[TopicPartition]) -> list[str]:
     now = inputs.now
     if now is None or not partitions:
         return []
-    since = leaders_since(inputs.entries)
+    since = current_leader_changes(inputs.entries)
     if len(partitions) <= MAX_PARTITIONS:
         return [_partition_line(now, p, since) for p in partitions]
     unhealthy = [p for p in partitions if not _is_healthy(now, p)]
@@ -196,7 +206,7 @@ def _partitions(inputs: ExplainInputs, name: str, partitions: Sequence[TopicPart
 
 def _partition_line(now: Snapshot, p: TopicPartition, since: dict[TopicPartition, LeaderChange]) -> str:
     change = since.get(p)
-    known = f", since {utc_time(change.ts_ms)} by {change.why}" if change and _leads_still(now, change) else ""
+    known = f", since {utc_time(change.ts_ms)} by {change.why}" if change and _is_still_leader(now, change) else ""
     return f"{p}: {state_now(now, p)}{known}"
 
 

@@ -20,11 +20,11 @@ class Rejected(NamedTuple):
     broker: int
 
 
-def rejected(entries: Iterable[Entry]) -> dict[Rejected, str]:
+def rejected_replicas(entries: Iterable[Entry]) -> dict[Rejected, str]:
     """Rejected replicas -> Kafka's name of the error. A later request to the broker clears its entry."""
     states: dict[Rejected, str] = {}
     for e in in_order(entries):
-        broker, named = e.facts.get("broker"), _named(e)
+        broker, named = e.facts.get("broker"), _listed_partitions(e)
         if e.kind == "refused" and e.facts.get("what") == _API and isinstance(broker, int):
             states |= {Rejected(p, broker): str(e.facts.get("error")) for p in named}
         elif e.kind == "request" and e.facts.get("api") == _API:
@@ -38,25 +38,25 @@ def rejected(entries: Iterable[Entry]) -> dict[Rejected, str]:
     return states
 
 
-def rejections(inputs: ExplainInputs, is_relevant: Callable[[Rejected], bool]) -> list[str]:
+def rejection_lines(inputs: ExplainInputs, is_relevant: Callable[[Rejected], bool]) -> list[str]:
     """For each broker and error: a line with the partitions, and a line with the remedy."""
     groups: dict[tuple[int, str], list[TopicPartition]] = {}
-    for rejection, error in rejected(inputs.entries).items():
-        if is_relevant(rejection) and (inputs.now is None or _is_missed(inputs.now, rejection)):
+    for rejection, error in rejected_replicas(inputs.entries).items():
+        if is_relevant(rejection) and (inputs.now is None or _is_rejected_still(inputs.now, rejection)):
             groups.setdefault((rejection.broker, error), []).append(rejection.partition)
     return [
         line
         for (broker, error), its in sorted(groups.items())
-        for line in _report(inputs.now, broker, error, sorted(its))
+        for line in _lines_of_broker(inputs.now, broker, error, sorted(its))
     ]
 
 
-def _report(now: Snapshot | None, broker: int, error: str, partitions: list[TopicPartition]) -> list[str]:
+def _lines_of_broker(now: Snapshot | None, broker: int, error: str, partitions: list[TopicPartition]) -> list[str]:
     which = ", ".join(map(str, partitions[:_SHOWN]))
     more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
     if error == ErrorCode.INCONSISTENT_TOPIC_ID.name:
         directories = f"{partitions[0]}{' and the others' if len(partitions) > 1 else ''}"
-        put_back = _put_back(now, partitions[0])
+        put_back = _restore_id_text(now, partitions[0])
         return [
             f"warning: {which}{more}: broker {broker} rejects its replica ({error}): its log has the id of another "
             "topic with this name, so it neither leads nor follows",
@@ -71,13 +71,13 @@ def _report(now: Snapshot | None, broker: int, error: str, partitions: list[Topi
     ]
 
 
-def _put_back(now: Snapshot | None, p: TopicPartition) -> str:
-    """Only the log has the id. The controller reads a changed topic znode by itself."""
-    how = remedies.other_id(now, p.topic) if now is not None and p in now.assignments else "klamm zk set"
+def _restore_id_text(now: Snapshot | None, p: TopicPartition) -> str:
+    """How to write the topic id of the broker's log to the topic znode; only the log has that id."""
+    how = remedies.restore_topic_id(now, p.topic) if now is not None and p in now.assignments else "klamm zk set"
     return f"write the ID of {p}/partition.metadata in its log.dirs to the topic's znode: {how}"
 
 
-def _is_missed(now: Snapshot, rejection: Rejected) -> bool:
+def _is_rejected_still(now: Snapshot, rejection: Rejected) -> bool:
     """Whether the broker still has this replica assigned, and it is not an in-sync follower."""
     assignment, state = now.assignments.get(rejection.partition), now.states.get(rejection.partition)
     if assignment is None or rejection.broker not in assignment.replicas:
@@ -85,6 +85,6 @@ def _is_missed(now: Snapshot, rejection: Rejected) -> bool:
     return state is None or rejection.broker not in state.isr or state.leader == rejection.broker
 
 
-def _named(entry: Entry) -> list[TopicPartition]:
+def _listed_partitions(entry: Entry) -> list[TopicPartition]:
     listed = entry.facts.get("partitions")
     return [TopicPartition(t, n) for t, numbers in listed.items() for n in numbers] if isinstance(listed, dict) else []

@@ -13,7 +13,7 @@ from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 from klamm.telemetry.journal import JOURNAL_TOPIC
-from klamm.telemetry.journal_reader import Entry, Wanted, distinct, entries_of, read_journals
+from klamm.telemetry.journal_reader import Entry, Wanted, distinct, parse_lines, read_journals
 
 _ZOOKEEPER_TIMEOUT_S: Final = 3.0
 
@@ -43,11 +43,14 @@ class ExplainInputs(NamedTuple):
     """The journal is from the topic, which may lack the newest entries."""
 
 
-def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> ExplainInputs:
-    """Read the journal lines that match. Raises CannotExplain when neither they nor ZooKeeper can be read."""
-    now, zookeeper_problem = _snapshot(sources, disk)
+def read_inputs(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> ExplainInputs:
+    """Read the journal entries that match `wanted`, and ZooKeeper.
+
+    Raises CannotExplain when neither can be read.
+    """
+    now, zookeeper_problem = _snapshot_or_problem(sources, disk)
     try:
-        entries, where = _journals(sources, disk, wanted)
+        entries, where = _read_journal(sources, disk, wanted)
     except CannotExplain as error:
         if now is None and zookeeper_problem is not None:
             raise CannotExplain(f"{error}; {zookeeper_problem}") from error
@@ -58,21 +61,25 @@ def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> ExplainI
 
 
 def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
-    """All journal entries except those per partition. Raises CannotExplain."""
-    return _journals(sources, disk, is_not_partition_line)[0]
+    """Read all journal entries except those per partition. Raises CannotExplain."""
+    return _read_journal(sources, disk, is_not_partition_line)[0]
 
 
 def is_not_partition_line(line: bytes) -> bool:
-    """Decisions and writes are most of the journal, and are not needed for brokers and controllers."""
+    """Whether a journal line is neither a decision nor a write.
+
+    These are most of the journal, and are not needed for brokers and controllers.
+    """
     head = line[:160]
     return b'"kind":"decision"' not in head and b'"kind":"write"' not in head
 
 
-def _journals(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list[Entry], str]:
+def _read_journal(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list[Entry], str]:
+    """The entries, and where they were read: from the topic, or from the files of nodes. Raises CannotExplain."""
     if sources.bootstrap:
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
         values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
-        return distinct(entries_of(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
+        return distinct(parse_lines(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
     directories = list(sources.journals) or journal_directories(disk, sources.data)
     for directory in directories:
         if not disk.is_directory(directory):
@@ -84,7 +91,7 @@ def _journals(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list
 
 def journal_directories(disk: Disk, data: str) -> list[str]:
     """The journal directories of the nodes of `klamm up`. Raises CannotExplain when there are none."""
-    found = [join(node, "logs") for node in _nodes(disk, data)]
+    found = [join(node, "logs") for node in _node_directories(disk, data)]
     existing = [directory for directory in found if disk.is_directory(directory)]
     if not existing:
         raise CannotExplain(
@@ -95,18 +102,18 @@ def journal_directories(disk: Disk, data: str) -> list[str]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`. Raises CannotExplain."""
+    """Parse `host:port`. Raises CannotExplain."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdigit():
         raise CannotExplain(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092.")
     return host.strip("[]"), int(port)
 
 
-def _snapshot(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
+def _snapshot_or_problem(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
     """A snapshot of the named ZooKeeper, or that of `klamm up`; or why it does not answer."""
     connect = sources.zookeeper
     if not connect and not sources.journals and not sources.bootstrap:
-        connect = _zookeeper_of(disk, sources.data)
+        connect = _zookeeper_of_cluster(disk, sources.data)
     if not connect:
         return None, None
     try:
@@ -115,14 +122,15 @@ def _snapshot(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None
         return None, str(error)
 
 
-def _zookeeper_of(disk: Disk, data: str) -> str | None:
-    for node in _nodes(disk, data):
+def _zookeeper_of_cluster(disk: Disk, data: str) -> str | None:
+    """`zookeeper.connect` of the nodes of `klamm up`; None if there is no such node."""
+    for node in _node_directories(disk, data):
         path = join(node, "server.properties")
         if disk.exists(path):
             return {p.key: p.value for p in parse_properties(disk.read(path))}.get("zookeeper.connect")
     return None
 
 
-def _nodes(disk: Disk, data: str) -> list[str]:
+def _node_directories(disk: Disk, data: str) -> list[str]:
     names = disk.list_directory(data) if disk.is_directory(data) else []
     return [join(data, name) for name in names if name.startswith("node-")]

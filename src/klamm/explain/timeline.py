@@ -5,19 +5,19 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
-from klamm.telemetry.journal_reader import Entry, why_of
+from klamm.telemetry.journal_reader import Entry, describe_event
 
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
 
 
 def timeline_lines(story: Iterable[Entry]) -> list[str]:
-    """An event at the margin, and its steps indented below it."""
+    """The entries as text: an event at the margin, and its steps indented below it."""
     lines: list[str] = []
     for event, steps in groupby(story, key=lambda entry: entry.kind == "event"):
         if event:
-            lines += [_event(entry) for entry in steps]
+            lines += [_event_line(entry) for entry in steps]
         else:
-            lines += [f"    {step}" for step in _steps(list(steps))]
+            lines += [f"    {step}" for step in _step_texts(list(steps))]
     return lines
 
 
@@ -36,22 +36,24 @@ def last_state(story: Iterable[Entry]) -> str | None:
         facts = entry.facts
         if entry.kind == "decision" and facts.get("leader_to") is not None:
             isr = ", ".join(map(str, facts.get("isr") or ()))
-            state = f"{_leader(facts['leader_to'])}, leader epoch {facts.get('leader_epoch')}, ISR {isr or 'unknown'}"
+            state = (
+                f"{_leader_text(facts['leader_to'])}, leader epoch {facts.get('leader_epoch')}, ISR {isr or 'unknown'}"
+            )
         elif entry.kind == "deletion" and facts.get("step") == "completed":
             state = "deleted with its topic"
     return state
 
 
 def utc_time(ts_ms: int) -> str:
-    """For example `2023-11-14 22:13:22.000`."""
+    """A time as text, for example `2023-11-14 22:13:22.000`."""
     return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
-def _event(entry: Entry) -> str:
-    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
+def _event_line(entry: Entry) -> str:
+    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {describe_event(entry)}"
 
 
-def _steps(entries: Sequence[Entry]) -> list[str]:
+def _step_texts(entries: Sequence[Entry]) -> list[str]:
     """Requests of one kind to several nodes are one line, at the position of the first."""
     nodes: dict[str, list[int]] = {}
     for entry in entries:
@@ -60,67 +62,69 @@ def _steps(entries: Sequence[Entry]) -> list[str]:
     steps: list[str] = []
     for entry in entries:
         if entry.kind != "request":
-            steps.append(_step(entry))
+            steps.append(_step_text(entry))
         elif brokers := nodes.pop(entry.facts["api"], None):
-            steps.append(f"sent {entry.facts['api']} to {_nodes(brokers)}")
+            steps.append(f"sent {entry.facts['api']} to {_nodes_text(brokers)}")
     return steps
 
 
-def _step(entry: Entry) -> str:
+def _step_text(entry: Entry) -> str:
     facts = dict(entry.facts)
     match entry.kind:
         case "decision":
-            return _decision(facts)
+            return _decision_text(facts)
         case "write":
-            return f"wrote {facts.pop('what', '')} to ZooKeeper{_rest(facts)}"
+            return f"wrote {facts.pop('what', '')} to ZooKeeper{_other_facts_text(facts)}"
         case "refused":
             what, why = facts.pop("what", ""), facts.pop("why", "")
-            return f"refused {what}: {why}{_rejected(facts)}{_rest(facts)}"
+            return f"refused {what}: {why}{_rejected_text(facts)}{_other_facts_text(facts)}"
         case "response":
-            return f"node {facts.pop('broker', '?')} answered {facts.pop('api', '?')}{_rest(facts)}"
-    return f"{entry.kind.replace('-', ' ')}{_rest(facts)}"
+            return f"node {facts.pop('broker', '?')} answered {facts.pop('api', '?')}{_other_facts_text(facts)}"
+    return f"{entry.kind.replace('-', ' ')}{_other_facts_text(facts)}"
 
 
-def _decision(facts: dict[str, Any]) -> str:
+def _decision_text(facts: dict[str, Any]) -> str:
     kind, chosen = facts.pop("decision", ""), facts.pop("chosen", None)
     before, after, epoch = (facts.pop(name, None) for name in ("leader_from", "leader_to", "leader_epoch"))
     if after is None:
         words = "none" if chosen is None else f"node {chosen}"
     elif before == after:
-        words = f"leader is still {_node(after)}" if after >= 0 else "still no leader"
+        words = f"leader is still {_node_text(after)}" if after >= 0 else "still no leader"
     else:
-        words = f"{_leader(after)} (was {_node(before)})"
+        words = f"{_leader_text(after)} (was {_node_text(before)})"
     isr_before, isr = facts.pop("isr_from", None), facts.pop("isr", None)
     if epoch is not None:
         words += f", leader epoch {epoch}"
     if isr is not None:
-        words += f", ISR {_list(isr)}" + (f" (was {_list(isr_before)})" if isr_before and isr_before != isr else "")
-    return f"decided {kind}: {words}{_rejected(facts)}{_rest(facts)}"
+        words += f", ISR {_comma_separated(isr)}" + (
+            f" (was {_comma_separated(isr_before)})" if isr_before and isr_before != isr else ""
+        )
+    return f"decided {kind}: {words}{_rejected_text(facts)}{_other_facts_text(facts)}"
 
 
-def _rejected(facts: dict[str, Any]) -> str:
+def _rejected_text(facts: dict[str, Any]) -> str:
     rejected = "; ".join(f"not {broker}: {why}" for broker, why in facts.pop("rejected", None) or ())
     return f" ({rejected})" if rejected else ""
 
 
-def _leader(broker: int | None) -> str:
+def _leader_text(broker: int | None) -> str:
     return "no leader" if broker is None or broker < 0 else f"leader is node {broker}"
 
 
-def _node(broker: int | None) -> str:
+def _node_text(broker: int | None) -> str:
     return "none" if broker is None or broker < 0 else f"node {broker}"
 
 
-def _nodes(brokers: Sequence[int]) -> str:
+def _nodes_text(brokers: Sequence[int]) -> str:
     distinct = sorted(set(brokers))
-    return f"node{'s' if len(distinct) > 1 else ''} {_list(distinct)}"
+    return f"node{'s' if len(distinct) > 1 else ''} {_comma_separated(distinct)}"
 
 
-def _list(numbers: Sequence[int]) -> str:
+def _comma_separated(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _rest(facts: dict[str, Any]) -> str:
+def _other_facts_text(facts: dict[str, Any]) -> str:
     """The other facts of an entry, without the partition."""
     kept = {k: v for k, v in facts.items() if k not in _KNOWN and v not in (None, [], {}, False)}
     return "".join(f", {key.replace('_', ' ')} {value}" for key, value in kept.items())

@@ -30,12 +30,12 @@ async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partit
     addresses = [Address(*address) for address in bootstrap]
     async with AsyncClient(world, addresses, AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
         try:
-            return await client.run(_read(client, partition))
+            return await client.run(_fetch_to_end(client, partition))
         except (TopicGone, RequestRefused, Unreachable, UnsupportedVersion) as error:
             raise CannotRead(f"Cannot read {partition}: {error}") from error
 
 
-def _read(client: AsyncClient, partition: TopicPartition) -> Steps[list[bytes]]:
+def _fetch_to_end(client: AsyncClient, partition: TopicPartition) -> Steps[list[bytes]]:
     cluster = client.cluster
     backoff = Backoff(asyncio.get_running_loop().time, _TIMEOUT_S)
     topics = yield from retried("asking for metadata", lambda: cluster.refresh([partition.topic]), backoff)

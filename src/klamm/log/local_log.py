@@ -80,7 +80,7 @@ class LocalLog:
         return active.size > 0 and self._is_old(active, max_timestamp)
 
     def _is_old(self, segment: Segment, max_timestamp: int) -> bool:
-        limit = self.config.longest_segment_ms - segment.roll_jitter_ms
+        limit = self.config.max_segment_age_ms - segment.roll_jitter_ms
         first = segment.first_timestamp
         if first is not None and first >= 0 and max_timestamp > NO_TIMESTAMP:
             return max_timestamp - first > limit

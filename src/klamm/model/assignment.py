@@ -20,13 +20,16 @@ class ReplicaAssignment(NamedTuple):
 
     @property
     def origin(self) -> tuple[BrokerId, ...]:
+        """The replicas before the reassignment: those without the added ones."""
         return tuple(b for b in self.replicas if b not in self.adding)
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
+        """The replicas after the reassignment: those without the removed ones."""
         return tuple(b for b in self.replicas if b not in self.removing)
 
     def reassign_to(self, target: Sequence[BrokerId]) -> "ReplicaAssignment":
+        """The assignment while replicas move to `target`: added and removed replicas are kept beside the union."""
         origin = self.origin
         full = tuple(dict.fromkeys((*target, *origin)))
         return ReplicaAssignment(
@@ -40,5 +43,5 @@ class ReplicaAssignment(NamedTuple):
 def assignment_of(
     replicas: tuple[BrokerId, ...], adding: tuple[BrokerId, ...] = (), removing: tuple[BrokerId, ...] = ()
 ) -> ReplicaAssignment:
-    """The same object for equal ones, as `shared_ids`."""
+    """The assignment with these replicas; equal ones are the same object, as in `shared_ids`."""
     return ReplicaAssignment(shared_ids(replicas), shared_ids(adding), shared_ids(removing))

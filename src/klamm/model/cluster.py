@@ -31,6 +31,7 @@ class Partition:
 
     @property
     def preferred(self) -> BrokerId:
+        """The first assigned replica, which should lead."""
         return self.replicas[0] if self.replicas else BrokerId(-1)
 
 
@@ -54,5 +55,5 @@ class Cluster:
 
 
 def listed(brokers: Iterable[int]) -> str:
-    """As Kafka's tools write a list of brokers: `1,2,3`."""
+    """The brokers as Kafka's tools write a list: `1,2,3`."""
     return ",".join(map(str, brokers))

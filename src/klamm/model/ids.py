@@ -11,7 +11,7 @@ NO_BROKER = BrokerId(-1)
 
 @lru_cache(maxsize=65_536)
 def shared_ids(ids: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
-    """The same object for equal ones: a few thousand different replica lists serve all partitions of a cluster."""
+    """The tuple itself or an equal one seen before: a few thousand replica lists serve all partitions of a cluster."""
     return ids
 
 

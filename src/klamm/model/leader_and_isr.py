@@ -42,11 +42,12 @@ class LeaderAndIsr(NamedTuple):
         controller_epoch: int,
         recovery: LeaderRecoveryState | None = None,
     ) -> "LeaderAndIsr":
-        """What a controller writes: a leader epoch newer by one, the partition epoch as it was read."""
+        """The state that a controller writes: leader epoch raised by one, partition epoch as it was read."""
         _, leader_epoch, _, _, partition_epoch, before = self
         after = before if recovery is None else recovery
         # without a NamedTuple's keyword handling: they come by the hundred thousand
         return tuple.__new__(LeaderAndIsr, (leader, leader_epoch + 1, isr, controller_epoch, partition_epoch, after))
 
     def at_partition_epoch(self, partition_epoch: int) -> "LeaderAndIsr":
+        """The same state with the znode version after a write."""
         return self._replace(partition_epoch=partition_epoch)

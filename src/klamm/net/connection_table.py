@@ -30,7 +30,7 @@ class Connection(Protocol):
 
 
 class ConnectionTable:
-    """Connections in the order they came."""
+    """The open connections, oldest first."""
 
     def __init__(self, limits: ConnectionLimits, protected_listener: str | None = None) -> None:
         self._limits = limits
@@ -38,8 +38,8 @@ class ConnectionTable:
         self._open: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
 
-    def limit(self, limits: ConnectionLimits) -> None:
-        """New limits, for connections to come; those that are open stay."""
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Set new limits for later connections; open ones stay."""
         self._limits = limits
 
     def __len__(self) -> int:
@@ -49,28 +49,29 @@ class ConnectionTable:
         return iter(self._open)
 
     def admit(self, connection: Connection) -> str | None:
-        """Add it, or return why not. A broker on the protected listener takes the place of the least used client."""
+        """Add a connection, or return why it is refused; an inter-broker one replaces the least used client."""
         limit = self._limits.per_address.get(connection.remote_host, self._limits.max_per_address)
         if self._per_address[connection.remote_host] >= limit:
             return f"already {limit} connections from {connection.remote_host} (max.connections.per.ip)"
-        if len(self._open) >= self._limits.max_connections and not self._make_room_for(connection):
+        if len(self._open) >= self._limits.max_connections and not self._close_least_used(connection):
             return f"already {len(self._open)} connections (max.connections)"
         self._open[connection] = None
         self._per_address[connection.remote_host] += 1
         return None
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         if connection in self._open:
             del self._open[connection]
             self._per_address[connection.remote_host] -= 1
             if not self._per_address[connection.remote_host]:
                 del self._per_address[connection.remote_host]
 
-    def _make_room_for(self, connection: Connection) -> bool:
+    def _close_least_used(self, connection: Connection) -> bool:
+        """Close the least recently used client in favour of an inter-broker connection; whether it did."""
         others = [c for c in self._open if c.listener != self._protected]
         if connection.listener != self._protected or not others:
             return False
         least_used = min(others, key=lambda c: c.last_active)
-        self.forget(least_used)
+        self.remove(least_used)
         least_used.end()
         return True

@@ -15,13 +15,13 @@ STALL_GRACE_S: Final = 1.0
 
 
 class WaitsForMemory(Protocol):
-    def on_memory(self) -> None:
-        """There may be room now: try again."""
+    def on_memory_available(self) -> None:
+        """Memory may be free now: try again to reserve it."""
 
 
 class HoldsMemory(Protocol):
-    def end_stalled(self) -> None:
-        """Close: the peer does not read, and the memory is needed."""
+    def close_stalled(self) -> None:
+        """Close the connection: its peer does not read, and the memory is needed."""
 
 
 class RequestMemory:
@@ -35,8 +35,8 @@ class RequestMemory:
         self._waiting: dict[WaitsForMemory, None] = {}
         self.taken = 0
 
-    def take(self, size: int, waiter: WaitsForMemory) -> bool:
-        """Whether there is room for a request of `size` bytes; without it `waiter` is told once there may be."""
+    def reserve(self, size: int, waiter: WaitsForMemory) -> bool:
+        """Reserve `size` bytes; False where none are free, and `waiter` is called once there may be."""
         if self._limit > 0 and self.taken >= self._limit:
             self._waiting[waiter] = None
             return False
@@ -44,22 +44,23 @@ class RequestMemory:
         self.taken += size
         return True
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
+        """Return `size` bytes, and call the waiters while memory is free."""
         self.taken -= size
         while self._waiting and self.taken < self._limit:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
-            waiter.on_memory()
+            waiter.on_memory_available()
 
-    def forget(self, waiter: WaitsForMemory) -> None:
+    def stop_waiting(self, waiter: WaitsForMemory) -> None:
         self._waiting.pop(waiter, None)
 
 
 class ResponseMemory:
-    """Bytes of answers that wait in our memory for their peers to read.
+    """Bytes of responses held in memory because their peers have not read them.
 
-    Near the limit, answers from files are read in small chunks. Beyond it, the connection whose peer has not read for
-    the longest is closed, until the rest fits.
+    Near the limit, responses from files are read in small chunks. Above it, the connections whose peers have not read
+    for the longest are closed, until the rest fits.
     """
 
     def __init__(self, limit: int) -> None:
@@ -71,42 +72,44 @@ class ResponseMemory:
 
     @property
     def chunk_bytes(self) -> int:
-        """How much of a file to read next."""
+        """How many bytes of a file to read next."""
         return CHUNK_BYTES if self.held + CHUNK_BYTES <= self._limit else MIN_CHUNK_BYTES
 
     def change(self, difference: int) -> None:
+        """Add `difference` to the bytes held; above the limit stalled connections are closed."""
         self.held += difference
         if difference > 0 and self.held > self._limit:
-            self._make_room()
+            self._close_stalled_connections()
 
-    def stalled(self, connection: HoldsMemory) -> None:
-        """Its peer reads no further, from now on."""
+    def mark_stalled(self, connection: HoldsMemory) -> None:
+        """The connection's peer has stopped reading."""
         self._stalled[connection] = asyncio.get_running_loop().time()
 
-    def reads(self, connection: HoldsMemory) -> None:
-        """Its peer reads again, or it is gone."""
+    def mark_reading(self, connection: HoldsMemory) -> None:
+        """The connection's peer reads again, or the connection is closed."""
         self._stalled.pop(connection, None)
 
     def close(self) -> None:
         if self._check is not None:
             self._check.cancel()
 
-    def _make_room(self) -> None:
+    def _close_stalled_connections(self) -> None:
+        """Close the longest stalled connections until the limit holds, each only after its grace time."""
         loop = asyncio.get_running_loop()
         while self.held > self._limit and self._stalled:
             connection, since = next(iter(self._stalled.items()))
             due = since + STALL_GRACE_S
             if due > loop.time():
-                self._check_again_at(due)
+                self._schedule_check(due)
                 return
             del self._stalled[connection]
-            connection.end_stalled()
+            connection.close_stalled()
 
-    def _check_again_at(self, moment: float) -> None:
+    def _schedule_check(self, moment: float) -> None:
         if self._check is None:
-            self._check = asyncio.get_running_loop().call_at(moment, self._check_again)
+            self._check = asyncio.get_running_loop().call_at(moment, self._check_limit)
 
-    def _check_again(self) -> None:
+    def _check_limit(self) -> None:
         self._check = None
         if self.held > self._limit:
-            self._make_room()
+            self._close_stalled_connections()

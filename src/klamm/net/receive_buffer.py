@@ -16,10 +16,10 @@ _FIRST_BIG_BYTES: Final = 1024 * 1024
 
 
 class BadFrameSize(KlammError):
-    """The peer announced a frame that is not allowed: it speaks another protocol, or its request is too large."""
+    """The announced frame size is not allowed: another protocol, or a request above socket.request.max.bytes."""
 
     def __init__(self, size: int, max_bytes: int) -> None:
-        super().__init__(f"frame of {size} bytes announced, allowed are 0 to {max_bytes}")
+        super().__init__(f"request of {size} bytes announced, socket.request.max.bytes allows 0 to {max_bytes}")
         self.size = size
 
 
@@ -59,27 +59,28 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
+        """Count bytes that were written to `writable()`."""
         if self._big is None:
             self._end += count
             return
         self._filled += count
         if self._filled == len(self._big) < self._big_size:
-            self._grow()
+            self._double_big_buffer()
 
     def next_frame(self) -> bytes | None:
         """The next complete frame without its size field, None where more must arrive. Raises BadFrameSize."""
         if self._big is not None:
-            return self._take_big() if self._filled == self._big_size else None
+            return self._pop_big_frame() if self._filled == self._big_size else None
         start = self._start
         held = self._end - start
         if held < 4:
-            self._make_room(4)
+            self._compact(4)
             return None
         size: int = _SIZE.unpack_from(self._small, start)[0]
         if not 0 <= size <= self._max_bytes:
             raise BadFrameSize(size, self._max_bytes)
         if held < size + 4:
-            self._expect(size)
+            self._prepare_for_frame(size)
             return None
         frame = bytes(self._view[start + 4 : start + 4 + size])
         self._start = start + 4 + size
@@ -87,9 +88,10 @@ class ReceiveBuffer:
             self._start = self._end = 0
         return frame
 
-    def _expect(self, size: int) -> None:
+    def _prepare_for_frame(self, size: int) -> None:
+        """Make place for an announced frame: in the small buffer, or in a big one if memory is free."""
         if size + 4 <= SMALL_BYTES:
-            self._make_room(size + 4)
+            self._compact(size + 4)
             return
         self.waits_for_memory = not self._take(size)
         if self.waits_for_memory:
@@ -101,19 +103,20 @@ class ReceiveBuffer:
         self._filled = len(arrived)
         self._start = self._end = 0
 
-    def _make_room(self, frame_bytes: int) -> None:
+    def _compact(self, frame_bytes: int) -> None:
+        """Move the held bytes to the front where a frame would not fit behind them."""
         if self._start + frame_bytes > SMALL_BYTES:
             held = self._end - self._start
             self._small[:held] = self._small[self._start : self._end]
             self._start, self._end = 0, held
 
-    def _grow(self) -> None:
+    def _double_big_buffer(self) -> None:
         assert self._big is not None
         larger = bytearray(min(self._big_size, 2 * len(self._big)))
         larger[: self._filled] = self._big
         self._big = larger
 
-    def _take_big(self) -> bytes:
+    def _pop_big_frame(self) -> bytes:
         assert self._big is not None
         frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0

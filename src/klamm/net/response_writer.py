@@ -39,7 +39,7 @@ _IN_MEMORY = (bytes, bytearray, memoryview)
 
 
 class ResponseWriter:
-    """One connection's. `blocked` says that the peer does not read; `on_failed` ends the connection."""
+    """Writes one connection's responses; `blocked` while the peer does not read; `on_failed` ends the connection."""
 
     __slots__ = (
         "_at", "_held", "_memory", "_on_failed", "_on_sent", "_parts", "_queued", "_reading",
@@ -68,27 +68,28 @@ class ResponseWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is left to write, or to be read by the peer."""
+        """Whether bytes are left to write, or the peer has not read what was written."""
         return self.blocked or bool(self._parts)
 
     def write(self, parts: Sequence[Part]) -> None:
+        """Write one response, or queue what the peer cannot take yet."""
         size = sum(map(len, parts))
         if size <= _JOIN_BYTES and all(isinstance(part, _IN_MEMORY) for part in parts):
             self._transport.write(b"".join(parts))  # type: ignore[arg-type]
         else:
             self._parts.extend(parts)
             self._queued += sum(len(part) for part in parts if isinstance(part, _IN_MEMORY))
-            self._advance()
-        self._account()
+            self._write_parts()
+        self._update_memory()
 
     def resume(self) -> None:
-        """The peer has read what was written."""
+        """The peer has read what was written: go on writing."""
         self.blocked = False
-        self._advance()
-        self._account()
+        self._write_parts()
+        self._update_memory()
 
     def close(self) -> None:
-        """Nothing more is written; files are given back."""
+        """Drop queued parts and cancel a read in progress."""
         self._parts.clear()
         self._queued = 0
         if self._reading is not None:
@@ -96,11 +97,12 @@ class ResponseWriter:
         self._memory.change(-self._held)
         self._held = 0
 
-    def _advance(self) -> None:
+    def _write_parts(self) -> None:
+        """Write queued parts until the peer blocks or a chunk must be read from disk."""
         while self._parts and not self.blocked and self._reading is None:
             part = self._parts[0]
             if isinstance(part, _IN_MEMORY):
-                self._put(part, self._piece_of(part))
+                self._write_chunk(part, self._next_chunk(part))
                 continue
             count = min(len(part) - self._at, self._memory.chunk_bytes)
             try:
@@ -110,16 +112,17 @@ class ResponseWriter:
                 return
             if chunk is None:
                 self._reading = asyncio.ensure_future(part.read(self._at, count))
-                self._reading.add_done_callback(self._read)
+                self._reading.add_done_callback(self._on_chunk_read)
                 return
-            self._put(part, chunk)
+            self._write_chunk(part, chunk)
 
-    def _piece_of(self, part: Buffer) -> Buffer:
-        """In chunks as well, so that memory shrinks and progress shows as the peer reads."""
+    def _next_chunk(self, part: Buffer) -> Buffer:
+        """The next chunk of a part in memory, so that memory shrinks as the peer reads."""
         end = self._at + self._memory.chunk_bytes
         return part if not self._at and len(part) <= end else memoryview(part)[self._at : end]
 
-    def _put(self, part: Part, chunk: Buffer) -> None:
+    def _write_chunk(self, part: Part, chunk: Buffer) -> None:
+        """Write a chunk of the first part and move on to the next part at its end."""
         self._at += len(chunk)
         if isinstance(part, _IN_MEMORY):
             self._queued -= len(chunk)
@@ -128,21 +131,22 @@ class ResponseWriter:
             self._at = 0
         self._transport.write(chunk)  # may block us at once
 
-    def _read(self, done: "asyncio.Task[Buffer]") -> None:
+    def _on_chunk_read(self, done: "asyncio.Task[Buffer]") -> None:
+        """Write a chunk that was read from disk, then go on."""
         self._reading = None
         if done.cancelled() or not self._parts:
             return
         if error := done.exception():
             self._on_failed(error)
             return
-        self._put(self._parts[0], done.result())
-        self._advance()
-        self._account()
+        self._write_chunk(self._parts[0], done.result())
+        self._write_parts()
+        self._update_memory()
         if not self.is_busy:
             self._on_sent()
 
-    def _account(self) -> None:
-        """What is in our memory now; a little that waits for the next pass of the loop alone is not counted."""
+    def _update_memory(self) -> None:
+        """Report the bytes held in memory; what waits only for the next pass of the loop is not counted."""
         held = self._queued + (self._transport.get_write_buffer_size() if self.blocked else 0)
         difference, self._held = held - self._held, held
         if difference:

@@ -63,14 +63,14 @@ class Server:
         self._idle_check: asyncio.TimerHandle | None = None
 
     def limit_connections(self, limits: ConnectionLimits) -> None:
-        """For connections to come; those that are open stay."""
-        self._table.limit(limits)
+        """Set new limits for later connections; open ones stay."""
+        self._table.set_limits(limits)
 
     async def bind(self, name: str, host: str, port: int, backlog: int = 50) -> int:
-        """Take an address for one more listener; the port. Raises OSError where it cannot be had."""
+        """Bind an address for one more listener and return its port. Raises OSError."""
 
-        def make() -> asyncio.BaseProtocol:
-            assert self._handle is not None, "no client can connect before the start"
+        def make_connection() -> asyncio.BaseProtocol:
+            assert self._handle is not None, "a client connected before Server.start"
             return ServerConnection(
                 name,
                 self._handle,
@@ -80,7 +80,7 @@ class Server:
                 self.response_memory,
             )
 
-        listener = await self._network.listen(make, host, port, backlog, self._limits.buffers)
+        listener = await self._network.listen(make_connection, host, port, backlog, self._limits.buffers)
         self._listeners.append(listener)
         return listener.port
 
@@ -104,6 +104,7 @@ class Server:
         self.response_memory.close()
 
     def _check_idle(self) -> None:
+        """Close connections idle for `connections.max.idle.ms`, and schedule the next check."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.max_idle_ms / 1000
         for connection in list(self._table):
@@ -169,14 +170,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername") or ("?", 0)
         self._client.peer = Peer(self._listener, str(name[0]), int(name[1]))
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        self._writer = ResponseWriter(transport, self._response_memory, self._answer_written, self._answer_lost)
+        self._writer = ResponseWriter(
+            transport, self._response_memory, self._on_response_written, self._on_response_failed
+        )
         if refusal := self._table.admit(self):
             log.warning("connection refused", peer=str(self._client.peer), listener=self._listener, reason=refusal)
-            self._drop()
+            self._abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._drop()
-        self._table.forget(self)
+        self._abort()
+        self._table.remove(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._received.writable()
@@ -184,69 +187,75 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._received.received(nbytes)
         self.last_active = self._loop.time()
-        self._advance()
+        self._serve_next()
 
     def pause_writing(self) -> None:
         if self._writer is not None:
             self._writer.blocked = True
-            self._response_memory.stalled(self)
+            self._response_memory.mark_stalled(self)
 
     def resume_writing(self) -> None:
         if self._writer is not None:
             self.last_active = self._loop.time()
-            self._response_memory.reads(self)
+            self._response_memory.mark_reading(self)
             self._writer.resume()
-            self._advance()
+            self._serve_next()
 
     # -- for the table of connections and the limits of memory ---------------------------------------------------------
 
     def is_idle_since(self, moment: float) -> bool:
-        """Nothing came or went since; a request in progress is not idle, a peer that does not read is."""
+        """Whether no bytes came or went since; a request in progress is not idle, a peer that does not read is."""
         is_blocked = self._writer is not None and self._writer.blocked
         return self.last_active < moment and (is_blocked or not self._busy)
 
     def end(self) -> None:
         """Close without waiting for what the peer has not read."""
-        self._drop()
+        self._abort()
 
-    def end_stalled(self) -> None:
-        self._refuse("the peer does not read its answers, and others need the memory (klamm.queued.max.response.bytes)")
+    def close_stalled(self) -> None:
+        """Close the connection because its peer does not read and memory is needed."""
+        self._close_with_warning(
+            "peer does not read its responses; memory limit reached (klamm.queued.max.response.bytes)"
+        )
 
-    def on_memory(self) -> None:
-        self._advance()
+    def on_memory_available(self) -> None:
+        """Request memory was released: try again to receive the large request."""
+        self._serve_next()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Serve what is complete, until a request has to wait, the peer stops reading, or bytes run out."""
+    def _serve_next(self) -> None:
+        """Serve complete requests until one has to wait, the peer stops reading, or bytes run out."""
         while self._transport is not None:
             if self._next is None:
                 try:
                     self._next = self._received.next_frame()
                 except BadFrameSize as error:
-                    self._refuse(str(error))
+                    self._close_with_warning(str(error))
                     return
             frame = self._next
             if frame is None or self._is_occupied():
-                self._read_on(not self._received.waits_for_memory and not self._received.is_full)
+                self._set_reading(not self._received.waits_for_memory and not self._received.is_full)
                 return
             self._next = None
             self._serve(frame)
 
     def _is_occupied(self) -> bool:
+        """Whether a request is in progress or its response is not fully written."""
         return self._busy or (self._writer is not None and self._writer.is_busy)
 
     def _serve(self, frame: bytes) -> None:
+        """Pass one request to the handler; send its response now, or when its future is done."""
         self._request_bytes = len(frame) if len(frame) + 4 > SMALL_BYTES else 0
         try:
             answer = self._handle(frame, self._client)
         except Exception as error:
-            self._failed(error, frame[:4])
+            self._close_after_error(error, frame[:4])
             return
         ends_with_client = isinstance(answer, EndsWithClient)
         pending = answer.answer if isinstance(answer, EndsWithClient) else answer
         if pending is None or not isinstance(pending, Awaitable):
-            self._give_back_memory()
+            self._release_memory()
             self._send(pending)
             return
         self._busy = True
@@ -254,60 +263,71 @@ class ServerConnection(asyncio.BufferedProtocol):
         if ends_with_client:
             self._cancellable = waiting
         head = frame[:4]  # not the frame: it may be large and is no longer needed
-        waiting.add_done_callback(lambda done: self._finished(done, head))
+        waiting.add_done_callback(lambda done: self._on_request_done(done, head))
 
-    def _finished(self, done: "asyncio.Future[Answer]", head: bytes) -> None:
+    def _on_request_done(self, done: "asyncio.Future[Answer]", head: bytes) -> None:
+        """Send the response of a request that had to wait, then serve the next one."""
         self._busy = False
         self._cancellable = None
-        self._give_back_memory()
+        self._release_memory()
         if done.cancelled():
-            self._drop()
+            self._abort()
             return
         if error := done.exception():
-            self._failed(error, head)
+            self._close_after_error(error, head)
             return
         self.last_active = self._loop.time()
         self._send(done.result())
-        self._advance()
+        self._serve_next()
 
     def _take_memory(self, size: int) -> bool:
-        is_taken = self._request_memory.take(size, self)
+        """Reserve memory for a large request; False where it has to wait."""
+        is_taken = self._request_memory.reserve(size, self)
         if is_taken:
             self._taken_bytes += size
         return is_taken
 
-    def _give_back_memory(self) -> None:
+    def _release_memory(self) -> None:
+        """Release the memory of the request in progress."""
         size, self._request_bytes = self._request_bytes, 0
         if size:
             self._taken_bytes -= size
-            self._request_memory.give_back(size)
+            self._request_memory.release(size)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _send(self, answer: Answer) -> None:
+        """Write a response, unless none is owed or the connection is closing."""
         transport = self._transport
         if answer is None or transport is None or self._writer is None or transport.is_closing():
             return
         self._writer.write(answer)
 
-    def _answer_written(self) -> None:
+    def _on_response_written(self) -> None:
         self.last_active = self._loop.time()
-        self._advance()
+        self._serve_next()
 
-    def _answer_lost(self, error: BaseException) -> None:
-        """Its length is sent already: the connection cannot go on without the rest."""
-        self._failed(error if not isinstance(error, KlammError) else CloseConnection(str(error)), b"")
+    def _on_response_failed(self, error: BaseException) -> None:
+        """Close the connection: the response's length is sent already, but the rest cannot be read."""
+        self._close_after_error(error if not isinstance(error, KlammError) else CloseConnection(str(error)), b"")
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _failed(self, error: BaseException, head: bytes) -> None:
+    def _close_after_error(self, error: BaseException, head: bytes) -> None:
+        """Log a failed request and close the connection."""
         if isinstance(error, CloseConnection):
-            self._refuse(str(error))
+            self._close_with_warning(str(error))
             return
-        log.error("request failed, connection closed", peer=str(self._client.peer), head=head.hex(), exc_info=error)
-        self._drop()
+        log.error(
+            "unexpected error in a request: connection closed",
+            peer=str(self._client.peer),
+            head=head.hex(),
+            exc_info=error,
+        )
+        self._abort()
 
-    def _refuse(self, reason: str) -> None:
+    def _close_with_warning(self, reason: str) -> None:
+        """Log why the connection is closed, with its client, and close it."""
         client = self._client
         log.warning(
             "connection closed",
@@ -317,9 +337,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             software=f"{client.software.name} {client.software.version}",
             reason=reason,
         )
-        self._drop()
+        self._abort()
 
-    def _drop(self) -> None:
+    def _abort(self) -> None:
+        """Abort the connection, release its memory and cancel its request; may be called twice."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -327,19 +348,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport.abort()
         if self._writer is not None:
             self._writer.close()
-        self._response_memory.reads(self)
-        self._request_memory.forget(self)
+        self._response_memory.mark_reading(self)
+        self._request_memory.stop_waiting(self)
         if self._cancellable is not None:
             self._cancellable.cancel()
-        arriving, self._taken_bytes = self._taken_bytes - self._request_bytes, self._request_bytes
-        if arriving:
-            self._request_memory.give_back(arriving)
+        incomplete_bytes, self._taken_bytes = self._taken_bytes - self._request_bytes, self._request_bytes
+        if incomplete_bytes:
+            self._request_memory.release(incomplete_bytes)
 
-    def _read_on(self, wanted: bool) -> None:
-        if self._transport is None or wanted is not self._paused or self._transport.is_closing():
+    def _set_reading(self, reading: bool) -> None:
+        """Pause or resume reading from the socket."""
+        if self._transport is None or reading is not self._paused or self._transport.is_closing():
             return
-        self._paused = not wanted
-        if wanted:
+        self._paused = not reading
+        if reading:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()

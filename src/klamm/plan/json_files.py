@@ -47,7 +47,7 @@ class _Election(msgspec.Struct):
 
 
 def read_file(disk: Disk, option: str, path: str) -> bytes:
-    """Raises UsageError."""
+    """The content of the file that an option names. Raises UsageError."""
     try:
         return disk.read(path)
     except OSError as error:
@@ -55,9 +55,9 @@ def read_file(disk: Disk, option: str, path: str) -> bytes:
 
 
 def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Replicas]:
-    """The wanted replicas of each partition, in the order of the file. Raises UsageError."""
+    """Parse a reassignment: the target replicas of each partition, in the order of the file. Raises UsageError."""
     found: dict[TopicPartition, Replicas] = {}
-    for index, entry in enumerate(_decode(content, _Reassignment, source).partitions):
+    for index, entry in enumerate(_decode_json(content, _Reassignment, source).partitions):
         at = TopicPartition(entry.topic, entry.partition)
         replicas = tuple(map(BrokerId, entry.replicas))
         place = f"{source}: partitions[{index}] ({at})"
@@ -69,14 +69,15 @@ def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Repl
             raise UsageError(f"{place} has no replicas. Name at least one broker.")
         if len(set(replicas)) < len(replicas):
             raise UsageError(f"{place} lists a broker twice: {entry.replicas}. List each once.")
-        _check_directories(entry, place)
+        _check_log_dirs(entry, place)
         found[at] = replicas
     if not found:
         raise UsageError(f"{source} lists no partition.")
     return found
 
 
-def _check_directories(entry: _Partition, place: str) -> None:
+def _check_log_dirs(entry: _Partition, place: str) -> None:
+    """Raises UsageError for a chosen log directory: moves between log directories are not supported."""
     if entry.log_dirs is None:
         return
     if len(entry.log_dirs) != len(entry.replicas):
@@ -92,7 +93,7 @@ def _check_directories(entry: _Partition, place: str) -> None:
 
 
 def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[str, Any]:
-    """Sorted, in the format of kafka-reassign-partitions."""
+    """A reassignment in the format of kafka-reassign-partitions, sorted."""
     return {
         "version": 1,
         "partitions": [
@@ -103,23 +104,24 @@ def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[
 
 
 def parse_topics_to_move(content: bytes, source: str) -> list[str]:
-    """Raises UsageError."""
-    names = [entry.topic for entry in _decode(content, _TopicsToMove, source).topics]
+    """Parse the names of the topics to move. Raises UsageError."""
+    names = [entry.topic for entry in _decode_json(content, _TopicsToMove, source).topics]
     if repeated := next((n for n in names if names.count(n) > 1), None):
         raise UsageError(f"{source} lists topic {repeated} twice. List it once.")
     return names
 
 
 def parse_election(content: bytes, source: str) -> list[TopicPartition]:
-    """Raises UsageError."""
-    found = [TopicPartition(e.topic, e.partition) for e in _decode(content, _Election, source).partitions]
+    """Parse the partitions of an election. Raises UsageError."""
+    found = [TopicPartition(e.topic, e.partition) for e in _decode_json(content, _Election, source).partitions]
     if len(set(found)) < len(found):
         repeated = next(p for p in found if found.count(p) > 1)
         raise UsageError(f"{source} lists {repeated} twice. List it once.")
     return found
 
 
-def _decode(content: bytes, shape: type[Any], source: str) -> Any:
+def _decode_json(content: bytes, shape: type[Any], source: str) -> Any:
+    """Decode JSON of this type, version 1. Raises UsageError."""
     try:
         read = msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -33,15 +33,16 @@ def progress_of(
     moves: Mapping[TopicPartition, ReplicaAssignment],
     live: Container[BrokerId],
 ) -> list[PartitionProgress]:
+    """The progress of each partition from wanted replicas, current metadata and running reassignments."""
     return [
-        _moving(at, replicas, found[at], moves[at], live)
+        _running_progress(at, replicas, found[at], moves[at], live)
         if at in found and at in moves
-        else _still(at, replicas, found.get(at))
+        else _not_running_progress(at, replicas, found.get(at))
         for at, replicas in sorted(wanted.items())
     ]
 
 
-def _moving(
+def _running_progress(
     at: TopicPartition,
     wanted: tuple[BrokerId, ...],
     found: Partition,
@@ -54,7 +55,9 @@ def _moving(
     )
 
 
-def _still(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None) -> PartitionProgress:
+def _not_running_progress(
+    at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None
+) -> PartitionProgress:
     if found is None:
         return PartitionProgress(at, MoveState.UNKNOWN, wanted, (), ())
     return PartitionProgress(
@@ -62,7 +65,7 @@ def _still(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | 
     )
 
 
-def describe(progress: PartitionProgress) -> str:
+def progress_text(progress: PartitionProgress) -> str:
     match progress.state:
         case MoveState.MOVING if progress.dead:
             return f"stuck: {listed(progress.dead)} not alive; start it, or run klamm reassign cancel"
@@ -75,8 +78,10 @@ def describe(progress: PartitionProgress) -> str:
 
 
 def is_over(partitions: list[PartitionProgress]) -> bool:
+    """Whether none of them is being reassigned any more."""
     return all(s.state is not MoveState.MOVING for s in partitions)
 
 
 def is_complete(partitions: list[PartitionProgress]) -> bool:
+    """Whether all of them have the wanted replicas."""
     return all(s.state is MoveState.COMPLETE for s in partitions)

@@ -35,12 +35,16 @@ class Plan:
     reasons: dict[TopicPartition, list[str]] = field(default_factory=dict)
 
     def add_reason(self, at: TopicPartition, reason: str) -> None:
+        """Record why a partition changes."""
         self.reasons.setdefault(at, []).append(reason)
 
 
 def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal) -> Plan:
-    """New replicas for the `chosen` partitions; the others count as load. Raises UsageError when it is impossible."""
-    _check(assignment, chosen, goal)
+    """Plan new replicas for the `chosen` partitions; the others count as load.
+
+    Raises UsageError when it is impossible.
+    """
+    _check_feasible(assignment, chosen, goal)
     draft = _Draft(assignment, goal)
     plan = Plan()
     ordered = sorted(chosen)
@@ -59,7 +63,10 @@ def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection
     return plan
 
 
-def _check(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal) -> None:
+def _check_feasible(
+    assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal
+) -> None:
+    """Raises UsageError when racks are incomplete, or there are too few brokers for the replicas."""
     named = [rack for rack in goal.racks.values() if rack is not None]
     if named and len(named) != len(goal.racks):
         without = sorted(b for b, rack in goal.racks.items() if rack is None)
@@ -91,50 +98,52 @@ class _Draft:
 
     def drop_surplus_on_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
         """Drop surplus replicas on removed brokers first: they need not be copied."""
-        wanted = self._wanted(at)
+        wanted = self._target_replication_factor(at)
         for broker in reversed(self.replicas[at]):
             if len(self.replicas[at]) > wanted and self._is_removed(broker):
-                self._set(at, tuple(b for b in self.replicas[at] if b != broker))
+                self._set_replicas(at, tuple(b for b in self.replicas[at] if b != broker))
                 plan.add_reason(at, f"- {broker}: the broker is excluded, and the replication factor is {wanted}")
 
     def move_off_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
+        """Replace replicas on removed brokers."""
         for index, broker in enumerate(self.replicas[at]):
             if self._is_removed(broker):
-                new = self._best(at, without=broker, leads=index == 0)
-                self._replace(at, broker, new)
+                new = self._choose_new_broker(at, without=broker, leads=index == 0)
+                self._replace_replica(at, broker, new)
                 plan.add_reason(at, f"{broker} -> {new}: broker {broker} is excluded")
 
     def adjust_replication_factor(self, at: TopicPartition, plan: Plan) -> None:
-        wanted = self._wanted(at)
+        """Add or drop replicas until the partition has the wanted number."""
+        wanted = self._target_replication_factor(at)
         while len(self.replicas[at]) < wanted:
-            new = self._best(at)
-            self._set(at, (*self.replicas[at], new))
+            new = self._choose_new_broker(at)
+            self._set_replicas(at, (*self.replicas[at], new))
             plan.add_reason(at, f"+ {new}: the replication factor is {wanted}")
         while len(self.replicas[at]) > wanted:
-            gone = self._surplus_replica(at)
-            self._set(at, tuple(b for b in self.replicas[at] if b != gone))
+            gone = self._choose_surplus_replica(at)
+            self._set_replicas(at, tuple(b for b in self.replicas[at] if b != gone))
             plan.add_reason(at, f"- {gone}: the replication factor is {wanted}")
 
     def spread_over_racks(self, at: TopicPartition, plan: Plan) -> None:
-        """As many different racks as possible."""
+        """Move replicas until they are in as many different racks as possible."""
         racks = self.goal.racks
         while len(self._racks_of(at)) < min(len(self.replicas[at]), self.rack_count):
             doubled = Counter(racks[b] for b in self.replicas[at])
             broker = max((b for b in self.replicas[at] if doubled[racks[b]] > 1), key=lambda b: (self.held[b], b))
-            new = self._best(at, without=broker)
-            self._replace(at, broker, new)
+            new = self._choose_new_broker(at, without=broker)
+            self._replace_replica(at, broker, new)
             plan.add_reason(
                 at, f"{broker} -> {new}: rack {racks[broker]} has another replica, rack {racks[new]} has none"
             )
 
     def balance_replicas(self, chosen: Iterable[TopicPartition], plan: Plan) -> None:
-        """Until no two brokers differ by more than one replica, as far as racks and partitions allow."""
+        """Move replicas until no two brokers differ by more than one, as far as racks and partitions allow."""
         on: dict[BrokerId, dict[TopicPartition, None]] = {b: {} for b in self.goal.racks}
         for p in chosen:
             for broker in self.replicas[p]:
                 on[broker][p] = None
         exhausted: set[tuple[BrokerId, BrokerId]] = set()
-        while pair := self._uneven(exhausted):
+        while pair := self._next_uneven_pair(exhausted):
             full, free = pair
             at = next((p for p in on[full] if self._can_move(p, full, free)), None)
             if at is None:
@@ -144,12 +153,12 @@ class _Draft:
                 at,
                 f"{full} -> {free}: broker {full} has {self.held[full]} replicas, broker {free} has {self.held[free]}",
             )
-            self._replace(at, full, free)
+            self._replace_replica(at, full, free)
             del on[full][at]
             on[free][at] = None
             exhausted = {s for s in exhausted if not {full, free}.intersection(s)}
 
-    def _uneven(self, exhausted: Collection[tuple[BrokerId, BrokerId]]) -> tuple[BrokerId, BrokerId] | None:
+    def _next_uneven_pair(self, exhausted: Collection[tuple[BrokerId, BrokerId]]) -> tuple[BrokerId, BrokerId] | None:
         """The brokers with most and fewest replicas between which a replica may still move."""
         rising = sorted(self.goal.racks, key=lambda b: (self.held[b], b))
         for full in reversed(rising):
@@ -161,6 +170,7 @@ class _Draft:
         return None
 
     def _can_move(self, at: TopicPartition, full: BrokerId, free: BrokerId) -> bool:
+        """Whether a replica may move from `full` to `free`: it must not reduce the number of racks."""
         replicas, racks = self.replicas[at], self.goal.racks
         if free in replicas:
             return False
@@ -179,35 +189,39 @@ class _Draft:
                 f"leader {first}: broker {first} is preferred for {self.led[first]} partitions, {replicas[0]} for "
                 f"{self.led[replicas[0]]}",
             )
-            self._set(at, (first, *(b for b in replicas if b != first)))
+            self._set_replicas(at, (first, *(b for b in replicas if b != first)))
 
-    def _wanted(self, at: TopicPartition) -> int:
+    def _target_replication_factor(self, at: TopicPartition) -> int:
         return self.goal.replication_factor or len(self.replicas[at])
 
     def _is_removed(self, broker: BrokerId) -> bool:
         return broker not in self.goal.racks and broker not in self.goal.kept
 
     def _racks_of(self, at: TopicPartition) -> set[str | None]:
+        """The racks that have a replica of the partition."""
         return {self.goal.racks.get(b) for b in self.replicas[at]}
 
-    def _best(self, at: TopicPartition, without: BrokerId | None = None, *, leads: bool = False) -> BrokerId:
-        """Prefers a rack without a replica, then the broker with fewest replicas."""
+    def _choose_new_broker(
+        self, at: TopicPartition, without: BrokerId | None = None, *, leads: bool = False
+    ) -> BrokerId:
+        """A broker for a new replica: one in a rack without a replica, then the one with fewest replicas."""
         there = self.replicas[at]
         racks = self.goal.racks
         used = Counter(racks[b] for b in there if b in racks and b != without)
         free = [b for b in racks if b not in there]
         return min(free, key=lambda b: (used[racks[b]], self.held[b], self.led[b] if leads else 0, b))
 
-    def _surplus_replica(self, at: TopicPartition) -> BrokerId:
-        """Never the preferred leader; prefers a rack with two replicas, then the broker with most replicas."""
+    def _choose_surplus_replica(self, at: TopicPartition) -> BrokerId:
+        """The replica to drop: never the preferred leader; one in a rack with two, then of the fullest broker."""
         replicas, racks = self.replicas[at], self.goal.racks
         used = Counter(racks.get(b) for b in replicas)
         return max(replicas[1:], key=lambda b: (used[racks.get(b)], self.held[b], replicas.index(b)))
 
-    def _replace(self, at: TopicPartition, old: BrokerId, new: BrokerId) -> None:
-        self._set(at, tuple(new if b == old else b for b in self.replicas[at]))
+    def _replace_replica(self, at: TopicPartition, old: BrokerId, new: BrokerId) -> None:
+        self._set_replicas(at, tuple(new if b == old else b for b in self.replicas[at]))
 
-    def _set(self, at: TopicPartition, replicas: Replicas) -> None:
+    def _set_replicas(self, at: TopicPartition, replicas: Replicas) -> None:
+        """Set the replicas, and update the counts of replicas and preferred leaders."""
         before = self.replicas[at]
         self.replicas[at] = replicas
         self.held.subtract(b for b in before if b in self.goal.racks)

@@ -27,12 +27,12 @@ class Copying(NamedTuple):
     targets: Replicas
 
 
-def copying(
+def plan_copies(
     wanted: Mapping[TopicPartition, Replicas],
     current: Mapping[TopicPartition, Replicas],
     moving: Mapping[TopicPartition, ReplicaAssignment],
 ) -> dict[TopicPartition, Copying]:
-    """From which brokers to which each partition is copied: running and wanted reassignments."""
+    """From which brokers to which each partition is copied, by running and wanted reassignments."""
     found = {
         at: Copying(tuple(b for b in move.replicas if b not in move.adding), move.adding) for at, move in moving.items()
     }

@@ -52,7 +52,7 @@ class AlterPartitionManager:
         self._closed = False
 
     def submit(self, proposal: IsrProposal) -> bool:
-        """Queue a proposal; False where one of this partition waits or is on its way, whose answer frees the place."""
+        """Queue a proposal; False where one of the same partition is still queued or in flight."""
         if self._closed or proposal.topic_partition in self._queued:
             return False
         self._queued[proposal.topic_partition] = proposal
@@ -61,6 +61,7 @@ class AlterPartitionManager:
         return True
 
     async def close(self) -> None:
+        """Drop queued proposals and cancel the request in flight."""
         self._closed = True
         self._queued.clear()
         if self._task is not None:
@@ -68,39 +69,40 @@ class AlterPartitionManager:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _send_all(self) -> None:
+        """Send queued proposals, one AlterPartition at a time, until each has its answer."""
         while self._queued:
             sent = list(self._queued.values())
             try:
-                error = self._take(sent, await self._ask(sent))
-            except (KlammError, OSError, TimeoutError) as trouble:
-                log.info("AlterPartition not answered", partitions=len(sent), why=str(trouble))
+                error = self._apply_response(sent, await self._send_proposals(sent))
+            except (KlammError, OSError, TimeoutError) as failure:
+                log.info("AlterPartition got no response: sending it again", partitions=len(sent), why=str(failure))
                 error = ErrorCode.NETWORK_EXCEPTION
             if error or any(self._queued.get(p.topic_partition) is p for p in sent):
                 await asyncio.sleep(RETRY_S)
 
-    async def _ask(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
+    async def _send_proposals(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
         has_ids = all(p.topic_id != ZERO_ID for p in sent)
         newest = NEWEST_VERSION if has_ids else NEWEST_VERSION_WITHOUT_TOPIC_IDS
-        return await self._send(lambda version: self._request(sent, version), newest)
+        return await self._send(lambda version: self._build_request(sent, version), newest)
 
-    def _request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
+    def _build_request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
         in_order = sorted(sent, key=lambda p: p.topic_partition)
         topics = [
             AlterPartitionRequestTopicData(
-                topic_name=topic, topic_id=topic_id, partitions=[_partition(p, version) for p in proposals]
+                topic_name=topic, topic_id=topic_id, partitions=[_partition_data(p, version) for p in proposals]
             )
             for (topic, topic_id), proposals in groupby(in_order, lambda p: (p.topic_partition.topic, p.topic_id))
         ]
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics)
 
-    def _take(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
-        """Hand each answer to its partition; what the response leaves out stays queued. The top-level error."""
+    def _apply_response(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
+        """Give each partition its answer and return the top-level error; partitions without an answer stay queued."""
         if response.error_code:
-            log.info("AlterPartition refused", error=ErrorCode(response.error_code).name)
+            log.info("controller refused AlterPartition: sending it again", error=ErrorCode(response.error_code).name)
             return ErrorCode(response.error_code)
         names = {p.topic_id: p.topic_partition.topic for p in sent}
         outcomes: Counter[str] = Counter()
-        for topic_partition, answer in _answers(response, names):
+        for topic_partition, answer in _answers_by_partition(response, names):
             proposal = self._queued.pop(topic_partition, None)
             if proposal is not None:
                 outcomes[answer.error.name] += 1
@@ -109,7 +111,7 @@ class AlterPartitionManager:
         return ErrorCode.NONE
 
 
-def _partition(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:
+def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:
     with_epochs = version >= FIRST_VERSION_WITH_BROKER_EPOCHS
     return AlterPartitionRequestPartitionData(
         partition_index=proposal.topic_partition.partition,
@@ -121,20 +123,20 @@ def _partition(proposal: IsrProposal, version: int) -> AlterPartitionRequestPart
     )
 
 
-def _answers(
+def _answers_by_partition(
     response: AlterPartitionResponse, names: dict[uuid.UUID, str]
 ) -> Iterator[tuple[TopicPartition, IsrAnswer]]:
     for topic in response.topics:
         name = topic.topic_name or names.get(topic.topic_id)
         if name is None:
             continue
-        for found in topic.partitions:
+        for data in topic.partitions:
             yield (
-                TopicPartition(name, found.partition_index),
+                TopicPartition(name, data.partition_index),
                 IsrAnswer(
-                    ErrorCode(found.error_code),
-                    found.leader_epoch,
-                    tuple(BrokerId(b) for b in found.isr),
-                    found.partition_epoch,
+                    ErrorCode(data.error_code),
+                    data.leader_epoch,
+                    tuple(BrokerId(b) for b in data.isr),
+                    data.partition_epoch,
                 ),
             )

@@ -17,7 +17,7 @@ from klamm.model.ids import TopicPartition
 from klamm.replication.context import Counts
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.ports import PartitionRefused
-from klamm.replication.preparing import Preparing
+from klamm.replication.preparing import PreparationQueue
 from klamm.replication.purgatory import Purgatory
 from klamm.runtime.disk import Buffer
 from klamm.runtime.workers import Workers
@@ -27,7 +27,7 @@ VALID_ACKS: Final = (-1, 0, 1)
 
 
 class AppendResult(NamedTuple):
-    """What became of one partition's batch."""
+    """The outcome of appending one partition's batch."""
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
@@ -50,27 +50,29 @@ class ProduceService:
         self._hosted = hosted
         self._produces = produces
         self._counts = counts
-        self._preparing = Preparing(workers)
+        self._preparing = PreparationQueue(workers)
 
     async def append(
         self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin
     ) -> dict[TopicPartition, AppendResult]:
         """Append each batch and wait as `acks` asks. Empties `records`: a waiting request keeps no batch in memory."""
         if acks not in VALID_ACKS:
-            refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not -1, 0 or 1")
+            refused = AppendResult(
+                ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid; set -1 (all), 0 or 1"
+            )
             return dict.fromkeys(records, refused)
         appended = await self._append_all(records, acks, origin)
         results = {topic_partition: result for topic_partition, (result, _) in appended.items()}
         required = {topic_partition: end for topic_partition, (_, end) in appended.items() if end >= 0}
-        await self._flush_owed(required, results)
+        await self._flush_before_ack(required, results)
         if acks == ACKS_ALL and required:
-            await self._replicated(required, results, timeout_ms)
+            await self._wait_for_replication(required, results, timeout_ms)
         return results
 
-    async def _flush_owed(
+    async def _flush_before_ack(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
     ) -> None:
-        """Wait for the device where `flush.messages` asks for it."""
+        """Flush the logs whose `flush.messages` requires a flush before the acknowledgement."""
         for topic_partition in list(required):
             partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
@@ -84,58 +86,64 @@ class ProduceService:
     async def _append_all(
         self, records: dict[TopicPartition, Buffer], acks: int, origin: Origin
     ) -> dict[TopicPartition, _Appended]:
-        """At once where no batch needs preparation, which is the usual case: nothing is awaited then."""
+        """Append every batch; awaits nothing where no batch needs preparation, which is the usual case."""
         appended: dict[TopicPartition, _Appended] = {}
         prepared: dict[TopicPartition, Awaitable[_Appended]] = {}
         for topic_partition in list(records):
-            later = self._begin(topic_partition, records.pop(topic_partition), acks, origin)
-            if isinstance(later, Awaitable):
-                prepared[topic_partition] = later
+            outcome = self._append_or_prepare(topic_partition, records.pop(topic_partition), acks, origin)
+            if isinstance(outcome, Awaitable):
+                prepared[topic_partition] = outcome
             else:
-                appended[topic_partition] = later
+                appended[topic_partition] = outcome
         if prepared:
             # what arrived is appended even where its client leaves and the request is cancelled
             finished = await asyncio.shield(asyncio.gather(*prepared.values()))
             appended.update(zip(prepared, finished, strict=True))
         return appended
 
-    def _begin(
+    def _append_or_prepare(
         self, topic_partition: TopicPartition, batch: Buffer, acks: int, origin: Origin
     ) -> _Appended | Awaitable[_Appended]:
-        """Append the batch now, or what will have appended it after its preparation."""
+        """Append the batch now, or return an awaitable that prepares it in a worker and then appends it."""
         try:
             own_log = self._hosted.find(topic_partition).leader_log
             preparation = own_log.preparation(batch, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refused(refusal), -1
+            return _refusal_result(refusal), -1
         if preparation is None and not self._preparing.is_busy(topic_partition):
-            return self._append(topic_partition, batch, acks, origin)
-        return self._append_in_turn(topic_partition, own_log, preparation or batch, acks, origin)
+            return self._append_now(topic_partition, batch, acks, origin)
+        return self._append_after_preparation(topic_partition, own_log, preparation or batch, acks, origin)
 
-    async def _append_in_turn(
+    async def _append_after_preparation(
         self, topic_partition: TopicPartition, own_log: Log, batch: Preparation | Buffer, acks: int, origin: Origin
     ) -> _Appended:
+        """Prepare the batch, wait for the partition's earlier batches, then append it."""
+
         def append(checked: CheckedBatch | None) -> _Appended:
             if self._hosted.find(topic_partition).leader_log is not own_log:
-                raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has another log by now")
+                raise PartitionRefused(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{topic_partition} was recreated or moved to another log directory; refresh the metadata",
+                )
             if checked is None:
                 assert not isinstance(batch, Preparation)
-                return self._append(topic_partition, batch, acks, origin)
-            return self._append(topic_partition, checked, acks, origin)
+                return self._append_now(topic_partition, batch, acks, origin)
+            return self._append_now(topic_partition, checked, acks, origin)
 
         preparation = batch if isinstance(batch, Preparation) else None
         try:
-            return await self._preparing.in_turn(topic_partition, own_log, preparation, append)
+            return await self._preparing.append_in_order(topic_partition, own_log, preparation, append)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refused(refusal), -1
+            return _refusal_result(refusal), -1
 
-    def _append(
+    def _append_now(
         self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
     ) -> _Appended:
+        """Append to the leader's log, count bytes and messages, and turn a refusal into a result."""
         try:
             info = self._hosted.find(topic_partition).append_as_leader(batch, acks, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refused(refusal), -1
+            return _refusal_result(refusal), -1
         except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
         counts = self._counts
@@ -144,29 +152,29 @@ class ProduceService:
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return result, info.last_offset + 1
 
-    async def _replicated(
+    async def _wait_for_replication(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult], timeout_ms: int
     ) -> None:
-        """Wait until each partition's high watermark is there; take over what ended otherwise."""
-        is_done = self._watch(required, results)
+        """Wait until each high watermark reaches its required offset; else set the error in `results`."""
+        is_done = self._replication_check(required, results)
         if is_done():
             return
         if await self._produces.wait(tuple(required), is_done, timeout_ms / 1000):
             return
         for topic_partition in required:
-            text = f"not replicated within {timeout_ms} ms"
+            text = f"{topic_partition} not replicated to the ISR within {timeout_ms} ms"
             results[topic_partition] = results[topic_partition]._replace(
                 error=ErrorCode.REQUEST_TIMED_OUT, message=text
             )
 
-    def _watch(
+    def _replication_check(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
     ) -> Callable[[], bool]:
-        """A test that takes the partitions off `required` one by one as they are decided."""
+        """A function that removes decided partitions from `required` and says whether none is left."""
 
         def is_done() -> bool:
             for topic_partition, offset in list(required.items()):
-                error = self._state(topic_partition, offset)
+                error = self._replication_error(topic_partition, offset)
                 if error is None:
                     continue
                 del required[topic_partition]
@@ -176,11 +184,12 @@ class ProduceService:
 
         return is_done
 
-    def _state(self, topic_partition: TopicPartition, offset: int) -> ErrorCode | None:
+    def _replication_error(self, topic_partition: TopicPartition, offset: int) -> ErrorCode | None:
+        """The final error code of an acks=all append up to `offset`; None while it is not replicated."""
         partition = self._hosted.get(topic_partition)
-        return self._hosted.absence(topic_partition) if partition is None else partition.acknowledged(offset)
+        return self._hosted.absence_error(topic_partition) if partition is None else partition.acks_all_result(offset)
 
 
-def _refused(refusal: PartitionRefused | AppendRefused) -> AppendResult:
+def _refusal_result(refusal: PartitionRefused | AppendRefused) -> AppendResult:
     errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
     return AppendResult(refusal.code, record_errors=errors, message=str(refusal))

@@ -11,7 +11,7 @@ from klamm.replication.quota import ReplicationQuota
 
 @dataclass(slots=True)
 class Counts:
-    """What the broker's partitions did since it started."""
+    """Counters of the broker's partitions since it started."""
 
     isr_shrinks: int = 0
     isr_expands: int = 0

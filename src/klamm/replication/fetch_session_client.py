@@ -18,8 +18,8 @@ NEWEST_VERSION_BY_NAME: Final = 12
 NOT_GIVEN: Final = BrokerId(-1)
 
 
-class Wanted(NamedTuple):
-    """What one partition is fetched with."""
+class FetchPosition(NamedTuple):
+    """Where a follower fetches one partition from: the fields of its entry in a Fetch request."""
 
     topic_id: uuid.UUID
     fetch_offset: int
@@ -38,7 +38,7 @@ class FetchSettings(NamedTuple):
     partition_max_bytes: int = 1_048_576
 
 
-class Told(NamedTuple):
+class BuiltRequest(NamedTuple):
     """A request to send, and the version to send it in."""
 
     request: FetchRequest
@@ -46,61 +46,61 @@ class Told(NamedTuple):
 
 
 class FetchSessionClient:
-    """Knows what the leader's session holds. `changed` and `forget` collect what the next request has to say."""
+    """The follower's copy of a leader's fetch session; collects the changes that the next request carries."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._by_id = True
-        self._told: dict[TopicPartition, Wanted] = {}
-        self._changed: dict[TopicPartition, Wanted] = {}
+        self._sent: dict[TopicPartition, FetchPosition] = {}
+        self._changed: dict[TopicPartition, FetchPosition] = {}
         self._forgotten: dict[TopicPartition, uuid.UUID] = {}
         self._without_id: set[TopicPartition] = set()
         self._names: dict[uuid.UUID, str] = {}
 
     def __len__(self) -> int:
         """The partitions the next request covers."""
-        return len(self._told) + sum(tp not in self._told for tp in self._changed)
+        return len(self._sent) + sum(tp not in self._sent for tp in self._changed)
 
-    def wanted(self, topic_partition: TopicPartition) -> Wanted | None:
-        """What the leader was last told about a partition; None where it knows nothing of it."""
-        return self._told.get(topic_partition)
+    def last_sent(self, topic_partition: TopicPartition) -> FetchPosition | None:
+        """The position last sent for a partition; None where the session does not contain it."""
+        return self._sent.get(topic_partition)
 
-    def name_of(self, topic_id: uuid.UUID) -> str | None:
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
         return self._names.get(topic_id)
 
-    def want(self, topic_partition: TopicPartition, wanted: Wanted) -> None:
-        """Fetch this partition so from the next request on."""
+    def set_position(self, topic_partition: TopicPartition, position: FetchPosition) -> None:
+        """Fetch the partition from this position in the next request; adds it to the session if needed."""
         self._forgotten.pop(topic_partition, None)
-        self._changed[topic_partition] = wanted
-        if wanted.topic_id == ZERO_ID:
+        self._changed[topic_partition] = position
+        if position.topic_id == ZERO_ID:
             self._without_id.add(topic_partition)
         else:
             self._without_id.discard(topic_partition)
-            self._names[wanted.topic_id] = topic_partition.topic
+            self._names[position.topic_id] = topic_partition.topic
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Do not fetch this partition any more; the answer under way for it is void."""
+        """Remove the partition from the session; its data in a response under way is ignored."""
         self._changed.pop(topic_partition, None)
         self._without_id.discard(topic_partition)
-        told = self._told.pop(topic_partition, None)
-        if told is not None:
-            self._forgotten[topic_partition] = told.topic_id
+        sent = self._sent.pop(topic_partition, None)
+        if sent is not None:
+            self._forgotten[topic_partition] = sent.topic_id
 
-    def build(self, settings: FetchSettings, broker_epoch: int, max_wait_ms: int | None = None) -> Told:
-        """The next request. Ids and names do not mix: one partition without an id turns all to names."""
+    def build(self, settings: FetchSettings, broker_epoch: int, max_wait_ms: int | None = None) -> BuiltRequest:
+        """The next request, by topic names where any partition has no topic id, else by topic ids."""
         by_id = not self._without_id
         if by_id != self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH
-        reborn = {
-            tp: told.topic_id
-            for tp, wanted in self._changed.items()
-            if (told := self._told.get(tp)) is not None and told.topic_id != wanted.topic_id
+        recreated = {
+            tp: sent.topic_id
+            for tp, position in self._changed.items()
+            if (sent := self._sent.get(tp)) is not None and sent.topic_id != position.topic_id
         }
-        self._told.update(self._changed)
+        self._sent.update(self._changed)
         is_full = self._epoch == INITIAL_EPOCH
-        named = self._told if is_full else self._changed
+        named = self._sent if is_full else self._changed
         request = FetchRequest(
             replica_id=NOT_GIVEN if by_id else settings.replica_id,
             replica_state=ReplicaState(settings.replica_id, broker_epoch) if by_id else ReplicaState(),
@@ -109,15 +109,15 @@ class FetchSessionClient:
             max_bytes=settings.max_bytes,
             session_id=self._session_id,
             session_epoch=self._epoch,
-            topics=_topics(named.items(), settings.partition_max_bytes),
-            forgotten_topics_data=[] if is_full else _forgotten({**self._forgotten, **reborn}),
+            topics=_group_by_topic(named.items(), settings.partition_max_bytes),
+            forgotten_topics_data=[] if is_full else _group_forgotten({**self._forgotten, **recreated}),
         )
         self._changed = {}
         self._forgotten = {}
-        return Told(request, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
+        return BuiltRequest(request, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
 
-    def take(self, response: FetchResponse) -> bool:
-        """Follow the session by the response; False where it says that the session is void, and has no data."""
+    def on_response(self, response: FetchResponse) -> bool:
+        """Advance or restart the session; False where the response reports a session error and has no data."""
         error = response.error_code
         if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._restart(NO_SESSION)
@@ -131,18 +131,19 @@ class FetchSessionClient:
             self._epoch = next_epoch(self._epoch)
         return not error
 
-    def lost(self) -> None:
-        """No answer came: ask for everything again, and for a new session in place of the old one."""
+    def on_request_lost(self) -> None:
+        """A request got no response: make the next one a full fetch that replaces the session."""
         self._restart(self._session_id)
 
     def _restart(self, session_id: int) -> None:
+        """Make the next request a full fetch."""
         self._session_id = session_id
         self._epoch = INITIAL_EPOCH
 
 
-def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]], max_bytes: int) -> list[FetchTopic]:
+def _group_by_topic(position: Iterable[tuple[TopicPartition, FetchPosition]], max_bytes: int) -> list[FetchTopic]:
     topics: dict[tuple[str, uuid.UUID], FetchTopic] = {}
-    for (name, number), w in wanted:
+    for (name, number), w in position:
         topic = topics.get((name, w.topic_id))
         if topic is None:
             topic = topics[name, w.topic_id] = FetchTopic(topic=name, topic_id=w.topic_id, partitions=[])
@@ -159,9 +160,9 @@ def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]], max_bytes: int) -> 
     return list(topics.values())
 
 
-def _forgotten(gone: dict[TopicPartition, uuid.UUID]) -> list[ForgottenTopic]:
+def _group_forgotten(topic_ids: dict[TopicPartition, uuid.UUID]) -> list[ForgottenTopic]:
     topics: dict[tuple[str, uuid.UUID], list[int]] = {}
-    for (name, partition), topic_id in gone.items():
+    for (name, partition), topic_id in topic_ids.items():
         topics.setdefault((name, topic_id), []).append(partition)
     return [
         ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(numbers))

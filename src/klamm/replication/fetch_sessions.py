@@ -76,17 +76,18 @@ class FetchSession:
 
     @property
     def is_privileged(self) -> bool:
+        """Whether the session belongs to a follower."""
         return self.waiter.is_follower
 
-    def worth(self) -> tuple[bool, int, int]:
-        """What an eviction compares: followers above consumers, then the number of partitions."""
+    def eviction_rank(self) -> tuple[bool, int, int]:
+        """Sort key for eviction, lowest first: consumers before followers, then fewer partitions."""
         return self.is_privileged, len(self.partitions), self.id
 
     def update(self, requested: FetchRequested) -> None:
-        """Take in the changes of an incremental request: those named are looked at again."""
+        """Apply an incremental request: add, change and forget partitions; those named are read again."""
         changed = self.waiter.changed
         for wanted in requested.partitions:
-            key = key_of(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
+            key = partition_key(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
             known = self.partitions.get(key)
             if known is None:
                 known = self.partitions[key] = CachedPartition(wanted, self.waiter)
@@ -96,18 +97,19 @@ class FetchSession:
                 known.request = wanted
             changed[known] = None
         for topic, topic_id, partition in requested.forgotten:
-            gone = self.partitions.pop(key_of(topic, topic_id, partition, self.uses_topic_ids), None)
+            gone = self.partitions.pop(partition_key(topic, topic_id, partition, self.uses_topic_ids), None)
             if gone is not None:
                 gone.unsubscribe()
                 changed.pop(gone, None)
 
 
-def key_of(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_ids: bool) -> PartitionKey:
+def partition_key(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_ids: bool) -> PartitionKey:
+    """The key of a partition in a session: topic id or name, and partition number."""
     return (topic_id if uses_topic_ids else topic), partition
 
 
 class FetchContext:
-    """One fetch between request and answer: which partitions to look at, and how to answer."""
+    """One Fetch between request and response: which partitions to read, and how to build the response."""
 
     __slots__ = ("waiter",)
 
@@ -115,22 +117,23 @@ class FetchContext:
         self.waiter = waiter
 
     def has_partitions(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Whether the fetch covers any partition, so that waiting makes sense."""
         raise NotImplementedError
 
     def is_void(self) -> bool:
-        """Whether the session went on, or ended, without this fetch: there is nothing to wait for any more."""
+        """Whether a newer fetch has used the session, or the session ended: waiting is then pointless."""
         return False
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+        """Build the response and record in the session what it tells the client."""
         raise NotImplementedError
 
-    def end(self) -> None:
-        """Called last, also when the fetch was cancelled."""
+    def release(self) -> None:
+        """Free what the fetch alone used; called last, also when the fetch was cancelled."""
 
 
 class FullFetch(FetchContext):
-    """All partitions are in the request; where `sessions` is given a session is created with the answer."""
+    """A request that lists all its partitions; where `sessions` is given, its answer creates a session."""
 
     __slots__ = ("_partitions", "_requested", "_sessions")
 
@@ -139,7 +142,7 @@ class FullFetch(FetchContext):
         self._requested = requested
         self._sessions = sessions
         self._partitions = {
-            key_of(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): CachedPartition(
+            partition_key(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): CachedPartition(
                 wanted, self.waiter
             )
             for wanted in requested.partitions
@@ -150,28 +153,31 @@ class FullFetch(FetchContext):
         return bool(self._partitions)
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+        """All results; creates a session for them where a slot is free."""
         session_id = NO_SESSION
         if self._sessions is not None and self._partitions:
             session_id = self._create_session(self._sessions, results)
         return FetchAnswer(ErrorCode.NONE, session_id, list(results.items()))
 
     def _create_session(self, sessions: "FetchSessions", results: Mapping[CachedPartition, FetchData]) -> int:
+        """The id of the new session, or NO_SESSION where no slot could be had."""
         session = sessions.create(self.waiter, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
         if session is None:
             return NO_SESSION
         self.waiter.stays = True
-        for cached, told in results.items():
-            cached.sent_high_watermark = told.high_watermark
-            cached.sent_log_start_offset = told.log_start_offset
+        for cached, data in results.items():
+            cached.sent_high_watermark = data.high_watermark
+            cached.sent_log_start_offset = data.log_start_offset
         return session.id
 
-    def end(self) -> None:
+    def release(self) -> None:
+        """Unsubscribe the partitions, unless a session has taken them over."""
         if not self.waiter.stays:
             self.waiter.close(self._partitions.values())
 
 
 class IncrementalFetch(FetchContext):
-    """Only changes are in the request, and only changes are answered."""
+    """A request that lists only changed partitions, and whose response contains only changed ones."""
 
     __slots__ = ("_expected_epoch", "_session")
 
@@ -187,12 +193,13 @@ class IncrementalFetch(FetchContext):
         return self._session.epoch != self._expected_epoch
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+        """The changed results; partitions with records move behind those still to be read."""
         session = self._session
         if self.is_void():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
         changed = [(cached, data) for cached, data in results.items() if must_send(cached, data)]
         for cached, data in changed:
-            cached.sent_high_watermark = data.high_watermark  # −1 with an error, so that its end is told as well
+            cached.sent_high_watermark = data.high_watermark  # −1 with an error, so that the recovery is sent as well
             cached.sent_log_start_offset = data.log_start_offset
             if data.records and cached in self.waiter.changed:
                 del self.waiter.changed[cached]  # behind those that wait for their turn (KAFKA-12330)
@@ -231,7 +238,7 @@ class FetchSessions:
         return self._sessions.get(session_id)
 
     def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:
-        """The context of a fetch, or why its session cannot be used (70, 71, 106)."""
+        """The context for a Fetch request, or the error of its session (70, 71, 106)."""
         if requested.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.remove(requested.session_id)
             return FullFetch(requested, self if requested.session_epoch == INITIAL_EPOCH else None)
@@ -246,7 +253,7 @@ class FetchSessions:
         if not session.partitions:
             self.remove(session.id)
             return FullFetch(requested, None)
-        self._touch(session)
+        self._mark_used(session)
         session.epoch = next_epoch(session.epoch)
         return IncrementalFetch(session)
 
@@ -255,9 +262,11 @@ class FetchSessions:
     ) -> FetchSession | None:
         """A session for these partitions; None where no slot is free and none may be evicted."""
         now_ms = self._now_ms()
-        if len(self._sessions) >= self._slots and not self._evict(waiter.is_follower, len(partitions), now_ms):
+        if len(self._sessions) >= self._slots and not self._evict_one(waiter.is_follower, len(partitions), now_ms):
             return None
-        session = FetchSession(self._new_id(), waiter, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(
+            self._unused_session_id(), waiter, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms
+        )
         self._sessions[session.id] = session
         return session
 
@@ -268,36 +277,37 @@ class FetchSessions:
             session.waiter.close(session.partitions.values())
 
     def close(self) -> None:
+        """Remove all sessions; fetches that wait in them return."""
         for session_id in list(self._sessions):
             self.remove(session_id)
 
-    def _touch(self, session: FetchSession) -> None:
+    def _mark_used(self, session: FetchSession) -> None:
         session.last_used_ms = self._now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 
-    def _evict(self, privileged: bool, size: int, now_ms: float) -> bool:
-        """Make room: for anybody where the oldest is stale, else at the expense of one worth less."""
+    def _evict_one(self, privileged: bool, size: int, now_ms: float) -> bool:
+        """Evict the oldest session if it is stale, else the lowest-ranked below the new one; False if there is none."""
         stalest = next(iter(self._sessions.values()), None)
         if stalest is None:
             return False
         if now_ms - stalest.last_used_ms > EVICTION_MS:
             self.remove(stalest.id)
             return True
-        cheapest = min(self._evictable(privileged, now_ms), key=FetchSession.worth, default=None)
-        if cheapest is None or (privileged, size, 0) < cheapest.worth():
+        lowest = min(self._evictable(privileged, now_ms), key=FetchSession.eviction_rank, default=None)
+        if lowest is None or (privileged, size, 0) < lowest.eviction_rank():
             return False
-        self.remove(cheapest.id)
+        self.remove(lowest.id)
         return True
 
     def _evictable(self, privileged: bool, now_ms: float) -> Iterable[FetchSession]:
-        """Who has lived long enough; a follower may also push out any consumer."""
+        """Sessions older than the minimum age; for a follower also any consumer session."""
         return (
             s
             for s in self._sessions.values()
             if now_ms - s.created_ms > EVICTION_MS or (privileged and not s.is_privileged)
         )
 
-    def _new_id(self) -> int:
+    def _unused_session_id(self) -> int:
         while (session_id := self._dice.randrange(1, 2**31)) in self._sessions:
             continue
         return session_id

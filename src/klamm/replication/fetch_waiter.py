@@ -42,6 +42,7 @@ class CachedPartition:
         return None if topic is None else TopicPartition(topic, self.request.partition)
 
     def subscribe(self) -> None:
+        """Have the hosted partition call `mark_changed` from now on."""
         if self.hosted is not None and not self.subscribed:
             self.hosted.add_watcher(self)
             self.subscribed = True
@@ -77,6 +78,7 @@ class FetchWaiter:
         self._wakeup: asyncio.Future[bool] | None = None
 
     def wake(self) -> None:
+        """End the wait in progress, if any."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(True)
 
@@ -88,7 +90,7 @@ class FetchWaiter:
         loop = asyncio.get_running_loop()
         self.wake()
         wakeup = self._wakeup = loop.create_future()
-        timer = loop.call_at(until, _give_up, wakeup)
+        timer = loop.call_at(until, _end_wait, wakeup)
         try:
             was_woken: bool = await wakeup
             return was_woken
@@ -98,12 +100,14 @@ class FetchWaiter:
                 self._wakeup = None
 
     def close(self, partitions: Iterable[CachedPartition]) -> None:
+        """Unsubscribe the partitions and end the wait in progress."""
         for cached in partitions:
             cached.unsubscribe()
         self.changed.clear()
         self.wake()
 
 
-def _give_up(wakeup: asyncio.Future[bool]) -> None:
+def _end_wait(wakeup: asyncio.Future[bool]) -> None:
+    """The timeout of a wait: its result is False."""
     if not wakeup.done():
         wakeup.set_result(False)

@@ -20,7 +20,7 @@ from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
+from klamm.replication.fetch_session_client import FetchPosition, FetchSessionClient, FetchSettings
 from klamm.replication.leader_end_point import LeaderEndPoint
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
@@ -45,7 +45,7 @@ class FetchRefused(KlammError):
     """A whole fetch was refused, not for its session."""
 
 
-class Followed:
+class PartitionFetchState:
     """One partition being fetched in one leader epoch; a newer epoch makes a new object."""
 
     __slots__ = (
@@ -71,23 +71,23 @@ class Followed:
         """In a row."""
         self.retry_at = 0.0
 
-    def resume(self, offset: int) -> None:
-        """Go on from `offset`, with the epoch that the log now ends in."""
+    def continue_from(self, offset: int) -> None:
+        """Fetch next from `offset`; the last fetched epoch becomes the log's latest."""
         latest = self.partition.hosted_log.epochs.latest_epoch
         self.fetch_offset = offset
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
-    def asked_as(self, told: Wanted) -> bool:
-        """Whether that is still where we are; if not, its answer is void."""
-        return told.fetch_offset == self.fetch_offset and told.leader_epoch == self.leader_epoch
+    def was_sent_as(self, sent: FetchPosition) -> bool:
+        """Whether a request sent with this position is still current; if not, its response is ignored."""
+        return sent.fetch_offset == self.fetch_offset and sent.leader_epoch == self.leader_epoch
 
-    def wanted(self) -> Wanted:
+    def position(self) -> FetchPosition:
         start = self.partition.hosted_log.start_offset
-        return Wanted(self.topic_id, self.fetch_offset, self.leader_epoch, self.last_fetched_epoch, start)
+        return FetchPosition(self.topic_id, self.fetch_offset, self.leader_epoch, self.last_fetched_epoch, start)
 
 
 class Fetcher:
-    """FetchService its partitions from one leader until it is closed."""
+    """Fetches its partitions from one leader until it is closed."""
 
     def __init__(
         self,
@@ -103,12 +103,12 @@ class Fetcher:
         self._broker_epoch = broker_epoch
         self._backoff_s = backoff_s
         self._quota = quota
-        self._followed: dict[TopicPartition, Followed] = {}
-        self._resting: dict[TopicPartition, Followed] = {}
-        self._behind: dict[TopicPartition, Followed] = {}
-        """Below the leader's high watermark as its last answer told it, or not told yet."""
+        self._followed: dict[TopicPartition, PartitionFetchState] = {}
+        self._delayed: dict[TopicPartition, PartitionFetchState] = {}
+        self._behind: dict[TopicPartition, PartitionFetchState] = {}
+        """Partitions whose log ends below the leader's high watermark, or whose first response is still to come."""
         self._session = FetchSessionClient()
-        self._news = asyncio.Event()
+        self._partition_added = asyncio.Event()
         self.failed: set[TopicPartition] = set()
 
     def __len__(self) -> int:
@@ -120,158 +120,167 @@ class Fetcher:
     # ---- partitions come and go
 
     def add(self, topic_partition: TopicPartition, partition: Partition, leader_epoch: int) -> None:
-        """Fetch a partition; nothing happens where it is being fetched in that epoch already."""
+        """Start fetching a partition; does nothing where it is already fetched in that leader epoch."""
         self.failed.discard(topic_partition)
         known = self._followed.get(topic_partition)
         if known is not None and known.leader_epoch == leader_epoch:
             return
         try:
-            followed = Followed(partition, leader_epoch)
+            followed = PartitionFetchState(partition, leader_epoch)
             if followed.last_fetched_epoch == NO_EPOCH and followed.fetch_offset < partition.hosted_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
         except StorageFailed as error:
-            self._fail(topic_partition, error)
+            self._mark_failed(topic_partition, error)
             return
-        self._resting.pop(topic_partition, None)
+        self._delayed.pop(topic_partition, None)
         self._followed[topic_partition] = self._behind[topic_partition] = followed
-        self._session.want(topic_partition, followed.wanted())
-        self._news.set()
+        self._session.set_position(topic_partition, followed.position())
+        self._partition_added.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
         self.failed.discard(topic_partition)
         if self._followed.pop(topic_partition, None) is not None:
-            self._resting.pop(topic_partition, None)
+            self._delayed.pop(topic_partition, None)
             self._behind.pop(topic_partition, None)
             self._session.forget(topic_partition)
 
     def set_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        """The topic got its id, or lost it: fetch by it from now on."""
+        """Fetch the partition by this topic id from now on; the zero id means by name."""
         followed = self._followed.get(topic_partition)
         if followed is not None and followed.topic_id != topic_id:
             followed.topic_id = topic_id
-            if topic_partition not in self._resting:
-                self._session.want(topic_partition, followed.wanted())
+            if topic_partition not in self._delayed:
+                self._session.set_position(topic_partition, followed.position())
 
     # ---- the loop
 
     async def run(self) -> None:
+        """Fetch, or wait where no partition can be fetched now, until the task is cancelled."""
         try:
             while True:
-                self._hold_throttled()
-                self._wake_rested()
+                self._delay_throttled()
+                self._resume_delayed()
                 if len(self._session):
                     await self._fetch_once()
                 else:
-                    await self._wait_for_news()
+                    await self._wait_for_partitions()
         finally:
             self._leader.close()
 
-    async def _wait_for_news(self) -> None:
-        self._news.clear()
+    async def _wait_for_partitions(self) -> None:
+        """Wait until a partition is added or the earliest delayed one may be fetched again."""
+        self._partition_added.clear()
         until = min(
-            (f.retry_at for f in self._resting.values()), default=asyncio.get_running_loop().time() + self._backoff_s
+            (f.retry_at for f in self._delayed.values()), default=asyncio.get_running_loop().time() + self._backoff_s
         )
         try:
             async with asyncio.timeout_at(until):
-                await self._news.wait()
+                await self._partition_added.wait()
         except TimeoutError:
             return
 
     async def _fetch_once(self) -> None:
-        """One request and its answer. Whatever goes wrong on the way, all partitions are tried again later."""
+        """Send one Fetch and apply its response; after any failure all partitions are fetched again later."""
         try:
             request, version = self._session.build(self._settings, self._broker_epoch(), self._max_wait_ms())
             response = await self._leader.fetch(request, version)
-            if self._session.take(response):
-                await self._take(response)
+            if self._session.on_response(response):
+                await self._apply_response(response)
             elif response.error_code not in SESSION_ERRORS:
-                raise FetchRefused(f"the leader refuses to be fetched from: {ErrorCode(response.error_code).name}")
+                raise FetchRefused(f"the leader refuses the whole fetch: {ErrorCode(response.error_code).name}")
         except (KlammError, OSError, TimeoutError) as error:
-            log.info("leader does not answer", why=str(error) or type(error).__name__, partitions=len(self))
-            self._lose_connection()
+            log.info(
+                "leader does not answer a fetch: fetching again after the backoff",
+                why=str(error) or type(error).__name__,
+                partitions=len(self),
+            )
+            self._reset_connection()
         except Exception:
-            log.exception("fetching failed")
-            self._lose_connection()
+            log.exception("unexpected error in a fetcher: fetching again after the backoff")
+            self._reset_connection()
 
     def _max_wait_ms(self) -> int:
-        """No longer than till a resting partition is to be tried again: it must not wait for the others' news."""
+        """`replica.fetch.wait.max.ms`, or the time until the next delayed partition may be fetched, if shorter."""
         most = self._settings.max_wait_ms
-        if not self._resting:
+        if not self._delayed:
             return most
-        left_s = min(f.retry_at for f in self._resting.values()) - asyncio.get_running_loop().time()
+        left_s = min(f.retry_at for f in self._delayed.values()) - asyncio.get_running_loop().time()
         return max(0, min(most, math.ceil(left_s * 1000)))
 
-    def _lose_connection(self) -> None:
-        self._session.lost()
+    def _reset_connection(self) -> None:
+        """Close the connection, restart the session and delay all partitions."""
+        self._session.on_request_lost()
         self._leader.close()
         for topic_partition in list(self._followed):
-            self._rest(topic_partition)
+            self._delay(topic_partition)
 
     # ---- resting partitions
 
-    def _rest(self, topic_partition: TopicPartition) -> None:
-        """Leave a partition out for a while, at most the back-off time.
+    def _delay(self, topic_partition: TopicPartition) -> None:
+        """Do not fetch a partition for a while, at most the backoff time.
 
-        The first rests are short: most often we only heard of a new leader before it did itself.
+        The first delays are short: most often this broker has learnt of a new leader before that leader has.
         """
         followed = self._followed.get(topic_partition)
-        if followed is None or topic_partition in self._resting:
+        if followed is None or topic_partition in self._delayed:
             return
         pause = min(self._backoff_s, FIRST_BACKOFF_S * 2 ** min(followed.failures, MAX_DOUBLINGS))
         followed.failures += 1
         followed.retry_at = asyncio.get_running_loop().time() + pause
-        self._resting[topic_partition] = followed
+        self._delayed[topic_partition] = followed
         self._session.forget(topic_partition)
 
-    def _hold_throttled(self) -> None:
-        """Leave out what is throttled and behind till the quota may allow it, or for the back-off time at most."""
+    def _delay_throttled(self) -> None:
+        """Do not fetch throttled partitions that are behind until the quota allows it, or for the backoff time."""
         quota = self._quota
         if not quota.is_on or not quota.is_exceeded():
             return
-        retry_at = min(quota.ask_again_ms / 1000, asyncio.get_running_loop().time() + self._backoff_s)
+        retry_at = min(quota.exceeded_until_ms / 1000, asyncio.get_running_loop().time() + self._backoff_s)
         for topic_partition, followed in self._behind.items():
             if not quota.covers(topic_partition):
                 continue
             followed.retry_at = max(followed.retry_at, retry_at)
-            if topic_partition not in self._resting:
-                self._resting[topic_partition] = followed
+            if topic_partition not in self._delayed:
+                self._delayed[topic_partition] = followed
                 self._session.forget(topic_partition)
 
-    def _wake_rested(self) -> None:
-        if not self._resting:
+    def _resume_delayed(self) -> None:
+        """Fetch delayed partitions again whose delay is over."""
+        if not self._delayed:
             return
         now = asyncio.get_running_loop().time()
-        for topic_partition, followed in list(self._resting.items()):
+        for topic_partition, followed in list(self._delayed.items()):
             if followed.retry_at <= now:
-                del self._resting[topic_partition]
-                self._session.want(topic_partition, followed.wanted())
+                del self._delayed[topic_partition]
+                self._session.set_position(topic_partition, followed.position())
 
-    def _set_aside(self, topic_partition: TopicPartition) -> None:
-        """Stop fetching until the next LeaderAndIsr; the others go on."""
+    def _stop_fetching(self, topic_partition: TopicPartition) -> None:
+        """Do not fetch a partition until the next LeaderAndIsr; the others are fetched on."""
         self.remove(topic_partition)
         self.failed.add(topic_partition)
 
-    def _fail(self, topic_partition: TopicPartition, error: Exception) -> None:
-        self._set_aside(topic_partition)
+    def _mark_failed(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Stop fetching a partition after an error here, and log the error."""
+        self._stop_fetching(topic_partition)
         log.error("replica failed", partition=str(topic_partition), why=str(error) or type(error).__name__)
 
     # ---- answers
 
-    async def _take(self, response: FetchResponse) -> None:
-        """Apply the answer, partition by partition; what the requests of a moment ago no longer fit is left alone."""
-        diverging: list[tuple[TopicPartition, Followed, EpochEnd]] = []
-        out_of_range: list[tuple[TopicPartition, Followed]] = []
+    async def _apply_response(self, response: FetchResponse) -> None:
+        """Append, truncate or delay each partition of a response; skip those whose position changed meanwhile."""
+        diverging: list[tuple[TopicPartition, PartitionFetchState, EpochEnd]] = []
+        out_of_range: list[tuple[TopicPartition, PartitionFetchState]] = []
         refusals: Counter[str] = Counter()
         unflushed: list[tuple[TopicPartition, Log]] = []
         for topic in response.responses:
-            name = topic.topic or self._session.name_of(topic.topic_id)
+            name = topic.topic or self._session.topic_name(topic.topic_id)
             if name is None:
                 continue
             for answer in topic.partitions:
                 topic_partition = TopicPartition(name, answer.partition_index)
                 followed = self._followed.get(topic_partition)
-                told = self._session.wanted(topic_partition)
-                if followed is None or told is None or not followed.asked_as(told):
+                sent = self._session.last_sent(topic_partition)
+                if followed is None or sent is None or not followed.was_sent_as(sent):
                     continue
                 if not answer.error_code:
                     followed.failures = 0
@@ -279,39 +288,42 @@ class Fetcher:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:
                     refusals[ErrorCode(answer.error_code).name] += 1
-                    self._refused(topic_partition, followed, ErrorCode(answer.error_code), told.leader_epoch)
+                    self._on_partition_error(topic_partition, followed, ErrorCode(answer.error_code), sent.leader_epoch)
                 elif answer.diverging_epoch.end_offset >= 0:
                     end = EpochEnd(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
                     diverging.append((topic_partition, followed, end))
                 else:
-                    self._append(topic_partition, followed, answer)
+                    self._append_records(topic_partition, followed, answer)
                     own_log = followed.partition.log
                     if own_log is not None and own_log.owes_flush:
                         unflushed.append((topic_partition, own_log))
-        await self._flush_owed(unflushed)
+        await self._flush_before_next_fetch(unflushed)
         if refusals:
-            log.info("partitions refused by their leader", **refusals)
+            log.info("leader answered partitions of a fetch with errors", **refusals)
         for topic_partition, followed, end in diverging:
-            self._truncate(topic_partition, followed, end)
+            self._truncate_diverged(topic_partition, followed, end)
         for topic_partition, followed in out_of_range:
             await self._reset_offset(topic_partition, followed)
 
-    async def _flush_owed(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
-        """By `flush.messages`: the next fetch tells the leader what is on the device here."""
+    async def _flush_before_next_fetch(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
+        """Flush where `flush.messages` requires it: the next fetch offset then tells what is on the device."""
         for topic_partition, own_log in unflushed:
             try:
                 await own_log.flush_owed()
             except StorageFailed as error:
-                self._fail(topic_partition, error)
+                self._mark_failed(topic_partition, error)
 
-    def _append(self, topic_partition: TopicPartition, followed: Followed, answer: FetchResponsePartitionData) -> None:
+    def _append_records(
+        self, topic_partition: TopicPartition, followed: PartitionFetchState, answer: FetchResponsePartitionData
+    ) -> None:
+        """Append the fetched records and take over the leader's high watermark and log start."""
         partition = followed.partition
         try:
             own_log = partition.hosted_log
             if followed.fetch_offset != own_log.end_offset:
                 raise PartitionRefused(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"fetched from {followed.fetch_offset}, but the log ends at {own_log.end_offset}",
+                    f"records of offset {followed.fetch_offset} do not follow the log end {own_log.end_offset}",
                 )
             start = own_log.start_offset
             if answer.records:
@@ -322,33 +334,49 @@ class Fetcher:
                 self._behind[topic_partition] = followed
             else:
                 self._behind.pop(topic_partition, None)
-            partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
+            partition.update_from_leader(answer.high_watermark, answer.log_start_offset)
             if own_log.end_offset != followed.fetch_offset:
-                followed.resume(own_log.end_offset)
+                followed.continue_from(own_log.end_offset)
             elif own_log.start_offset == start:
                 return
-            self._session.want(topic_partition, followed.wanted())
+            self._session.set_position(topic_partition, followed.position())
         except ProducersRestoring:
-            followed.resume(partition.hosted_log.end_offset)
-            self._rest(topic_partition)
+            followed.continue_from(partition.hosted_log.end_offset)
+            self._delay(topic_partition)
         except CorruptRecords as error:
-            log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
-            followed.resume(partition.hosted_log.end_offset)  # what lay before them was written
-            self._rest(topic_partition)
+            log.error(
+                "corrupt records in a fetch response: fetching them again",
+                partition=str(topic_partition),
+                why=str(error),
+            )
+            followed.continue_from(partition.hosted_log.end_offset)  # what lay before them was written
+            self._delay(topic_partition)
         except Exception as error:
-            self._fail(topic_partition, error)
+            self._mark_failed(topic_partition, error)
 
-    def _refused(self, topic_partition: TopicPartition, followed: Followed, error: ErrorCode, asked_epoch: int) -> None:
-        """Our epoch ended: wait for the LeaderAndIsr that says so. Anything else passes by itself."""
-        if error is ErrorCode.FENCED_LEADER_EPOCH and asked_epoch == followed.leader_epoch:
-            self._set_aside(topic_partition)
-            log.info("leader epoch ended", partition=str(topic_partition), epoch=asked_epoch)
+    def _on_partition_error(
+        self, topic_partition: TopicPartition, followed: PartitionFetchState, error: ErrorCode, sent_epoch: int
+    ) -> None:
+        """Stop fetching where the leader epoch is fenced, until the next LeaderAndIsr; delay after other errors."""
+        if error is ErrorCode.FENCED_LEADER_EPOCH and sent_epoch == followed.leader_epoch:
+            self._stop_fetching(topic_partition)
+            log.info(
+                "leader epoch fenced: not fetched until LeaderAndIsr",
+                partition=str(topic_partition),
+                epoch=sent_epoch,
+            )
             return
-        log.debug("partition not fetched", partition=str(topic_partition), error=error.name)
-        self._rest(topic_partition)
+        log.debug(
+            "leader answered a partition with an error: fetching it again later",
+            partition=str(topic_partition),
+            error=error.name,
+        )
+        self._delay(topic_partition)
 
-    def _truncate(self, topic_partition: TopicPartition, followed: Followed, leader: EpochEnd) -> None:
-        """Our log left the leader's: cut it where they parted, as far as this answer tells."""
+    def _truncate_diverged(
+        self, topic_partition: TopicPartition, followed: PartitionFetchState, leader: EpochEnd
+    ) -> None:
+        """Truncate the log to where it diverged from the leader's, as far as this response tells."""
         partition = followed.partition
         try:
             own_log = partition.hosted_log
@@ -356,13 +384,13 @@ class Fetcher:
             offset = truncation_offset(leader, own, own_log.end_offset, followed.fetch_offset)
             log.info("log diverged", partition=str(topic_partition), leader=leader, own=own, truncated_to=offset)
             partition.truncate_to(offset)
-            followed.resume(own_log.end_offset)  # below `offset` where that lay inside a batch
-            self._session.want(topic_partition, followed.wanted())
+            followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
+            self._session.set_position(topic_partition, followed.position())
         except Exception as error:
-            self._fail(topic_partition, error)
+            self._mark_failed(topic_partition, error)
 
-    async def _reset_offset(self, topic_partition: TopicPartition, followed: Followed) -> None:
-        """Our offset lies outside the leader's log: after an unclean election, or after we were away for long."""
+    async def _reset_offset(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> None:
+        """Handle OFFSET_OUT_OF_RANGE: continue from the leader's log end or log start."""
         partition, epoch = followed.partition, followed.leader_epoch
         try:
             leader_end = await self._leader.list_offset(topic_partition, epoch, LATEST)
@@ -380,12 +408,13 @@ class Fetcher:
                 if leader_start > own_end:
                     partition.restart_at(leader_start)
             log.warning("fetch offset reset", partition=str(topic_partition), was=followed.fetch_offset, now=offset)
-            followed.resume(offset)
-            self._session.want(topic_partition, followed.wanted())
+            followed.continue_from(offset)
+            self._session.set_position(topic_partition, followed.position())
         except PartitionRefused as refusal:
-            self._refused(topic_partition, followed, refusal.code, epoch)
+            self._on_partition_error(topic_partition, followed, refusal.code, epoch)
         except StorageFailed as error:
-            self._fail(topic_partition, error)
+            self._mark_failed(topic_partition, error)
 
-    def _is_current(self, topic_partition: TopicPartition, followed: Followed) -> bool:
-        return self._followed.get(topic_partition) is followed and topic_partition not in self._resting
+    def _is_current(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> bool:
+        """Whether the partition is still fetched in the same leader epoch and is not delayed."""
+        return self._followed.get(topic_partition) is followed and topic_partition not in self._delayed

@@ -55,19 +55,20 @@ class FetcherManager:
 
     @property
     def failed(self) -> set[TopicPartition]:
-        """What is not fetched any more until the next LeaderAndIsr."""
+        """Partitions that are not fetched until the next LeaderAndIsr, after an error or a fenced epoch."""
         return {tp for fetcher in self._fetchers.values() for tp in fetcher.failed}
 
     def leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
-        """Whom this partition is fetched from."""
+        """The broker that this partition is fetched from."""
         return next((leader for (leader, _), f in self._fetchers.items() if topic_partition in f), None)
 
     def add(self, following: Mapping[TopicPartition, InitialFetchState]) -> None:
+        """Fetch each partition from its leader, in the fetcher that its hash selects."""
         if not self._admits:
             return
         for topic_partition, (partition, leader, leader_epoch) in following.items():
             key = leader, fetcher_id(topic_partition, self._per_leader)
-            fetcher = self._fetchers.get(key) or self._start(key)
+            fetcher = self._fetchers.get(key) or self._start_fetcher(key)
             fetcher.add(topic_partition, partition, leader_epoch)
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -80,22 +81,22 @@ class FetcherManager:
             fetcher.set_topic_id(topic_partition, topic_id)
 
     def stop_idle(self) -> None:
-        """End the fetchers that have no partition left, also those whose partitions all failed."""
+        """Stop the fetchers that have no partition left, also those whose partitions all failed."""
         for key, fetcher in list(self._fetchers.items()):
             if not len(fetcher):
-                self._stop(key)
+                self._stop_fetcher(key)
 
-    def admit_no_more(self) -> None:
-        """A broker on its way out must not follow the leaders that take over: it would join their ISRs again."""
+    def refuse_new_partitions(self) -> None:
+        """Make `add` do nothing: a broker in controlled shutdown must not rejoin the ISRs of new leaders."""
         self._admits = False
 
     async def close(self) -> None:
         self._admits = False
         for key in list(self._fetchers):
-            self._stop(key)
+            self._stop_fetcher(key)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _start(self, key: tuple[BrokerId, int]) -> Fetcher:
+    def _start_fetcher(self, key: tuple[BrokerId, int]) -> Fetcher:
         leader, number = key
         client_id = f"broker-{self._broker_id}-fetcher-{number}"
         end_point = LeaderEndPoint(self._broker_id, leader, client_id, self._metadata, self._connect, self._timeout_s)
@@ -104,7 +105,7 @@ class FetcherManager:
         self._tasks[key] = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
         return fetcher
 
-    def _stop(self, key: tuple[BrokerId, int]) -> None:
+    def _stop_fetcher(self, key: tuple[BrokerId, int]) -> None:
         del self._fetchers[key]
         task = self._tasks.pop(key)
         self._ending.add(task)
@@ -121,6 +122,7 @@ def fetcher_id(topic_partition: TopicPartition, count: int) -> int:
 
 
 def _java_hash(text: str) -> int:
+    """`String.hashCode` of Java."""
     units = memoryview(text.encode("utf-16-be")).cast("B")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -129,5 +131,6 @@ def _java_hash(text: str) -> int:
 
 
 def _int32(value: int) -> int:
+    """The value wrapped to a signed 32-bit integer, as Java arithmetic does."""
     value &= 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value

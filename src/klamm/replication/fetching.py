@@ -28,7 +28,7 @@ READ_AT_ONCE_BYTES: Final = 64 * 1024
 
 
 class ReadOutcome(NamedTuple):
-    """What one look at the changed partitions found."""
+    """What one pass over the changed partitions read."""
 
     size: int
     """Bytes of records."""
@@ -69,45 +69,46 @@ class FetchService:
         results: dict[CachedPartition, FetchData] = {}
         answered = False
         try:
-            found = self._read_changed(context, params, results, is_first=True)
-            if self._has_to_wait(params, context, found):
-                await self._wait(context, params, results, is_held=found.is_held)
+            outcome = self._read_changed(context, params, results, is_first=True)
+            if self._has_to_wait(params, context, outcome):
+                await self._wait_for_data(context, params, results, is_held=outcome.is_held)
             answer = context.answer(results)
             answered = not answer.error
-            answer = await _with_small_records(answer)
+            answer = await _load_small_records(answer)
             if params.is_follower and self._quota.is_on:
-                self._count(answer)
+                self._count_throttled_bytes(answer)
             return answer
         finally:
             if not answered:
-                waiter.changed.update(dict.fromkeys(results))  # found, but never told
-            context.end()
+                waiter.changed.update(dict.fromkeys(results))  # read, but never sent
+            context.release()
 
-    def _has_to_wait(self, params: FetchParams, context: FetchContext, found: ReadOutcome) -> bool:
+    def _has_to_wait(self, params: FetchParams, context: FetchContext, outcome: ReadOutcome) -> bool:
         return (
             params.max_wait_ms > 0
-            and not found.is_urgent
-            and found.size < params.min_bytes
+            and not outcome.is_urgent
+            and outcome.size < params.min_bytes
             and self._waiting < self._limit
             and context.has_partitions()
         )
 
-    async def _wait(
+    async def _wait_for_data(
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_held: bool
     ) -> None:
+        """Read changed partitions again until `min_bytes`, an error, or `max_wait_ms` ends the wait."""
         until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
         self._waiting += 1
         try:
             while True:
-                pause = min(until, self._quota.ask_again_ms / 1000) if is_held else until
+                pause = min(until, self._quota.exceeded_until_ms / 1000) if is_held else until
                 was_woken = await context.waiter.wait(pause)
                 if context.is_void():
                     return
-                found = self._read_changed(context, params, results, is_first=False)
+                outcome = self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until
-                if is_late or found.is_urgent or found.size >= params.min_bytes:
+                if is_late or outcome.is_urgent or outcome.size >= params.min_bytes:
                     return
-                is_held = found.is_held
+                is_held = outcome.is_held
         finally:
             self._waiting -= 1
 
@@ -122,7 +123,7 @@ class FetchService:
         is_urgent = is_held = False
         for cached in list(waiter.changed):
             del waiter.changed[cached]  # before reading: what moves from here on marks it again
-            data = self._read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            data = self._read_partition(cached, params, left, at_least_one=at_least_one, is_first=is_first)
             results[cached] = data
             count = len(data.records)
             if count:
@@ -136,8 +137,8 @@ class FetchService:
             is_held = is_held or data.held
         return ReadOutcome(size, is_urgent, is_held)
 
-    def _count(self, answer: FetchAnswer) -> None:
-        """What goes to followers of throttled partitions, also to those in sync."""
+    def _count_throttled_bytes(self, answer: FetchAnswer) -> None:
+        """Count the bytes of throttled partitions sent to a follower, also to one in sync."""
         quota = self._quota
         size = sum(
             len(data.records)
@@ -147,44 +148,49 @@ class FetchService:
         if size:
             quota.record(size)
 
-    def _read(
+    def _read_partition(
         self, cached: CachedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool
     ) -> FetchData:
+        """Read one partition; every failure becomes the error code of its result."""
         try:
             hosted = cached.hosted
             if hosted is None:
-                hosted = self._resolve(cached)
+                hosted = self._find_and_subscribe(cached)
             return hosted.read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records on disk", partition=str(cached.topic_partition), why=str(error))
+            log.error("corrupt records in a log segment", partition=str(cached.topic_partition), why=str(error))
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
-    def _resolve(self, cached: CachedPartition) -> Partition:
-        """Find the hosted partition and have it tell its news. Raises PartitionRefused (3, 6, 56, 100, 103)."""
+    def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
+        """The hosted partition, which from now on marks `cached` as changed.
+
+        Raises PartitionRefused (3, 6, 56, 100, 103).
+        """
         topic_id = cached.request.topic_id
         if cached.request.topic is None:
             name = self._hosted.metadata.topic_name(topic_id)
             if name is None:
-                raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+                raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic in the metadata has the id {topic_id}")
             cached.request = cached.request._replace(topic=name)
         topic_partition = cached.topic_partition
         assert topic_partition is not None
         partition = self._hosted.find(topic_partition)
         if topic_id != ZERO_ID and partition.topic_id is not None and partition.topic_id != topic_id:
             raise PartitionRefused(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic_partition} has the id {partition.topic_id}, not {topic_id}"
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{topic_partition} has topic id {partition.topic_id}, the request names {topic_id}",
             )
         cached.hosted = partition
         cached.subscribe()
         return partition
 
 
-async def _with_small_records(answer: FetchAnswer) -> FetchAnswer:
-    """The same answer, with records read that are cheaper in memory than in a part of their own.
+async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
+    """Read small records into memory, where they cost less than a part of the response of their own.
 
     Raises SliceLost.
     """
@@ -194,11 +200,12 @@ async def _with_small_records(answer: FetchAnswer) -> FetchAnswer:
         records = data.records
         if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
             left -= len(records)
-            partitions[slot] = cached, data._replace(records=await _whole(records))
+            partitions[slot] = cached, data._replace(records=await _read_all(records))
     return answer._replace(partitions=partitions)
 
 
-async def _whole(records: FileSlice) -> bytes | memoryview:
+async def _read_all(records: FileSlice) -> bytes | memoryview:
+    """All bytes of a slice, from the page cache if they are there, else in a thread."""
     size = len(records)
     content = records.read_cached(0, size)
     if content is None or len(content) < size:

@@ -7,7 +7,7 @@ from klamm.replication.partition import Partition
 
 @dataclass(slots=True)
 class PartitionHealth:
-    """Of the partitions that have a replica here; the last four of those led here."""
+    """Counts of the partitions with a replica here; the last four count only those led here."""
 
     hosted: int = 0
     led: int = 0
@@ -17,6 +17,7 @@ class PartitionHealth:
     reassigning: int = 0
 
     def add(self, partition: Partition) -> None:
+        """Count one partition."""
         self.hosted += 1
         if not partition.is_leader or partition.log is None:
             return

@@ -38,13 +38,14 @@ class HostedPartitions:
         return topic_partition in self._offline
 
     def find(self, topic_partition: TopicPartition) -> Partition:
-        """The online partition. Raises PartitionRefused: offline 56, known but not here 6, unknown 3."""
+        """The online partition. Raises PartitionRefused with the code of `absence_error`."""
         partition = self._online.get(topic_partition)
         if partition is not None:
             return partition
-        raise PartitionRefused(self.absence(topic_partition), f"{topic_partition} is not served by this broker")
+        raise PartitionRefused(self.absence_error(topic_partition), f"{topic_partition} is not served by this broker")
 
-    def absence(self, topic_partition: TopicPartition) -> ErrorCode:
+    def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        """The error code for a partition that is not hosted online: offline 56, elsewhere 6, unknown 3."""
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.metadata.contains(topic_partition):
@@ -56,11 +57,11 @@ class HostedPartitions:
         return partition
 
     def remove(self, topic_partition: TopicPartition) -> Partition | None:
-        """Host it no longer; its waiters are answered."""
+        """Stop hosting the partition; requests that wait on it are answered."""
         self._offline.discard(topic_partition)
         partition = self._online.pop(topic_partition, None)
         if partition is not None:
-            partition.give_up()
+            partition.stop_hosting()
         return partition
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -69,4 +70,4 @@ class HostedPartitions:
             self._offline.add(topic_partition)
             partition = self._online.pop(topic_partition, None)
             if partition is not None:
-                partition.give_up()
+                partition.stop_hosting()

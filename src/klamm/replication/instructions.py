@@ -27,7 +27,7 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 class PartitionInstruction(NamedTuple):
-    """What LeaderAndIsr says of one partition."""
+    """The state that LeaderAndIsr gives one partition."""
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID
@@ -43,6 +43,7 @@ class StopInstruction(NamedTuple):
 
 
 def instructions_of(request: LeaderAndIsrRequest, version: int) -> Iterator[PartitionInstruction]:
+    """One instruction per partition of the request, in either layout."""
     if version < FIRST_LEADER_AND_ISR_BY_TOPIC:
         for state in request.ungrouped_partition_states:
             yield _instruction(state.topic_name, ZERO_ID, state, request.controller_epoch)
@@ -53,20 +54,29 @@ def instructions_of(request: LeaderAndIsrRequest, version: int) -> Iterator[Part
 
 
 def _instruction(
-    topic: str, topic_id: uuid.UUID, said: LeaderAndIsrPartitionState, controller_epoch: int
+    topic: str, topic_id: uuid.UUID, fields: LeaderAndIsrPartitionState, controller_epoch: int
 ) -> PartitionInstruction:
     state = LeaderAndIsr(
-        BrokerId(said.leader), said.leader_epoch, _ids(said.isr), said.controller_epoch, said.partition_epoch
+        BrokerId(fields.leader),
+        fields.leader_epoch,
+        _broker_ids(fields.isr),
+        fields.controller_epoch,
+        fields.partition_epoch,
     )
-    assignment = ReplicaAssignment(_ids(said.replicas), _ids(said.adding_replicas), _ids(said.removing_replicas))
-    return PartitionInstruction(TopicPartition(topic, said.partition_index), topic_id, state, assignment, said.is_new)
+    assignment = ReplicaAssignment(
+        _broker_ids(fields.replicas), _broker_ids(fields.adding_replicas), _broker_ids(fields.removing_replicas)
+    )
+    return PartitionInstruction(
+        TopicPartition(topic, fields.partition_index), topic_id, state, assignment, fields.is_new
+    )
 
 
-def _ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
+def _broker_ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
     return tuple(BrokerId(n) for n in numbers)
 
 
 def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[StopInstruction]:
+    """One instruction per partition of the request, in any of its layouts."""
     deletes = request.delete_partitions
     if version < FIRST_STOP_REPLICA_BY_TOPIC:
         for old in request.ungrouped_partitions:
@@ -85,7 +95,7 @@ def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[
 def answer_instructions(
     instructions: list[PartitionInstruction], errors: Errors, version: int, error: ErrorCode
 ) -> LeaderAndIsrResponse:
-    """By topic id from version 5 on; the zero id stands for a topic without one."""
+    """The response, by topic id from version 5 on; the zero id stands for a topic without one."""
     if version < FIRST_LEADER_AND_ISR_BY_ID:
         answers = [LeaderAndIsrPartitionError(tp.topic, tp.partition, e) for tp, e in errors.items()]
         return LeaderAndIsrResponse(error_code=error, partition_errors=answers)

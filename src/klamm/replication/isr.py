@@ -21,6 +21,7 @@ class Committed:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
+        """The members that may count as in sync: the confirmed ISR."""
         return self.isr
 
 
@@ -33,10 +34,12 @@ class PendingExpand:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
+        """The confirmed ISR and the new member."""
         return (*self.isr, self.new)
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
+        """The ISR sent to the controller."""
         return (*self.isr, self.new)
 
 
@@ -49,10 +52,12 @@ class PendingShrink:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
+        """The confirmed ISR, from which nobody is removed yet."""
         return self.isr
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
+        """The ISR sent to the controller."""
         return tuple(b for b in self.isr if b not in self.out)
 
 
@@ -126,7 +131,7 @@ def out_of_sync(
     now_ms: float,
     lag_time_max_ms: int,
 ) -> frozenset[BrokerId]:
-    """The members that have not been level with the leader for longer than `replica.lag.time.max.ms`.
+    """The members that have not been caught up with the leader for longer than `replica.lag.time.max.ms`.
 
     A member that is not assigned (KAFKA-9672) never fetches and has no replica object: it is out of sync at once.
     """

@@ -6,7 +6,7 @@ Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from klamm.client.offsets import offsets_in
+from klamm.client.offsets import offsets_of
 from klamm.client.ports import BrokerConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -29,11 +29,11 @@ Connect = Callable[[str, int, str], Awaitable[BrokerConnection]]
 
 
 class LeaderUnknown(KlammError):
-    """The metadata does not know where the leader listens."""
+    """The metadata has no address for the leader."""
 
 
 class LeaderEndPoint:
-    """Asks one leader; finds its address anew for every connection."""
+    """Sends requests to one leader; looks its address up in the metadata for every new connection."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LeaderEndPoint:
         self._connection: BrokerConnection | None = None
 
     async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
-        response: FetchResponse = await self._ask(ApiKey.FETCH, version, request)
+        response: FetchResponse = await self._send_request(ApiKey.FETCH, version, request)
         return response
 
     async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
@@ -64,12 +64,15 @@ class LeaderEndPoint:
         request = ListOffsetsRequest(
             replica_id=self._broker_id, topics=[ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])]
         )
-        response: ListOffsetsResponse = await self._ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        if topic_partition not in (found := offsets_in(response)):
-            raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not in the answer")
+        response: ListOffsetsResponse = await self._send_request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
+        if topic_partition not in (found := offsets_of(response)):
+            raise PartitionRefused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic_partition} is missing in the ListOffsets response of broker {self._leader_id}",
+            )
         code, offset = found[topic_partition]
         if code:
-            raise PartitionRefused(ErrorCode(code), f"{topic_partition}: ListOffsets refused")
+            raise PartitionRefused(ErrorCode(code), f"{topic_partition}: broker {self._leader_id} refuses ListOffsets")
         return offset
 
     def close(self) -> None:
@@ -77,13 +80,13 @@ class LeaderEndPoint:
         if connection is not None:
             connection.close()
 
-    async def _ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
+    async def _send_request(self, api_key: ApiKey, version: int, message: Any) -> Any:
         connection = self._connection
         if connection is None or connection.closed:
-            connection = self._connection = await self._open()
+            connection = self._connection = await self._open_connection()
         return await connection.request(api_key, version, message, self._timeout_s)
 
-    async def _open(self) -> BrokerConnection:
+    async def _open_connection(self) -> BrokerConnection:
         address = self._metadata.endpoint(self._leader_id)
         if address is None:
             raise LeaderUnknown(f"broker {self._leader_id} is not in the metadata, or has no inter-broker listener")

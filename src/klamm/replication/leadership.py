@@ -43,7 +43,7 @@ CHUNK: Final = 100  # replicas between two awaits
 
 
 class LeadershipChange(NamedTuple):
-    """What a LeaderAndIsr or StopReplica brought about, for those who run on top of a partition (coordinators)."""
+    """The replicas that a LeaderAndIsr or StopReplica changed, for the coordinators of internal topics."""
 
     leaders: tuple[Partition, ...] = ()
     followers: tuple[Partition, ...] = ()
@@ -55,7 +55,7 @@ Accepted = tuple[Partition, PartitionInstruction]
 
 
 @dataclass(slots=True)
-class Sorted:
+class CheckedInstructions:
     """The instructions that passed all checks, and the errors of those that did not."""
 
     leaders: list[Accepted] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Leadership:
         self.lock = asyncio.Lock()
         self.controller_epoch = 0
 
-    def refuse(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """Why an instruction is out of date, else NONE, and its controller epoch is remembered.
+    def check_epochs(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        """STALE_BROKER_EPOCH or STALE_CONTROLLER_EPOCH; else NONE, and the controller epoch is remembered.
 
         A broker epoch newer than ours is accepted: the controller saw our new registration before we did.
         """
@@ -99,57 +99,61 @@ class Leadership:
     # ---- LeaderAndIsr
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Carry out a LeaderAndIsr: check, open logs, then change roles, leaders first."""
         async with self.lock:
             instructions = list(instructions_of(request, version))
-            refusal = self.refuse(request.broker_epoch, request.controller_epoch)
+            refusal = self.check_epochs(request.broker_epoch, request.controller_epoch)
             if refusal:
                 stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
                 errors = {o.topic_partition: refusal for o in instructions} if stale else {}
                 return answer_instructions(instructions, errors, version, refusal)
-            found = Sorted()
+            checked = CheckedInstructions()
             for instruction in instructions:
-                self._sort(instruction, found)
-            for chunk in batched(found.leaders, CHUNK):
-                await self._lead(await self._with_logs(chunk, found.errors), found.errors)
-            for chunk in batched(found.followers, CHUNK):
-                await self._follow(await self._with_logs(chunk, found.errors), found.errors)
+                self._check_instruction(instruction, checked)
+            for chunk in batched(checked.leaders, CHUNK):
+                await self._become_leaders(await self._open_logs(chunk, checked.errors), checked.errors)
+            for chunk in batched(checked.followers, CHUNK):
+                await self._become_followers(await self._open_logs(chunk, checked.errors), checked.errors)
             self._fetchers.stop_idle()
             leaders, followers = (
-                [p for p, _ in taken if p.log is not None] for taken in (found.leaders, found.followers)
+                [p for p, _ in taken if p.log is not None] for taken in (checked.leaders, checked.followers)
             )
             self._on_change(LeadershipChange(tuple(leaders), tuple(followers)))
-            return answer_instructions(instructions, found.errors, version, ErrorCode.NONE)
+            return answer_instructions(instructions, checked.errors, version, ErrorCode.NONE)
 
-    def _sort(self, instruction: PartitionInstruction, found: Sorted) -> None:
-        """Check one instruction, in Kafka's order of checks."""
+    def _check_instruction(self, instruction: PartitionInstruction, checked: CheckedInstructions) -> None:
+        """Add one instruction to the leaders, the followers or the errors, in Kafka's order of checks."""
         topic_partition, state = instruction.topic_partition, instruction.state
         if self._hosted.is_offline(topic_partition):
-            found.errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+            checked.errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
             return
         partition = self._hosted.get(topic_partition) or self._hosted.create(topic_partition)
-        known_id = self._known_id(partition)
+        known_id = self._known_topic_id(partition)
         if instruction.topic_id != ZERO_ID and known_id not in (None, instruction.topic_id):
             error = ErrorCode.INCONSISTENT_TOPIC_ID
-            why = "the log here is of another topic of that name"
+            why = "the log on this broker belongs to another topic of that name"
             ids = {"here": id_to_text(known_id or ZERO_ID), "told": id_to_text(instruction.topic_id)}
             log.error("LeaderAndIsr refused", partition=str(topic_partition), why=why, **ids)
         elif state.leader_epoch > partition.leader_epoch:
             if self._broker_id in instruction.assignment.replicas:
-                (found.leaders if state.leader == self._broker_id else found.followers).append((partition, instruction))
+                (checked.leaders if state.leader == self._broker_id else checked.followers).append(
+                    (partition, instruction)
+                )
                 return
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif state.leader_epoch < partition.leader_epoch:
             error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
-            error = self._same_epoch(partition, instruction)
-        found.errors[topic_partition] = error
+            error = self._check_same_epoch(partition, instruction)
+        checked.errors[topic_partition] = error
 
-    def _known_id(self, partition: Partition) -> uuid.UUID | None:
+    def _known_topic_id(self, partition: Partition) -> uuid.UUID | None:
+        """The topic id of the local log, None where there is no log or no id."""
         own_log = partition.log or self._logs.get(partition.topic_partition)
         return None if own_log is None else own_log.topic_id
 
-    def _same_epoch(self, partition: Partition, instruction: PartitionInstruction) -> ErrorCode:
-        """An epoch we know already changes nothing but the topic id."""
+    def _check_same_epoch(self, partition: Partition, instruction: PartitionInstruction) -> ErrorCode:
+        """The error for a leader epoch that is already applied; only the topic id may still change."""
         own_log = partition.log
         if own_log is None:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -162,45 +166,54 @@ class Leadership:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
-    async def _with_logs(self, chunk: Sequence[Accepted], errors: Errors) -> list[Accepted]:
-        """Give every replica its log. Who gets none keeps its old epoch, so that it can be ordered again."""
-        wanted = [(p, o) for p, o in chunk if p.log is None]
-        if wanted:
-            asked = [(o.topic_partition, o.topic_id, o.is_new) for _, o in wanted]
+    async def _open_logs(self, chunk: Sequence[Accepted], errors: Errors) -> list[Accepted]:
+        """Open or create each replica's log.
+
+        One that gets no log keeps its old leader epoch, so that the controller can send LeaderAndIsr again.
+        """
+        without_log = [(p, o) for p, o in chunk if p.log is None]
+        if without_log:
+            requested = [(o.topic_partition, o.topic_id, o.is_new) for _, o in without_log]
             for (partition, instruction), result in zip(
-                wanted, await self._logs.get_or_create_many(asked), strict=True
+                without_log, await self._logs.get_or_create_many(requested), strict=True
             ):
-                self._take_log(partition, instruction, result, errors)
+                self._set_log(partition, instruction, result, errors)
         return [(p, o) for p, o in chunk if p.log is not None]
 
-    def _take_log(
+    def _set_log(
         self,
         partition: Partition,
         instruction: PartitionInstruction,
         result: Log | OSError | KlammError,
         errors: Errors,
     ) -> None:
+        """Give the partition its log, or record why it could not be opened."""
         if isinstance(result, OSError):
             self._hosted.set_offline([instruction.topic_partition])
             errors[instruction.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
         elif isinstance(result, KlammError):
-            log.error("no log for a replica", partition=str(instruction.topic_partition), why=str(result))
+            log.error(
+                "cannot open the log of a replica: it stays in its old leader epoch",
+                partition=str(instruction.topic_partition),
+                why=str(result),
+            )
             errors[instruction.topic_partition] = ErrorCode.NONE
         elif self._hosted.get(instruction.topic_partition) is partition:
             partition.log = result
             result.on_start_moved = partition.on_log_start_moved
 
-    async def _lead(self, chunk: Sequence[Accepted], errors: Errors) -> None:
+    async def _become_leaders(self, chunk: Sequence[Accepted], errors: Errors) -> None:
+        """Stop fetching the partitions, then make them leaders."""
         self._fetchers.remove([o.topic_partition for _, o in chunk])  # before: no follower append may race
         for partition, instruction in chunk:
             partition.make_leader(instruction.state, instruction.assignment)
             errors[instruction.topic_partition] = ErrorCode.NONE
         await asyncio.sleep(0)
 
-    async def _follow(self, chunk: Sequence[Accepted], errors: Errors) -> None:
-        """A leader that the metadata does not know yet is no obstacle: its fetcher looks for it again and again.
+    async def _become_followers(self, chunk: Sequence[Accepted], errors: Errors) -> None:
+        """Make the partitions followers and start fetching; a fetcher also waits for an unknown leader.
 
-        Where there is none, nothing is fetched until the controller has found one.
+        Where there is none, nothing is fetched until the controller has elected one.
         """
         moved: dict[TopicPartition, InitialFetchState] = {}
         for partition, instruction in chunk:
@@ -216,14 +229,15 @@ class Leadership:
     # ---- StopReplica
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        """Carry out a StopReplica."""
         async with self.lock:
-            refusal = self.refuse(request.broker_epoch, request.controller_epoch)
+            refusal = self.check_epochs(request.broker_epoch, request.controller_epoch)
             if refusal:
                 return StopReplicaResponse(error_code=refusal)
             errors: Errors = {}
             deleted: list[tuple[TopicPartition, int]] = []
             for instruction in stop_instructions_of(request, version):
-                error = await self._stop(instruction)
+                error = await self._stop_replica(instruction)
                 errors[instruction.topic_partition] = error
                 if instruction.deletes and not error:
                     deleted.append((instruction.topic_partition, instruction.leader_epoch))
@@ -232,7 +246,8 @@ class Leadership:
             answers = [StopReplicaPartitionError(tp.topic, tp.partition, error) for tp, error in errors.items()]
             return StopReplicaResponse(partition_errors=answers)
 
-    async def _stop(self, instruction: StopInstruction) -> ErrorCode:
+    async def _stop_replica(self, instruction: StopInstruction) -> ErrorCode:
+        """Stop fetching a partition and, where the instruction says so, delete it."""
         topic_partition = instruction.topic_partition
         if self._hosted.is_offline(topic_partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -242,7 +257,7 @@ class Leadership:
         self._fetchers.remove([topic_partition])
         if not instruction.deletes:
             if partition is not None:
-                partition.check_waiting()
+                partition.check_waiting_produces()
             return ErrorCode.NONE
         self._hosted.remove(topic_partition)
         try:
@@ -257,6 +272,6 @@ def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted
     return (items[start : start + count] for start in range(0, len(items), count))
 
 
-def _may_stop(ordered_epoch: int, known_epoch: int) -> bool:
-    """An instruction without epoch comes from an old controller; that of a deleted topic is above all epochs."""
-    return ordered_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or ordered_epoch >= known_epoch
+def _may_stop(instruction_epoch: int, known_epoch: int) -> bool:
+    """Whether the epoch allows it: an old controller sends none; a deleted topic's sentinel is above all epochs."""
+    return instruction_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or instruction_epoch >= known_epoch

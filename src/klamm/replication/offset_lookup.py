@@ -15,7 +15,7 @@ NO_TIMESTAMP = -1
 
 
 class Timestamp(IntEnum):
-    """Timestamps that stand for something else."""
+    """Negative timestamps that name an offset, such as EARLIEST and LATEST."""
 
     LATEST = -1
     EARLIEST = -2
@@ -25,7 +25,7 @@ class Timestamp(IntEnum):
 
 
 class FoundOffset(NamedTuple):
-    """What a look-up found; −1 throughout where there is nothing."""
+    """The result of a lookup; −1 in every field where no record matches."""
 
     error: ErrorCode = ErrorCode.NONE
     timestamp: int = NO_TIMESTAMP
@@ -45,8 +45,8 @@ def look_up(
     is_client = replica_id == CONSUMER
     if timestamp == Timestamp.LATEST:
         if is_client:
-            _refuse_while_lagging(partition, own_log)
-        return FoundOffset(offset=_bound(own_log, isolation, is_client), leader_epoch=partition.leader_epoch)
+            _require_committed_epoch(partition, own_log)
+        return FoundOffset(offset=_visible_end(own_log, isolation, is_client), leader_epoch=partition.leader_epoch)
     if timestamp in (Timestamp.EARLIEST, Timestamp.EARLIEST_LOCAL):
         start = own_log.start_offset
         epoch = own_log.epochs.epoch_for(start)
@@ -54,24 +54,28 @@ def look_up(
     if timestamp == Timestamp.LATEST_TIERED:
         return FoundOffset()
     found = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
-    if found is not None and found.offset < _bound(own_log, isolation, is_client):
+    if found is not None and found.offset < _visible_end(own_log, isolation, is_client):
         return FoundOffset(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
     if is_client:
-        _refuse_while_lagging(partition, own_log)
+        _require_committed_epoch(partition, own_log)
     return FoundOffset()
 
 
-def _bound(own_log: Log, isolation: Isolation, is_client: bool) -> int:
+def _visible_end(own_log: Log, isolation: Isolation, is_client: bool) -> int:
+    """The offset up to which the requester may see records."""
     if not is_client:
         return own_log.end_offset
     return own_log.last_stable_offset if isolation is Isolation.READ_COMMITTED else own_log.high_watermark
 
 
-def _refuse_while_lagging(partition: Partition, own_log: Log) -> None:
-    """Until then the true end is not known here, and an answer could go backwards for the client."""
+def _require_committed_epoch(partition: Partition, own_log: Log) -> None:
+    """Raise PartitionRefused (78) until the high watermark reaches the start of the leader epoch.
+
+    Until then the log end is not known for sure, and an answer could go backwards for the client.
+    """
     start = partition.leader_epoch_start
     if start is not None and start > own_log.high_watermark:
         raise PartitionRefused(
             ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"{partition.topic_partition}: high watermark {own_log.high_watermark} is below epoch start {start}",
+            f"{partition.topic_partition}: high watermark {own_log.high_watermark} is below the epoch start {start}",
         )

@@ -115,22 +115,23 @@ class Partition:
         return len(self.isr_state.isr) < self.effective_min_isr
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse who believes in another leader epoch than we do; −1 is not checked (KIP-320)."""
+        """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
         if epoch == NO_LEADER_EPOCH or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
             raise PartitionRefused(
-                ErrorCode.FENCED_LEADER_EPOCH, f"{self.topic_partition}: epoch {epoch} ended, it is {self.leader_epoch}"
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.topic_partition}: leader epoch {epoch} is fenced, the current one is {self.leader_epoch}",
             )
         raise PartitionRefused(
             ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self.topic_partition}: epoch {epoch} is not known, it is {self.leader_epoch}",
+            f"{self.topic_partition}: leader epoch {epoch} is newer than the known one, {self.leader_epoch}",
         )
 
     # ---- roles
 
     def make_leader(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Lead from `state` on; the log must be there. Whether we did not lead before.
+        """Become leader with this state; the log must be set. True where this broker did not lead before.
 
         Only a newer *leader epoch* resets what is known of followers. The partition epoch is taken as it is: lower
         only where somebody deleted the state znode and wrote it anew, so that its versions start over.
@@ -150,19 +151,19 @@ class Partition:
             now_ms = context.now_ms()
             for replica in self.replicas.values():
                 in_isr = replica.broker_id in state.isr
-                replica.reset(in_isr=in_isr, stays_known=was_leader, epoch_start_offset=start, now_ms=now_ms)
+                replica.reset(in_isr=in_isr, was_leader=was_leader, epoch_start_offset=start, now_ms=now_ms)
             self.leader_epoch = state.leader_epoch
             self.leader_epoch_start = start
         self.partition_epoch = state.partition_epoch
         self.leader_id = context.broker_id
         self.is_leader = True
-        self._role_changed()
+        self._on_role_changed()
         if self.advance_high_watermark():
-            self._high_watermark_moved()
+            self._on_high_watermark_moved()
         return not was_leader
 
     def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Follow from `state` on; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
+        """Become follower; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
         newer = state.leader_epoch > self.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.is_leader = False
@@ -173,11 +174,11 @@ class Partition:
         self.assignment = assignment
         self.isr_state = Committed(())
         self.replicas = {}
-        self._role_changed()
+        self._on_role_changed()
         return newer
 
-    def give_up(self) -> None:
-        """The replica is deleted, or its directory failed: whoever waits here gets an answer."""
+    def stop_hosting(self) -> None:
+        """The replica is deleted or its directory failed: drop its state and wake the requests that wait on it."""
         self.is_leader = False
         self.log = None
         self.isr_state = Committed(())
@@ -186,7 +187,7 @@ class Partition:
         for watcher in watchers:
             watcher.unsubscribe()
             watcher.mark_changed(wakes=True)
-        self.check_waiting()
+        self.check_waiting_produces()
 
     # ---- appending
 
@@ -194,16 +195,15 @@ class Partition:
         """Append a client's batch. Raises PartitionRefused (6, 19), AppendRefused."""
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
-            raise PartitionRefused(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition}: {len(self.isr_state.isr)} in-sync replicas, not {self.effective_min_isr}",
-            )
+            in_sync, needed = len(self.isr_state.isr), self.effective_min_isr
+            why = f"{self.topic_partition}: {in_sync} in-sync replicas, min.insync.replicas is {needed}"
+            raise PartitionRefused(ErrorCode.NOT_ENOUGH_REPLICAS, why)
         old_end = own_log.end_offset
         info = own_log.append_as_leader(records, self.leader_epoch, origin)
         if own_log.end_offset != old_end:
-            self._end_moved(old_end)
+            self._on_log_end_moved(old_end)
             if self.advance_high_watermark():
-                self._high_watermark_moved()
+                self._on_high_watermark_moved()
         return info
 
     def append_as_follower(self, records: Buffer) -> None:
@@ -222,35 +222,35 @@ class Partition:
             own_log.truncate_fully_and_start_at(error.first_offset)
             own_log.append_as_follower(records)
 
-    def follow_offsets(self, leader_high_watermark: int, leader_log_start: int) -> None:
+    def update_from_leader(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take over the leader's high watermark, bounded by our own log (it may go down), and its log start."""
         own_log = self.hosted_log
         bounded = max(own_log.start_offset, min(leader_high_watermark, own_log.end_offset))
         if bounded != own_log.high_watermark:
             own_log.update_high_watermark(bounded)
-            self._high_watermark_moved()
+            self._on_high_watermark_moved()
         if own_log.start_offset < leader_log_start <= own_log.high_watermark:
             own_log.advance_start_offset(leader_log_start)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the end of the log; below the high watermark only an unclean election makes that necessary."""
+        """Truncate the log's end; below the high watermark only an unclean election makes that necessary."""
         own_log = self.hosted_log
         if offset < own_log.high_watermark:
             log.warning("truncated below the high watermark", partition=str(self.topic_partition), offset=offset)
         own_log.truncate_to(offset)
-        self._role_changed()
+        self._on_role_changed()
 
     def restart_at(self, offset: int) -> None:
         """Drop all records; the next one has `offset`."""
         self.hosted_log.truncate_fully_and_start_at(offset)
-        self._role_changed()
+        self._on_role_changed()
 
     # ---- reading
 
     def read(
         self, watcher: CachedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
     ) -> FetchData:
-        """Serve one partition of a fetch; `is_first` only when the request came in, not when it is looked at again.
+        """Read one partition for a fetch; `is_first` is False when the same request reads it again after waiting.
 
         Raises PartitionRefused, StorageFailed. Offsets in the answer are those from before this fetch had an effect.
         """
@@ -259,17 +259,17 @@ class Partition:
         is_follower = params.is_follower
         is_committed = not is_follower and params.isolation is Isolation.READ_COMMITTED
         own_log = self.leader_log if is_follower or params.leader_only else self.hosted_log
-        replica = self._follower(params.replica_id, request.current_leader_epoch) if is_follower else None
+        replica = self._assigned_follower(params.replica_id, request.current_leader_epoch) if is_follower else None
         high_watermark, end = own_log.high_watermark, own_log.end_offset
         start, stable = own_log.start_offset, own_log.last_stable_offset
         offset = request.fetch_offset
         if request.last_fetched_epoch >= 0:
-            ours = self._divergence(own_log, request.last_fetched_epoch, offset)
+            ours = self._find_divergence(own_log, request.last_fetched_epoch, offset)
             if ours is not None:
                 return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
         if offset > end or offset < start:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: {offset} is outside [{start}, {end}]"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} is not in [{start}, {end}]"
             )
         if is_follower:
             bound = end
@@ -285,7 +285,7 @@ class Partition:
             records = result.records
             aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
         if replica is not None and is_first:
-            self._follower_fetched(replica, offset, request.log_start_offset, end)
+            self._on_follower_fetch(replica, offset, request.log_start_offset, end)
         settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
         return FetchData(
             ErrorCode.NONE,
@@ -305,39 +305,39 @@ class Partition:
             return False
         return quota.covers(self.topic_partition) and quota.is_exceeded()
 
-    def _follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
+    def _assigned_follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
         replica = self.replicas.get(replica_id)
         if replica is None:
             # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch == NO_LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not assigned")
+            raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not an assigned replica")
         return replica
 
-    def _divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Where the follower's log left ours, None where it did not. Raises PartitionRefused (1)."""
+    def _find_divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
+        """Where the follower's log diverged from ours; None where it did not. Raises PartitionRefused (1)."""
         epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end known for epoch {last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end offset for epoch {last_fetched_epoch}"
             )
         return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
     def end_of_epoch(self, epoch: int, current_leader_epoch: int) -> EpochEnd:
-        """OffsetForLeaderEpoch; only the leader answers. Raises PartitionRefused (6, 74, 75)."""
+        """Answer OffsetForLeaderEpoch; only the leader can. Raises PartitionRefused (6, 74, 75)."""
         self.check_leader_epoch(current_leader_epoch)
         own_log = self.leader_log
         return own_log.epochs.end_offset_for(epoch, own_log.end_offset)
 
     # ---- followers and the ISR
 
-    def _follower_fetched(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
+    def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
         context = self._context
         previous = replica.log_end_offset
-        replica.fetched(offset, log_start, leader_end, context.now_ms())
+        replica.record_fetch(offset, log_start, leader_end, context.now_ms())
         if replica.broker_id not in self.isr_state.isr:
             self._maybe_expand_isr(replica)
         if previous != offset and self.advance_high_watermark():
-            self._high_watermark_moved()
+            self._on_high_watermark_moved()
 
     def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
         if may_join(
@@ -347,12 +347,12 @@ class Partition:
             high_watermark=self.leader_log.high_watermark,
             epoch_start_offset=self.leader_epoch_start,
         ):
-            self._propose(PendingExpand(self.isr_state.isr, replica.broker_id))
+            self._propose_isr(PendingExpand(self.isr_state.isr, replica.broker_id))
 
-    def reconsider(self) -> None:
-        """Time or the set of live brokers moved on: a replica the high watermark waited for may not count any more."""
+    def recheck_high_watermark(self) -> None:
+        """Advance the high watermark if it waited for a replica that is now dead or lags for too long."""
         if self.is_leader and self.advance_high_watermark():
-            self._high_watermark_moved()
+            self._on_high_watermark_moved()
 
     def maybe_shrink_isr(self) -> None:
         """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
@@ -369,9 +369,9 @@ class Partition:
             lag_time_max_ms=context.lag_time_max_ms,
         )
         if out:
-            self._propose(PendingShrink(state.isr, out))
+            self._propose_isr(PendingShrink(state.isr, out))
 
-    def _propose(self, pending: Pending) -> None:
+    def _propose_isr(self, pending: Pending) -> None:
         self.isr_state = pending
         proposal = IsrProposal(
             self.topic_partition,
@@ -387,7 +387,7 @@ class Partition:
             self.isr_state = Committed(pending.isr)
 
     def on_isr_answer(self, pending: Pending, answer: IsrAnswer) -> None:
-        """What the controller said to `pending`; of no interest once a LeaderAndIsr has replaced it."""
+        """Apply the controller's answer to `pending`; ignored once a LeaderAndIsr has replaced that proposal."""
         if self.isr_state is not pending:
             return
         counts = self._context.counts
@@ -395,11 +395,11 @@ class Partition:
         if answer.error or is_stale:
             counts.failed_isr_updates += 1
         if answer.error in BACK_TO_COMMITTED:
-            self._settle_isr(pending.isr)
+            self._set_committed_isr(pending.isr)
         elif answer.error in WAIT_FOR_LEADER_AND_ISR:
             log.debug("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
         elif answer.error:
-            self._propose(pending)
+            self._propose_isr(pending)
         elif not is_stale:
             if isinstance(pending, PendingShrink):
                 counts.isr_shrinks += 1
@@ -410,15 +410,15 @@ class Partition:
     def _commit_isr(self, answer: IsrAnswer) -> None:
         self.partition_epoch = answer.partition_epoch
         log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
-        self._settle_isr(answer.isr)
+        self._set_committed_isr(answer.isr)
 
-    def _settle_isr(self, isr: tuple[BrokerId, ...]) -> None:
-        """No change is pending any more: the high watermark need not wait for who was to join or to leave."""
+    def _set_committed_isr(self, isr: tuple[BrokerId, ...]) -> None:
+        """End a pending change; the high watermark then no longer waits for joining or leaving members."""
         self.isr_state = Committed(isr)
         if self.advance_high_watermark():
-            self._high_watermark_moved()
+            self._on_high_watermark_moved()
         else:
-            self.check_waiting()
+            self.check_waiting_produces()
 
     # ---- high watermark
 
@@ -441,8 +441,8 @@ class Partition:
         own_log.update_high_watermark(offset)
         return True
 
-    def acknowledged(self, required_offset: int) -> ErrorCode | None:
-        """How an acks=all append up to `required_offset` ended; None while the high watermark is below it."""
+    def acks_all_result(self, required_offset: int) -> ErrorCode | None:
+        """The error code of an acks=all append up to `required_offset`; None while the high watermark is below it."""
         if not self.is_leader or self.log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
@@ -458,12 +458,12 @@ class Partition:
     def remove_watcher(self, watcher: CachedPartition) -> None:
         if watcher in self._followers:
             if self.log is not None:
-                self._note_level(watcher, self.log.end_offset)
+                self._record_implicit_fetch(watcher, self.log.end_offset)
             del self._followers[watcher]
         self._consumers.pop(watcher, None)
 
-    def _note_level(self, watcher: CachedPartition, end: int) -> None:
-        """A follower not changed has nothing to fetch: its fetches went without naming us, but it was level by them.
+    def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
+        """Count a follower that was not marked changed as caught up: its fetches left the partition out.
 
         One that is changed has not been looked at since something moved, a leader epoch perhaps: it proves nothing.
         """
@@ -471,29 +471,29 @@ class Partition:
             return
         replica = self.replicas.get(watcher.waiter.replica_id)
         if replica is not None:
-            replica.was_level(end, watcher.waiter.fetched_at_ms)
+            replica.record_implicit_fetch(end, watcher.waiter.fetched_at_ms)
 
-    def _end_moved(self, old_end: int) -> None:
+    def _on_log_end_moved(self, old_end: int) -> None:
         for watcher in self._followers:
-            self._note_level(watcher, old_end)
+            self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
-    def _high_watermark_moved(self) -> None:
+    def _on_high_watermark_moved(self) -> None:
         for watcher in self._consumers:
             watcher.mark_changed(wakes=True)
         for watcher in self._followers:
             watcher.mark_changed(wakes=False)
-        self.check_waiting()
+        self.check_waiting_produces()
 
     def on_log_start_moved(self) -> None:
-        """FetchService below the new start fail at once; followers learn it."""
+        """Fetches below the new start fail at once; followers learn it."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
 
-    def _role_changed(self) -> None:
+    def _on_role_changed(self) -> None:
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
-        self.check_waiting()
+        self.check_waiting_produces()
 
-    def check_waiting(self) -> None:
+    def check_waiting_produces(self) -> None:
         self._context.produces.check(self.topic_partition)

@@ -10,7 +10,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 
 
 class PartitionRefused(KlammError):
-    """One partition cannot serve what was asked; `code` is what the client is told."""
+    """One partition cannot serve the request; `code` is the error code of the response."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -22,9 +22,9 @@ class LogsPort(Protocol):
 
     def get(self, topic_partition: TopicPartition) -> Log | None: ...
     async def get_or_create_many(
-        self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
+        self, requested: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
-        """A log for each (partition, topic id, is new); why not, in the place of one that could not be had."""
+        """For each (partition, topic id, is new) its log, or the error that prevented it."""
         ...
 
     async def delete(self, topic_partition: TopicPartition) -> None:
@@ -47,7 +47,7 @@ class MetadataPort(Protocol):
 
 
 class IsrAnswer(NamedTuple):
-    """The controller's word on one proposed ISR; the fields after `error` count only without one."""
+    """The controller's answer to one proposed ISR; the fields after `error` are set only without an error."""
 
     error: ErrorCode
     leader_epoch: int = -1
@@ -56,7 +56,7 @@ class IsrAnswer(NamedTuple):
 
 
 class IsrProposal(NamedTuple):
-    """A proposed ISR on its way to the controller, with the epochs it was made in."""
+    """An ISR change to send to the controller, with the epochs it was made in."""
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID

@@ -21,8 +21,8 @@ T = TypeVar("T")
 log = structlog.get_logger("replication")
 
 
-class Preparing:
-    """Per partition, in order of arrival: a batch behind one that is being prepared waits for it.
+class PreparationQueue:
+    """Appends each partition's batches in order of arrival, although workers prepare some of them first.
 
     Connections bound what waits here: each has one request in progress.
     """
@@ -35,38 +35,47 @@ class Preparing:
         """Whether a batch that comes now has to wait for others."""
         return topic_partition in self._last
 
-    async def in_turn(
+    async def append_in_order(
         self,
         topic_partition: TopicPartition,
         own_log: Log,
         preparation: Preparation | None,
         append: Callable[[CheckedBatch | None], T],
     ) -> T:
-        """Prepare the batch, wait for those before it, then `append` what came of it; None where nothing was to do.
+        """Prepare the batch, wait for earlier batches, then `append` the prepared batch (None: no preparation).
 
         Raises AppendRefused, and what `append` raises.
         """
         before = self._last.get(topic_partition)
         own = self._last[topic_partition] = asyncio.get_running_loop().create_future()
         try:
-            batch = None if preparation is None else await self._prepared(topic_partition, own_log, preparation)
+            batch = (
+                None if preparation is None else await self._prepare_in_worker(topic_partition, own_log, preparation)
+            )
             if before is not None:
                 await asyncio.wait([before])
             return append(batch)
         finally:
             if before is None or before.done():
-                self._end_turn(topic_partition, own)
+                self._release_next(topic_partition, own)
             else:  # refused or cancelled: those behind still wait for those before
-                before.add_done_callback(lambda _: self._end_turn(topic_partition, own))
+                before.add_done_callback(lambda _: self._release_next(topic_partition, own))
 
-    def _end_turn(self, topic_partition: TopicPartition, own: "asyncio.Future[None]") -> None:
+    def _release_next(self, topic_partition: TopicPartition, own: "asyncio.Future[None]") -> None:
+        """Let the next batch of the partition be appended."""
         own.set_result(None)
         if self._last.get(topic_partition) is own:
             del self._last[topic_partition]
 
-    async def _prepared(self, topic_partition: TopicPartition, own_log: Log, preparation: Preparation) -> CheckedBatch:
+    async def _prepare_in_worker(
+        self, topic_partition: TopicPartition, own_log: Log, preparation: Preparation
+    ) -> CheckedBatch:
+        """Run the preparation in a worker process. Raises AppendRefused."""
         try:
             return own_log.prepared(await self._workers.run(prepare, preparation))
         except WorkerFailed as error:
-            log.error("batch not prepared", partition=str(topic_partition), why=str(error))
-            raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "the worker that checks the records failed") from error
+            log.error("worker failed while checking a produced batch", partition=str(topic_partition), why=str(error))
+            raise AppendRefused(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "the worker process that checks the records failed; send the batch again",
+            ) from error

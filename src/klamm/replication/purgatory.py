@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class Waiting:
-    """One parked operation; `is_done` is asked again each time one of its keys is checked."""
+class DelayedOperation:
+    """One delayed operation; a check of any of its keys calls `is_done` again."""
 
     __slots__ = ("future", "is_done")
 
@@ -21,6 +21,7 @@ class Waiting:
         self.future = future
 
     def complete(self, in_time: bool) -> None:
+        """End the wait; `in_time` is its result."""
         if not self.future.done():
             self.future.set_result(in_time)
 
@@ -31,7 +32,7 @@ class Purgatory(Generic[KeyT]):
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         self._waiting = 0
-        self._by_key: dict[KeyT, dict[Waiting, None]] = {}  # a dict keeps the order of arrival
+        self._by_key: dict[KeyT, dict[DelayedOperation, None]] = {}  # a dict keeps the order of arrival
 
     def __len__(self) -> int:
         return self._waiting
@@ -47,7 +48,7 @@ class Purgatory(Generic[KeyT]):
         if timeout_s <= 0 or self._waiting >= self._limit:
             return False
         loop = asyncio.get_running_loop()
-        operation = Waiting(is_done, loop.create_future())
+        operation = DelayedOperation(is_done, loop.create_future())
         own_keys = tuple(keys)
         self._register(operation, own_keys)
         timer = loop.call_later(timeout_s, operation.complete, False)
@@ -58,7 +59,7 @@ class Purgatory(Generic[KeyT]):
             self._forget(operation, own_keys)
 
     def check(self, key: KeyT) -> int:
-        """Ask the operations under `key` again; how many are done now."""
+        """Complete the operations under `key` that are done now, and return how many."""
         operations = self._by_key.get(key)
         if not operations:
             return 0
@@ -67,12 +68,12 @@ class Purgatory(Generic[KeyT]):
             operation.complete(True)
         return len(done)
 
-    def _register(self, operation: Waiting, keys: tuple[KeyT, ...]) -> None:
+    def _register(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
         self._waiting += 1
         for key in keys:
             self._by_key.setdefault(key, {})[operation] = None
 
-    def _forget(self, operation: Waiting, keys: tuple[KeyT, ...]) -> None:
+    def _forget(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
         self._waiting -= 1
         for key in keys:
             operations = self._by_key[key]

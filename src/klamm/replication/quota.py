@@ -17,6 +17,8 @@ _LEAST_PAUSE_MS: Final = 1.0
 
 
 class _Sample:
+    """The bytes recorded in one window."""
+
     __slots__ = ("amount", "last_ms", "start_ms")
 
     def __init__(self, now_ms: float) -> None:
@@ -46,11 +48,12 @@ class ByteRate:
             self._ring.append(_Sample(now_ms))
         sample = self._ring[self._current]
         if now_ms - sample.start_ms >= self._window_ms:
-            sample = self._next(now_ms)
+            sample = self._start_sample(now_ms)
         sample.amount += amount
         sample.last_ms = now_ms
 
-    def _next(self, now_ms: float) -> _Sample:
+    def _start_sample(self, now_ms: float) -> _Sample:
+        """Open the next window, in place of the oldest where all are used."""
         self._current = (self._current + 1) % self._most
         if self._current == len(self._ring):
             self._ring.append(_Sample(now_ms))
@@ -58,29 +61,29 @@ class ByteRate:
             self._ring[self._current].restart(now_ms)
         return self._ring[self._current]
 
-    def at(self, now_ms: float) -> float:
-        """The rate now; samples without an event in all that time start over."""
+    def rate_at(self, now_ms: float) -> float:
+        """Bytes per second at this time; expired windows are reset first."""
         if not self._ring:
             return 0.0
         for sample in self._ring:
             if now_ms - sample.last_ms >= self._span_ms:
                 sample.restart(now_ms)
         elapsed_ms = now_ms - min(s.start_ms for s in self._ring)
-        return self._total() * 1000 / max(elapsed_ms, self._window_ms)
+        return self._total_bytes() * 1000 / max(elapsed_ms, self._window_ms)
 
-    def may_fall_to(self, limit: int, now_ms: float) -> float:
-        """Before this time the rate stays above `limit`, if it is above it now. Call `at` first."""
-        total = self._total()
+    def earliest_below(self, limit: int, now_ms: float) -> float:
+        """The earliest time at which the rate can be at or below `limit`. Call `rate_at` first."""
+        total = self._total_bytes()
         expires_ms = min(s.last_ms for s in self._ring if s.amount) + self._span_ms
         falls_ms = min(s.start_ms for s in self._ring) + total * 1000 / limit if limit > 0 else expires_ms
         return max(min(falls_ms, expires_ms), now_ms + _LEAST_PAUSE_MS)
 
-    def _total(self) -> int:
+    def _total_bytes(self) -> int:
         return sum(s.amount for s in self._ring)
 
 
 class ReplicationQuota:
-    """The throttle of one side, leader or follower: its partitions, its rate, and what went through.
+    """The throttle of one side, leader or follower: its partitions, its limit and its measured rate.
 
     Bytes of its partitions count whoever fetches them; only who is not in sync has to wait.
     """
@@ -99,7 +102,7 @@ class ReplicationQuota:
         self._exceeded_until_ms = 0.0
 
     def throttle(self, topic: str, partitions: frozenset[int] | None) -> None:
-        """Of this topic, these partitions and no others: `ALL`, or an empty set for none."""
+        """Set which partitions of a topic are throttled: `ALL`, or an empty set for none."""
         if partitions is ALL or partitions:
             self._partitions[topic] = partitions
         else:
@@ -107,6 +110,7 @@ class ReplicationQuota:
         self.is_on = bool(self._partitions)
 
     def covers(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is throttled."""
         topic, partition = topic_partition
         if topic not in self._partitions:
             return False
@@ -114,29 +118,29 @@ class ReplicationQuota:
         return partitions is ALL or partition in partitions
 
     def record(self, size: int) -> None:
-        """`size` bytes of its partitions went through."""
+        """Count `size` bytes of throttled partitions."""
         self._rate.record(size, self._now_ms())
 
     def is_exceeded(self) -> bool:
         now_ms = self._now_ms()
         if now_ms < self._exceeded_until_ms:
             return True
-        if self._rate.at(now_ms) <= self.limit:
+        if self._rate.rate_at(now_ms) <= self.limit:
             return False
-        self._exceeded_until_ms = self._rate.may_fall_to(self.limit, now_ms)
+        self._exceeded_until_ms = self._rate.earliest_below(self.limit, now_ms)
         return True
 
     @property
-    def ask_again_ms(self) -> float:
-        """When to ask again, after `is_exceeded` said so: it holds until then, unless the limit is raised."""
+    def exceeded_until_ms(self) -> float:
+        """Until when the quota stays exceeded after `is_exceeded` was true, unless the limit is raised."""
         return self._exceeded_until_ms
 
     def byte_rate(self) -> float:
-        return self._rate.at(self._now_ms())
+        return self._rate.rate_at(self._now_ms())
 
 
 class ReplicationQuotas(NamedTuple):
-    """Of one broker: what it sends as leader, and what it takes in as follower."""
+    """The quotas of one broker: for what it sends as leader and what it fetches as follower."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota

@@ -28,8 +28,8 @@ class RemoteReplica:
         self.last_fetch_ms = NEVER
         self.last_caught_up_ms = NEVER
 
-    def fetched(self, offset: int, log_start_offset: int, leader_end: int, now_ms: float) -> None:
-        """Take in a fetch from `offset`, made when the leader's log ended at `leader_end`.
+    def record_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: float) -> None:
+        """Update the progress by a fetch from `offset`, made when the leader's log ended at `leader_end`.
 
         A follower that fetches what was the end at its previous fetch was level then, though never at this instant.
         """
@@ -42,20 +42,20 @@ class RemoteReplica:
         self.last_fetch_leader_end = max(leader_end, self.last_fetch_leader_end)
         self.last_fetch_ms = now_ms
 
-    def was_level(self, leader_end: int, at_ms: float) -> None:
-        """The follower's fetch at `at_ms` implied, without naming this partition, that it was at the end."""
+    def record_implicit_fetch(self, leader_end: int, at_ms: float) -> None:
+        """Count a fetch at `at_ms` that left this partition out as one from the log end `leader_end`."""
         if self.log_end_offset == leader_end and at_ms > self.last_fetch_ms:
             self.last_caught_up_ms = max(self.last_caught_up_ms, at_ms)
             self.last_fetch_leader_end = leader_end
             self.last_fetch_ms = at_ms
 
-    def reset(self, *, in_isr: bool, stays_known: bool, epoch_start_offset: int, now_ms: float) -> None:
-        """Start over in a new leader epoch; `stays_known` where we led the epoch before as well.
+    def reset(self, *, in_isr: bool, was_leader: bool, epoch_start_offset: int, now_ms: float) -> None:
+        """Start over in a new leader epoch; `was_leader` where this broker led the epoch before as well.
 
         A member of the ISR is taken to be level now, so that it has the whole lag time to show up.
         """
         caught_up_ms = now_ms if in_isr else NEVER
-        if stays_known:
+        if was_leader:
             self.last_fetch_leader_end = epoch_start_offset
             self.last_fetch_ms = caught_up_ms
         else:

@@ -124,11 +124,11 @@ class ReplicaManager:
         self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
 
     def begin_shutdown(self) -> None:
-        """From here on partitions are handed over: becoming a follower starts no more fetching."""
-        self._fetchers.admit_no_more()
+        """Controlled shutdown began: partitions that become followers here are no longer fetched."""
+        self._fetchers.refuse_new_partitions()
 
     async def close(self) -> None:
-        """Stop fetching and all tasks; who still waits is left to the server that closes its connections."""
+        """Stop fetching and all tasks; waiting requests end when the server closes their connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -154,13 +154,13 @@ class ReplicaManager:
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """Whether an UpdateMetadata is out of date (77, 11); if not, its controller epoch is remembered."""
-        return self._leadership.refuse(broker_epoch, controller_epoch)
+        """Check the epochs of an UpdateMetadata (errors 77, 11) and remember its controller epoch."""
+        return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
-    def live_brokers_changed(self) -> None:
-        """Call it after an UpdateMetadata brought other brokers: a high watermark may have waited for one now dead."""
+    def on_live_brokers_changed(self) -> None:
+        """After an UpdateMetadata changed the live brokers: no high watermark may wait for a dead one."""
         for partition in self._hosted:
-            partition.reconsider()
+            partition.recheck_high_watermark()
 
     # ---- clients and followers
 
@@ -196,7 +196,7 @@ class ReplicaManager:
         except StorageFailed:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records on disk", partition=str(topic_partition), why=str(error))
+            log.error("corrupt records in a log segment", partition=str(topic_partition), why=str(error))
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def end_of_epoch(
@@ -209,7 +209,7 @@ class ReplicaManager:
             return refusal.code, EpochEnd(-1, -1)
 
     def producers_of(self, topic_partition: TopicPartition) -> list[Producer]:
-        """What the leader's log knows of those that write to the partition. Raises PartitionRefused."""
+        """The active producers in the leader's log. Raises PartitionRefused."""
         return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
 
     # ---- facts
@@ -226,7 +226,7 @@ class ReplicaManager:
         return self._hosted.offline
 
     async def partition_health(self) -> PartitionHealth:
-        """Counted anew, without holding the loop."""
+        """Count the partitions by health, without blocking the loop for long."""
         health = PartitionHealth()
         for count, partition in enumerate(list(self._hosted), 1):
             health.add(partition)
@@ -245,7 +245,7 @@ class ReplicaManager:
     # ---- failures
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are not fetched any more."""
+        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are no longer fetched."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosted.set_offline(partitions)
@@ -253,23 +253,28 @@ class ReplicaManager:
     # ---- background
 
     def _run_every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Start a background task that awaits `work` every `seconds`, also after it failed."""
         self._tasks.append(asyncio.get_running_loop().create_task(_repeat(seconds, work)))
 
     async def _shrink_isrs(self) -> None:
+        """Propose to remove lagging members from the ISR of every partition led here."""
         for count, partition in enumerate(self._hosted, 1):
             partition.maybe_shrink_isr()
-            partition.reconsider()
+            partition.recheck_high_watermark()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)
 
 
 async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Await `work` every `seconds`; an error is logged."""
     while True:
         await asyncio.sleep(seconds)
         try:
             await work()
         except (KlammError, OSError) as error:
-            log.error("background work failed", work=work.__qualname__, why=str(error))
+            log.error(
+                "background task failed: it runs again after its interval", work=work.__qualname__, why=str(error)
+            )
 
 
 def _now_ms() -> float:

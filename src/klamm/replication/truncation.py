@@ -4,7 +4,7 @@ from klamm.log.epochs import EpochEnd
 
 
 def truncation_offset(leader: EpochEnd, own: EpochEnd, own_end: int, fetch_offset: int) -> int:
-    """The offset to cut at, after the leader said where its epoch nearest to our last one ends.
+    """The offset to truncate to, after the leader said where its epoch nearest to our last one ends.
 
     `own` is where the *leader's* epoch ends in our log (our largest epoch not above it). Where we never had that
     epoch, everything from the end of our smaller one on is foreign: cut there, and the next fetch asks again.

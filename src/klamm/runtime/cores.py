@@ -26,9 +26,10 @@ def cpu_s() -> float:
 
 
 def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = None) -> Iterator[R]:
-    """Results as they come, in any order; `work` is a function of a module, items and results can be pickled.
+    """Apply `work` to the items in several processes; results as they complete, in any order.
 
-    Closing the iterator ends the processes. With one core all happens in this process.
+    `work` is a function of a module, items and results can be pickled. Closing the iterator ends the processes. With
+    one core all happens in this process.
     """
     count = cores or core_count()
     if count == 1:
@@ -36,9 +37,9 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
         return
     gate = threading.Semaphore(count * _ITEMS_AHEAD)
     closing = threading.Event()
-    with multiprocessing.get_context("fork").Pool(count, _leave_signals_to_the_parent) as pool:
+    with multiprocessing.get_context("fork").Pool(count, _ignore_stop_signals) as pool:
         try:
-            for result in pool.imap_unordered(work, _limited(items, gate, closing)):
+            for result in pool.imap_unordered(work, _with_limit(items, gate, closing)):
                 gate.release()
                 yield result
         finally:
@@ -46,7 +47,8 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
             gate.release()
 
 
-def _limited(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
+def _with_limit(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
+    """The items, each once the gate has room, so that only so many are in flight."""
     for item in items:
         gate.acquire()
         if closing.is_set():
@@ -54,8 +56,8 @@ def _limited(items: Iterable[T], gate: threading.Semaphore, closing: threading.E
         yield item
 
 
-def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C reaches every process of the terminal; the parent handles it, and ends its workers."""
+def _ignore_stop_signals() -> None:
+    """Ignore Ctrl-C in a worker, as it reaches every process of the terminal; the parent ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

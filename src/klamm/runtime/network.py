@@ -51,7 +51,7 @@ class Network(Protocol):
         backlog: int = 50,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> Listener:
-        """Bind. Raises OSError where the address is taken or not ours."""
+        """Bind an address. Raises OSError where it is taken or not of this machine."""
         ...
 
     def host_name(self) -> str:
@@ -78,7 +78,7 @@ class _RealListener:
 class RealNetwork:
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
         transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
-        _send_at_once(transport)
+        _disable_nagle(transport)
         return protocol
 
     async def listen(
@@ -94,8 +94,8 @@ class RealNetwork:
             make, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
         )
         for listening in server.sockets:  # what is accepted there inherits them
-            _set_buffer(listening, socket.SO_SNDBUF, buffers.send_bytes)
-            _set_buffer(listening, socket.SO_RCVBUF, buffers.receive_bytes)
+            _set_socket_buffer(listening, socket.SO_SNDBUF, buffers.send_bytes)
+            _set_socket_buffer(listening, socket.SO_RCVBUF, buffers.receive_bytes)
         return _RealListener(server)
 
     def host_name(self) -> str:
@@ -103,24 +103,24 @@ class RealNetwork:
 
 
 def is_in_use(error: OSError) -> bool:
-    """Another process listens on the address."""
+    """Whether the error says that another process uses the address."""
     return error.errno == errno.EADDRINUSE
 
 
 def reason_of(error: OSError) -> str:
-    """As the system words it, without asyncio's repetition of the address."""
+    """The system's words for the error, without asyncio's repetition of the address."""
     if not error.errno:
         return str(error)
     reason = os.strerror(error.errno)
     return reason[:1].lower() + reason[1:]
 
 
-def _set_buffer(listening: socket.socket, option: int, size: int) -> None:
+def _set_socket_buffer(listening: socket.socket, option: int, size: int) -> None:
     if size > 0:
         listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _send_at_once(transport: asyncio.BaseTransport) -> None:
+def _disable_nagle(transport: asyncio.BaseTransport) -> None:
     raw = transport.get_extra_info("socket")
     if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -16,14 +16,14 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """That many different ones, below those that the system gives to outgoing connections.
+    """Different free ports, below those that the system gives to outgoing connections.
 
-    One of the latter could be taken by anybody's connection before its new owner listens there.
+    One of the latter could be taken by any connection before its new owner listens there.
     """
     found: list[int] = []
     with ExitStack() as stack:
         while len(found) < count:
-            port = random.randrange(LOWEST, _first_outgoing())
+            port = random.randrange(LOWEST, _first_ephemeral_port())
             one = stack.enter_context(socket.socket())
             try:
                 one.bind((host, port))
@@ -33,7 +33,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     return found
 
 
-def _first_outgoing() -> int:
+def _first_ephemeral_port() -> int:
+    """The lowest port that the system gives to outgoing connections."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
             first = int(file.read().split()[0])

@@ -118,7 +118,7 @@ def spawn(
     """
     program = shutil.which(command[0])
     if program is None:
-        raise FileNotFoundError(f"no program {command[0]} on the PATH")
+        raise FileNotFoundError(f"{command[0]} is not on the PATH; install it")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
     with open(log_path, "ab") as log:
@@ -170,7 +170,7 @@ def is_alive(pid: int) -> bool:
 
 
 def ask_to_stop(pid: int) -> None:
-    """SIGTERM, also to a paused one; nothing where it has ended. Raises PermissionError."""
+    """Send SIGTERM, also to a paused process; nothing where it has ended. Raises PermissionError."""
     for number in (signal.SIGCONT, signal.SIGTERM):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -201,7 +201,7 @@ def pause_s(seconds: float) -> None:
 
 
 def ticks(timeout_s: float, interval_s: float = _POLL_S) -> Iterator[None]:
-    """Yield at once and then every `interval_s` until `timeout_s` is over: what a wait loops over."""
+    """Yield at once and then every `interval_s` until `timeout_s` is over; a caller's loop checks its condition."""
     deadline = time.monotonic() + timeout_s
     while True:
         yield

@@ -28,21 +28,24 @@ class SmallFile:
         self._durable_version = 0
 
     def next_version(self) -> int:
-        """The content in memory has changed; the version of what it is now."""
+        """Count a change of the content in memory; its new version."""
         self.version += 1
         return self.version
 
     @property
     def is_changed(self) -> bool:
-        """Whether the device does not have the newest content yet."""
+        """Whether the newest content is not yet durable."""
         return self.version > self._durable_version
 
     def replacement(self, content: bytes) -> "Replacement":
-        """The content as it is now, to be written by any thread."""
+        """The present content with its version, which any thread can write."""
         return Replacement(self, self.version, content)
 
     def place(self, disk: Disk, temporary: str, version: int) -> bool:
-        """Rename the temporary file, or remove it where the file has newer content; which of both. Raises OSError."""
+        """Rename the temporary file to the file, or remove it where the file has newer content; True if renamed.
+
+        Raises OSError.
+        """
         with self._lock:
             if version <= self._placed_version:
                 disk.remove(temporary)
@@ -63,9 +66,9 @@ class Replacement(NamedTuple):
 
 
 def replace_files(disk: Disk, replacements: Sequence[Replacement]) -> None:
-    """Write all of them and return when the device has them; in a thread. Raises OSError.
+    """Write all files and return when they are durable; call it in a thread.
 
-    The files lie on one filesystem.
+    Raises OSError. The files are on one filesystem.
     """
     if not replacements:
         return

@@ -36,19 +36,19 @@ class Slices(Protocol):
     """Where long work gives the loop back."""
 
     async def checkpoint(self, items: int = 1) -> None:
-        """Between two pieces of work, the next one on so many items."""
+        """Call this before each piece of work of so many items: at the end of a slice it yields to the event loop."""
 
     def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
-        """Lists, with a checkpoint before each. Their size means nothing, unless it is given."""
+        """Yield the items in lists, with a checkpoint before each; the size of lists matters only where it is given."""
 
     def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The same, one item after another."""
+        """Yield the items one by one, with checkpoints between them."""
 
     async def let_go(self, contents: dict[Any, Any]) -> None:
-        """Empty a dict: to free a hundred thousand objects at once takes tens of milliseconds."""
+        """Empty a dict in pieces: to free a hundred thousand objects at once takes tens of milliseconds."""
 
     def close(self) -> None:
-        """The work is over, and what it made may go."""
+        """End the work: the objects it created may be collected."""
 
 
 class _Pieces:
@@ -91,21 +91,21 @@ class TimeSlices(_Pieces):
         loop = asyncio.get_running_loop()
         if self._pass_began_at is None:
             self._pass_began_at = loop.time()
-            loop.call_soon(self._next_pass)
+            loop.call_soon(self._start_slice)
         elif loop.time() - self._pass_began_at >= self._slice_s:
-            await self._wait(loop)
+            await self._wait_for_slice(loop)
             self._pass_began_at = loop.time()
-            loop.call_soon(self._next_pass)
+            loop.call_soon(self._start_slice)
 
     def close(self) -> None:
         if self._observer is not None:
             self._observer.work_ends()
 
-    def _next_pass(self) -> None:
+    def _start_slice(self) -> None:
         self._pass_began_at = None
 
-    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Returns in a pass in which no other task begins a slice."""
+    async def _wait_for_slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Return in an iteration of the loop in which no other task begins a slice."""
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if not self._is_waking:

@@ -36,14 +36,11 @@ class WorkerFailed(Exception):
 
 class Workers(Protocol):
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `call`, a function of a module, returns. Raises WorkerFailed.
-
-        It runs a second time where its process ends the first time.
-        """
+        """Run `call`, a function of a module, in a worker process and return its result. Raises WorkerFailed."""
         ...
 
     async def close(self) -> None:
-        """End what still runs: its callers get WorkerFailed."""
+        """End running calls, whose callers get WorkerFailed."""
         ...
 
 
@@ -74,7 +71,7 @@ class ProcessWorkers:
             self._threads = ThreadPoolExecutor(self._processes, "worker")
             self._is_closed = False
         loop = asyncio.get_running_loop()
-        succeeded, result = await loop.run_in_executor(self._threads, self._ask, (call, args, kwargs))
+        succeeded, result = await loop.run_in_executor(self._threads, self._run_in_worker, (call, args, kwargs))
         if not succeeded:
             raise WorkerFailed(result)
         value: T = result
@@ -93,11 +90,8 @@ class ProcessWorkers:
         while self._idle:
             self._idle.pop().end()
 
-    def _ask(self, request: object) -> tuple[bool, Any]:
-        """In a thread of ours: hand the request to a process and wait for its answer.
-
-        Where the process ends (the kernel kills one when memory is short), a new one gets the request, once.
-        """
+    def _run_in_worker(self, request: object) -> tuple[bool, Any]:
+        """Send the request to an idle process, or to a new one, and wait for its answer; runs in a thread."""
         status = 0
         for is_retry in (False, True):
             try:
@@ -155,7 +149,7 @@ class _Worker:
         self._process.kill()
 
     def end(self) -> int:
-        """Its exit status; negative where a signal ended it."""
+        """End the process and wait for it: its exit status, negative where a signal ended it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -177,11 +171,11 @@ def _send(pipe: IO[bytes], content: object) -> None:
 
 def _receive(pipe: IO[bytes]) -> Any:
     """Raises EOFError."""
-    (length,) = _LENGTH.unpack(_exactly(pipe, _LENGTH.size))
-    return pickle.loads(_exactly(pipe, length))
+    (length,) = _LENGTH.unpack(_read_exactly(pipe, _LENGTH.size))
+    return pickle.loads(_read_exactly(pipe, length))
 
 
-def _exactly(pipe: IO[bytes], count: int) -> bytearray:
+def _read_exactly(pipe: IO[bytes], count: int) -> bytearray:
     content = bytearray(count)
     view = memoryview(content)
     while view:
@@ -202,10 +196,11 @@ def serve() -> None:
     os.dup2(2, 1)  # what is printed by mistake must not end up among the answers
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            _send(answers, _answer(_receive(requests)))
+            _send(answers, _execute_request(_receive(requests)))
 
 
-def _answer(request: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> tuple[bool, Any]:
+def _execute_request(request: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> tuple[bool, Any]:
+    """Call the requested function: (succeeded, result or text of the error)."""
     call, args, kwargs = request
     try:
         return True, call(*args, **kwargs)

@@ -11,7 +11,7 @@ import structlog
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
-from klamm.runtime.main_loop import settle_memory
+from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import run_schedule
 from klamm.sim.coverage_goals import GOALS, WITHIN, left_out
@@ -119,7 +119,7 @@ class Campaign:
     def run(self) -> int:
         """What the process returns: 1 where something broke, 130 where somebody stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
-        settle_memory(GC_OBJECTS)
+        freeze_startup_objects(GC_OBJECTS)
         reports = over_cores(report_on, self._seeds(), self._cores)
         try:
             with interrupted_by_stop_signals():

@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch; gaps left by compaction are covered."""
+        """The offset after the last batch, including gaps left by compaction."""
         last = self.headers[-1]
         return int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
 
@@ -68,17 +68,18 @@ class Run(NamedTuple):
 
 
 def read_run(records: bytes | memoryview) -> Run:
-    """The whole batches in `records`; a batch cut off at the end, as Fetch gives it, is left out.
+    """The complete batches in `records`; one truncated at the end, as Fetch returns it, is left out.
 
-    Raises CorruptBatch for a length that cannot be, and for message formats 0 and 1.
+    Raises CorruptBatch for an impossible length, and for message formats 0 and 1.
     """
     buffer = memoryview(records)
-    positions, sizes = _chain(buffer)
+    positions, sizes = _batch_positions(buffer)
     rows = b"".join([buffer[p : p + HEADER_BYTES] for p in positions])
     return Run(buffer, positions, sizes, np.frombuffer(rows, HEADER))
 
 
-def _chain(buffer: memoryview) -> tuple[list[int], list[int]]:
+def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
+    """The position and size of each complete batch."""
     positions: list[int] = []
     sizes: list[int] = []
     position, end = 0, len(buffer)
@@ -113,11 +114,11 @@ def check_crc(run: Run) -> None:
 
 
 def check_order(run: Run) -> None:
-    """Raises CorruptBatch where a batch does not follow the one before it, or counts more than it can hold."""
+    """Raises CorruptBatch where a batch does not follow the previous one, or counts more records than it can hold."""
     headers = run.headers
     first = headers["base_offset"].astype(np.int64)
     last = run.last_offsets
     if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
         raise CorruptBatch(f"the batches from offset {int(first[0])} are not in order of their offsets")
     if (headers["record_count"] < 0).any():
-        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} counts less than no records")
+        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} has a negative record count")

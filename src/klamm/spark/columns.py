@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 
 def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.RecordBatch:
-    """The rows at the positions `chosen`, with the named columns in that order."""
+    """The selected rows as an Arrow record batch with the named columns, in that order."""
     arrays = [_COLUMNS[name](rows, chosen) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
@@ -54,7 +54,7 @@ def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 
-def _binary(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
+def _binary_array(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
     """Elements 0, 2, 4, .. of the overlay are the slices, the odd ones what lies between them."""
     starts, ends = slices.starts[chosen], slices.ends[chosen]
     bounds = np.empty(2 * len(starts) + 1, np.int32)
@@ -67,21 +67,21 @@ def _binary(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
     return overlay.take(elements)
 
 
-def _topic(rows: Rows, chosen: Longs) -> pa.Array:
+def _topic_column(rows: Rows, chosen: Longs) -> pa.Array:
     return pa.repeat(pa.scalar(rows.topic_partition.topic, pa.string()), len(chosen))
 
 
-def _partition(rows: Rows, chosen: Longs) -> pa.Array:
+def _partition_column(rows: Rows, chosen: Longs) -> pa.Array:
     return pa.array(np.full(len(chosen), rows.topic_partition.partition, np.int32))
 
 
-def _timestamp(rows: Rows, chosen: Longs) -> pa.Array:
+def _timestamp_column(rows: Rows, chosen: Longs) -> pa.Array:
     microseconds = pa.array(rows.timestamps_ms[chosen] * 1000)
     return microseconds.view(pa.timestamp("us", tz="UTC"))
 
 
-def _headers(rows: Rows, chosen: Longs) -> pa.Array:
-    """Null where a record has none, as Spark's Kafka source gives it."""
+def _headers_column(rows: Rows, chosen: Longs) -> pa.Array:
+    """The headers of each record; null where it has none, as in Spark's Kafka source."""
     assert rows.headers is not None
     counts, keys, values = rows.headers
     firsts = np.cumsum(counts) - counts
@@ -90,13 +90,14 @@ def _headers(rows: Rows, chosen: Longs) -> pa.Array:
     np.cumsum(mine, out=bounds[1:])
     picked = np.repeat(firsts[chosen] - bounds[:-1], mine) + np.arange(bounds[-1])
     structs = pa.StructArray.from_arrays(
-        [_text(_binary(rows.raw, keys, picked)), _binary(rows.raw, values, picked)], fields=list(HEADER_STRUCT)
+        [_utf8_array(_binary_array(rows.raw, keys, picked)), _binary_array(rows.raw, values, picked)],
+        fields=list(HEADER_STRUCT),
     )
     return pa.ListArray.from_arrays(pa.array(bounds), structs, mask=pa.array(mine == 0))
 
 
-def _text(names: pa.BinaryArray) -> pa.StringArray:
-    """UTF-8; what is none is replaced, as Java does."""
+def _utf8_array(names: pa.BinaryArray) -> pa.StringArray:
+    """The names as UTF-8; invalid bytes are replaced, as Java does."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
@@ -104,12 +105,12 @@ def _text(names: pa.BinaryArray) -> pa.StringArray:
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Rows, Longs], pa.Array]]] = {
-    "key": lambda rows, chosen: _binary(rows.raw, rows.fields.keys, chosen),
-    "value": lambda rows, chosen: _binary(rows.raw, rows.fields.values, chosen),
-    "topic": _topic,
-    "partition": _partition,
+    "key": lambda rows, chosen: _binary_array(rows.raw, rows.fields.keys, chosen),
+    "value": lambda rows, chosen: _binary_array(rows.raw, rows.fields.values, chosen),
+    "topic": _topic_column,
+    "partition": _partition_column,
     "offset": lambda rows, chosen: pa.array(rows.offsets[chosen]),
-    "timestamp": _timestamp,
+    "timestamp": _timestamp_column,
     "timestampType": lambda rows, chosen: pa.array(rows.timestamp_types[chosen]),
-    "headers": _headers,
+    "headers": _headers_column,
 }

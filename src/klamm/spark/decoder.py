@@ -40,9 +40,9 @@ def decode(
     try:
         check_order(run)
         check_crc(run)
-        for group in _groups(run, _chosen(run, selection, aborted)):
+        for group in _group_batches(run, _selected_batches(run, selection, aborted)):
             rows = _decode_group(run, group, selection, find)
-            yield from _in_pieces(rows, selection)
+            yield from _record_batches(rows, selection)
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
@@ -50,7 +50,8 @@ def decode(
         ) from error
 
 
-def _chosen(run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None) -> list[int]:
+def _selected_batches(run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None) -> list[int]:
+    """The indexes of the batches to decode: in range, and not of aborted transactions."""
     kept = data_batches(run) if aborted is None else committed_batches(run, aborted)
     kept &= (run.last_offsets >= selection.start) & (run.headers["base_offset"] < selection.end)
     return [int(i) for i in np.flatnonzero(kept & (run.headers["record_count"] > 0))]
@@ -64,8 +65,8 @@ class _Group(NamedTuple):
     areas: Areas
 
 
-def _groups(run: Run, chosen: list[int]) -> Iterator[_Group]:
-    """Neighbours together until they have enough bytes; compressed batches count as decompressed."""
+def _group_batches(run: Run, chosen: list[int]) -> Iterator[_Group]:
+    """Group adjacent batches until they have enough bytes; compressed batches count as decompressed."""
     codecs = (run.headers["attributes"] & CODEC_MASK).tolist()
     numbers: list[int] = []
     unpacked: dict[int, bytes] = {}
@@ -73,30 +74,31 @@ def _groups(run: Run, chosen: list[int]) -> Iterator[_Group]:
     for i in chosen:
         numbers.append(i)
         if codecs[i]:
-            unpacked[i] = _decompressed(run, i, codecs[i])
+            unpacked[i] = _decompress(run, i, codecs[i])
         size += len(unpacked[i]) if codecs[i] else run.sizes[i]
         if size >= GROUP_BYTES:
-            yield _group(run, numbers, unpacked)
+            yield _build_group(run, numbers, unpacked)
             numbers, unpacked, size = [], {}, 0
     if numbers:
-        yield _group(run, numbers, unpacked)
+        yield _build_group(run, numbers, unpacked)
 
 
-def _records(run: Run, i: int) -> memoryview:
+def _record_bytes(run: Run, i: int) -> memoryview:
     return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
 
 
-def _decompressed(run: Run, i: int, codec: int) -> bytes:
+def _decompress(run: Run, i: int, codec: int) -> bytes:
     try:
-        return decompress(Codec(codec), _records(run, i))
+        return decompress(Codec(codec), _record_bytes(run, i))
     except (BadCompression, ValueError) as error:
         raise CorruptBatch(f"the batch at offset {int(run.headers['base_offset'][i])}: {error}") from error
 
 
-def _group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _Group:
+def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _Group:
+    """One group: the headers, and one buffer with where each batch's records are in it."""
     headers = run.headers[numbers]
     if unpacked:
-        parts = [unpacked[i] if i in unpacked else _records(run, i) for i in numbers]
+        parts = [unpacked[i] if i in unpacked else _record_bytes(run, i) for i in numbers]
         lengths = np.array([len(part) for part in parts], np.int64)
         buffer = memoryview(b"".join(parts))
         starts = np.cumsum(lengths) - lengths
@@ -115,33 +117,35 @@ def _decode_group(run: Run, group: _Group, selection: RecordSelection, find: Fin
     fields = read_fields(raw, bodies)
     headers = read_headers(raw, bodies, fields.values) if "headers" in selection.columns else None
     batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
-    _check_deltas(group, fields, batch_of)
-    offsets = _of_batch(group.headers["base_offset"], batch_of) + fields.offset_deltas
+    _check_offset_deltas(group, fields, batch_of)
+    offsets = _per_record(group.headers["base_offset"], batch_of) + fields.offset_deltas
     log_append = (group.headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
-    timestamps = _of_batch(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
+    timestamps = _per_record(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
     if log_append.any():
-        timestamps = np.where(log_append[batch_of], _of_batch(group.headers["max_timestamp"], batch_of), timestamps)
+        timestamps = np.where(log_append[batch_of], _per_record(group.headers["max_timestamp"], batch_of), timestamps)
     types = log_append.astype(np.int32)[batch_of]
     return Rows(pa.py_buffer(group.buffer), selection.topic_partition, fields, headers, offsets, timestamps, types)
 
 
-def _of_batch(column: np.ndarray[tuple[int], np.dtype[np.int64]], batch_of: Longs) -> Longs:
+def _per_record(column: np.ndarray[tuple[int], np.dtype[np.int64]], batch_of: Longs) -> Longs:
+    """A column of the batch headers, repeated for each record of its batch."""
     return column.astype(np.int64)[batch_of]
 
 
-def _check_deltas(group: _Group, fields: Fields, batch_of: Longs) -> None:
-    """No offset stands twice: deltas rise within a batch and end at or before the header's last one."""
+def _check_offset_deltas(group: _Group, fields: Fields, batch_of: Longs) -> None:
+    """Raises CorruptBatch unless offsets rise within each batch, up to the last offset of its header."""
     deltas = fields.offset_deltas
     if not len(deltas):
         return
     same_batch = batch_of[1:] == batch_of[:-1]
     falls = (deltas[1:] <= deltas[:-1]) & same_batch
-    last = _of_batch(group.headers["last_offset_delta"], batch_of)
+    last = _per_record(group.headers["last_offset_delta"], batch_of)
     if falls.any() or (deltas < 0).any() or (deltas > last).any():
         raise CorruptBatch("the records' offsets do not rise within their batch")
 
 
-def _in_pieces(rows: Rows, selection: RecordSelection) -> Iterator[pa.RecordBatch]:
+def _record_batches(rows: Rows, selection: RecordSelection) -> Iterator[pa.RecordBatch]:
+    """The rows in range, as record batches of limited size."""
     inside = np.flatnonzero((rows.offsets >= selection.start) & (rows.offsets < selection.end))
     for begin in range(0, len(inside), MAX_ROWS_PER_BATCH):
         yield record_batch(rows, selection.columns, inside[begin : begin + MAX_ROWS_PER_BATCH])

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, fetched_in
+from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
@@ -55,9 +55,9 @@ class RangeReader:
         backoff = self._brokers.backoff(self._options.progress_timeout_s)
         while self._position < self._end:
             try:
-                fetched = self._fetch()
+                fetched = self._fetch_batches()
             except TopicGone as gone:
-                self._lose(self._end, gone.reason)
+                self._skip_lost(self._end, gone.reason)
                 continue
             except (ConnectionLost, RetriableError) as error:
                 self._brokers.cluster.forget_leader(self._partition)
@@ -68,18 +68,21 @@ class RangeReader:
             if fetched is not None:
                 yield fetched
 
-    def _fetch(self) -> Fetched | None:
-        """None where the range got shorter instead. Raises ConnectionLost, RetriableError, TopicGone."""
-        answer = self._answer()
+    def _fetch_batches(self) -> Fetched | None:
+        """The next batches; None where the range became shorter instead.
+
+        Raises ConnectionLost, RetriableError, TopicGone.
+        """
+        answer = self._receive_answer()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range()
             return None
         if answer.error_code:
             raise RetriableError(retriable_or_raise(self._partition, answer.error_code))
-        run = self._whole_batches(answer)
+        run = self._complete_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
-                f"{self._partition}: asked for offset {self._position}, got {run.next_offset - 1} and before"
+                f"{self._partition}: fetched from offset {self._position}, but records end at {run.next_offset - 1}"
             )
         self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         self._position = run.next_offset
@@ -88,7 +91,7 @@ class RangeReader:
             return Fetched(run, None)
         return Fetched(run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
 
-    def _whole_batches(self, answer: FetchResponsePartitionData) -> Run:
+    def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
         records = answer.records or b""
         try:
             run = read_run(records)
@@ -98,32 +101,34 @@ class RangeReader:
             return run
         if records:  # not even one whole batch: brokers before KIP-74 cut it at the limit
             self._min_bytes = min(2 * self._fetch_bytes, MAX_RESPONSE_BYTES)
-        raise RetriableError(f"nothing there yet, the high watermark is {answer.high_watermark}")
+        raise RetriableError(f"no records at this offset yet; the high watermark is {answer.high_watermark}")
 
     # ---- requests
 
     @property
     def _fetch_bytes(self) -> int:
-        """What the rest of the range needs, by the size of the records so far, and as much again."""
+        """The fetch limit: twice what the rest of the range needs by the size of its records so far."""
         needed = int(2 * (self._end - self._position) * self._bytes_per_offset)
         return max(self._min_bytes, min(needed, self._options.fetch_bytes))
 
-    def _answer(self) -> FetchResponsePartitionData:
-        connection = self._in_flight or self._send()
+    def _receive_answer(self) -> FetchResponsePartitionData:
+        """Receive the answer to the request in flight, or to one sent now."""
+        connection = self._in_flight or self._send_request()
         self._in_flight = None
         try:
             response = connection.receive()
         except ConnectionLost:
             self._brokers.client.drop(connection.address)
             raise
-        return fetched_in(response, self._partition, self._topic_id)
+        return partition_data_of(response, self._partition, self._topic_id)
 
-    def _send(self) -> BlockingConnection:
-        client, request = self._brokers.client, self._request()
+    def _send_request(self) -> BlockingConnection:
+        """Send the next fetch to the leader; the connection on which its answer comes."""
+        client, request = self._brokers.client, self._build_request()
         address = client.run(self._brokers.cluster.leader(self._partition))
         try:
             connection = client.at(address)
-            self._check_by_name(connection, request)
+            self._check_topic_id_once(connection, request)
             connection.send(request)
         except ConnectionLost:
             client.drop(address)
@@ -131,22 +136,22 @@ class RangeReader:
         return connection
 
     def _send_ahead(self) -> None:
-        """A failure here must not discard the batches just fetched: the next round meets its cause again."""
+        """Send the next fetch before the last one is decoded; an error here is met again by the next fetch."""
         if self._position >= self._end:
             return
         try:
-            self._in_flight = self._send()
+            self._in_flight = self._send_request()
         except (ConnectionLost, RetriableError, TopicGone):
             self._brokers.cluster.forget_leader(self._partition)
 
-    def _request(self) -> Request:
+    def _build_request(self) -> Request:
         limits = FetchLimits(
             self._fetch_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed
         )
         return fetch_request(self._partition, self._topic_id, self._position, limits)
 
-    def _check_by_name(self, connection: BlockingConnection, request: Request) -> None:
-        """Where a fetch cannot name the topic's id, metadata is compared with it once. Raises as `leader` does."""
+    def _check_topic_id_once(self, connection: BlockingConnection, request: Request) -> None:
+        """Compare the topic's id with the metadata once, where a fetch cannot name it. Raises as `leader` does."""
         if self._topic_id is None or self._checked_by_name:
             return
         version = connection.version(request)
@@ -164,24 +169,28 @@ class RangeReader:
     # ---- what is not there
 
     def _on_out_of_range(self) -> None:
-        earliest = self._offset(EARLIEST)
-        latest = self._offset(LATEST)
+        """Skip to the log start or end where records were lost, as data loss. Raises RetriableError otherwise."""
+        earliest = self._list_offset(EARLIEST)
+        latest = self._list_offset(LATEST)
         if self._position < earliest:
             reason = f"the log now begins at offset {earliest}; they were deleted, by retention or by a request"
-            self._lose(min(earliest, self._end), reason)
+            self._skip_lost(min(earliest, self._end), reason)
         elif self._position > latest:
-            self._lose(self._end, f"the log now ends at offset {latest}; it was truncated, or the topic created again")
+            self._skip_lost(
+                self._end, f"the log now ends at offset {latest}; it was truncated, or the topic created again"
+            )
         else:
             raise RetriableError(
-                f"{self._partition}: offset {self._position} is out of range, yet {earliest} to {latest} are there"
+                f"{self._partition}: offset {self._position} is out of range; the log has {earliest} to {latest}"
             )
 
-    def _offset(self, time: int) -> int:
+    def _list_offset(self, time: int) -> int:
         return self._brokers.offsets({self._partition: time})[self._partition]
 
-    def _lose(self, behind: int, reason: str) -> None:
+    def _skip_lost(self, behind: int, reason: str) -> None:
+        """Skip to offset `behind` with a warning; raises the data loss where failOnDataLoss is set."""
         loss = RangeLost(self._partition, self._position, behind, reason)
         if self._options.fail_on_data_loss:
             raise loss
-        warnings.warn(f"passed over, as failOnDataLoss is false: {loss}", stacklevel=2)
+        warnings.warn(f"skipped, as failOnDataLoss is false: {loss}", stacklevel=2)
         self._position = behind

@@ -40,7 +40,7 @@ class HeaderFields(NamedTuple):
 
 
 def read_fields(raw: Bytes, bodies: Bodies) -> Fields:
-    """Raises CorruptBatch where a key or value leaves its record."""
+    """The fields of each record. Raises CorruptBatch where a key or value passes the end of its record."""
     timestamp_deltas, at = read_varints(raw, bodies.starts + 1)
     offset_deltas, at = read_varints(raw, at)
     keys = read_slices(raw, at, bodies.ends)
@@ -49,7 +49,7 @@ def read_fields(raw: Bytes, bodies: Bodies) -> Fields:
 
 
 def read_slices(raw: Bytes, at: Longs, limits: Longs) -> Slices:
-    """The byte string (length, then bytes) at each position; none may pass its limit."""
+    """The byte string (length, then bytes) at each position of `at`. Raises CorruptBatch where one passes its limit."""
     lengths, starts = read_varints(raw, at)
     if (lengths < -1).any() or (lengths > limits - starts).any() or (starts > limits).any():
         raise CorruptBatch(BEYOND)
@@ -70,18 +70,18 @@ def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
         header_columns.append((records, keys, values_))
         more = counts[records] > len(header_columns)
         records, at = records[more], values_.ends[more]
-    return HeaderFields(counts, *_in_order(header_columns))
+    return HeaderFields(counts, *_in_record_order(header_columns))
 
 
-def _in_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
+def _in_record_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
     if not header_columns:
         nothing = Slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         return nothing, nothing
     records, keys, values = zip(*header_columns, strict=True)
     order = np.argsort(np.concatenate(records), kind="stable")
-    return _joined(keys, order), _joined(values, order)
+    return _concatenate(keys, order), _concatenate(values, order)
 
 
-def _joined(parts: tuple[Slices, ...], order: Longs) -> Slices:
+def _concatenate(parts: tuple[Slices, ...], order: Longs) -> Slices:
     starts, ends, null = zip(*parts, strict=True)
     return Slices(np.concatenate(starts)[order], np.concatenate(ends)[order], np.concatenate(null)[order])

@@ -40,6 +40,7 @@ class Bound(NamedTuple):
 
 
 def subscription(value: Mapping[str, Any]) -> Subscription:
+    """The subscription; raises BadOption unless exactly one of subscribe, subscribePattern and assign is set."""
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if value[name] is not None]
     if len(given) != 1:
@@ -49,16 +50,16 @@ def subscription(value: Mapping[str, Any]) -> Subscription:
 
 
 def bound(side: str, value: Mapping[str, Any]) -> Bound:
-    """`side` is starting or ending. A time for all comes before times for each, and those before offsets."""
+    """The starting or ending bound: one time for all, else times per partition, else offsets. Raises BadOption."""
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if value[one_time] is not None:
-        return Bound(one_time, everywhere=_time(one_time, value[one_time]), by_time=True)
+        return Bound(one_time, everywhere=_parse_time(one_time, value[one_time]), by_time=True)
     if value[times] is not None:
         return Bound(times, each=_checked_times(times, parse_offsets(times, value[times])), by_time=True)
-    return _offsets(side, offsets, value[offsets])
+    return _parse_offsets_option(side, offsets, value[offsets])
 
 
-def _offsets(side: str, option: str, text: str) -> Bound:
+def _parse_offsets_option(side: str, option: str, text: str) -> Bound:
     word, number, other = ("latest", LATEST, "earliest") if side == "starting" else ("earliest", EARLIEST, "latest")
     if text.lower() == word:
         raise BadOption(f"option {option} is {word}: a batch read would find nothing; give {other} or JSON")
@@ -75,7 +76,7 @@ def _offsets(side: str, option: str, text: str) -> Bound:
     return Bound(option, each=each)
 
 
-def _time(option: str, text: str) -> int:
+def _parse_time(option: str, text: str) -> int:
     if not text.strip().isdigit():
         raise BadOption(f"option {option} is {text!r}; give milliseconds since 1970")
     return int(text)
@@ -93,7 +94,9 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
     example = '{"orders": {"0": 23, "1": -2}}'
     try:
         parsed = json.loads(text)
-        found = {TopicPartition(t, _partition(p)): _integer(o) for t, ps in parsed.items() for p, o in ps.items()}
+        found = {
+            TopicPartition(t, _parse_partition(p)): _check_integer(o) for t, ps in parsed.items() for p, o in ps.items()
+        }
     except (ValueError, AttributeError) as error:
         raise BadOption(f"option {option} is {text!r}; give JSON as {example}") from error
     if not found:
@@ -105,7 +108,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     """JSON as `{"orders": [0, 1]}`. Raises ValueError."""
     try:
         parsed = json.loads(text)
-        found = {TopicPartition(t, _partition(p)) for t, ps in parsed.items() for p in ps}
+        found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError('give JSON as {"orders": [0, 1]}') from error
     if not found:
@@ -113,14 +116,14 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def _partition(given: object) -> int:
+def _parse_partition(given: object) -> int:
     number = int(given) if isinstance(given, str) and given.isdigit() else given
-    if _integer(number) < 0:
+    if _check_integer(number) < 0:
         raise ValueError("a partition is a number from 0")
-    return _integer(number)
+    return _check_integer(number)
 
 
-def _integer(given: object) -> int:
+def _check_integer(given: object) -> int:
     if not isinstance(given, int) or isinstance(given, bool):
         raise ValueError(f"{given!r} is not an integer")
     return given

@@ -42,39 +42,39 @@ class Option(NamedTuple):
     default: str | None = None
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.lower() == "true"
 
 
-def _positive(text: str) -> int:
+def _parse_positive(text: str) -> int:
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
         raise ValueError("must be an integer above 0")
     return number
 
 
-def _seconds(text: str) -> float:
-    return _positive(text) / 1000
+def _parse_seconds(text: str) -> float:
+    return _parse_positive(text) / 1000
 
 
-def _topics(text: str) -> tuple[str, ...]:
+def _parse_topics(text: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
     if not topics:
         raise ValueError("names no topic")
     return topics
 
 
-def _pattern(text: str) -> str:
+def _parse_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a regular expression: {error}") from error
     return text
 
 
-def _one_of(*allowed: str) -> Callable[[str], str]:
+def _parse_one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in allowed:
             raise ValueError(f"must be {' or '.join(allowed)}")
@@ -83,35 +83,35 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def _text(text: str) -> str:
+def _parse_text(text: str) -> str:
     return text
 
 
 TABLE: Final = (
     Option("kafka.bootstrap.servers", parse_addresses),
-    Option("subscribe", _topics),
-    Option("subscribePattern", _pattern),
+    Option("subscribe", _parse_topics),
+    Option("subscribePattern", _parse_pattern),
     Option("assign", parse_assign),
-    Option("startingOffsets", _text, "earliest"),
-    Option("endingOffsets", _text, "latest"),
-    Option("startingOffsetsByTimestamp", _text),
-    Option("endingOffsetsByTimestamp", _text),
-    Option("startingTimestamp", _text),
-    Option("endingTimestamp", _text),
-    Option("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error"),
-    Option("failOnDataLoss", _boolean, "true"),
-    Option("minPartitions", _positive),
-    Option("maxRecordsPerPartition", _positive),
-    Option("includeHeaders", _boolean, "false"),
-    Option("kafkaConsumer.pollTimeoutMs", _seconds, "120000"),
-    Option("kafka.client.id", _text, "klamm-spark"),
-    Option("kafka.isolation.level", _one_of("read_uncommitted", "read_committed"), "read_uncommitted"),
-    Option("kafka.security.protocol", _one_of("plaintext"), "PLAINTEXT"),
-    Option("kafka.request.timeout.ms", _seconds, "30000"),
-    Option("kafka.default.api.timeout.ms", _seconds, "60000"),
-    Option("kafka.retry.backoff.ms", _seconds, "100"),
-    Option("kafka.max.partition.fetch.bytes", _positive, "8388608"),
-    Option("kafka.fetch.max.wait.ms", _positive, "500"),
+    Option("startingOffsets", _parse_text, "earliest"),
+    Option("endingOffsets", _parse_text, "latest"),
+    Option("startingOffsetsByTimestamp", _parse_text),
+    Option("endingOffsetsByTimestamp", _parse_text),
+    Option("startingTimestamp", _parse_text),
+    Option("endingTimestamp", _parse_text),
+    Option("startingOffsetsByTimestampStrategy", _parse_one_of("error", "latest"), "error"),
+    Option("failOnDataLoss", _parse_boolean, "true"),
+    Option("minPartitions", _parse_positive),
+    Option("maxRecordsPerPartition", _parse_positive),
+    Option("includeHeaders", _parse_boolean, "false"),
+    Option("kafkaConsumer.pollTimeoutMs", _parse_seconds, "120000"),
+    Option("kafka.client.id", _parse_text, "klamm-spark"),
+    Option("kafka.isolation.level", _parse_one_of("read_uncommitted", "read_committed"), "read_uncommitted"),
+    Option("kafka.security.protocol", _parse_one_of("plaintext"), "PLAINTEXT"),
+    Option("kafka.request.timeout.ms", _parse_seconds, "30000"),
+    Option("kafka.default.api.timeout.ms", _parse_seconds, "60000"),
+    Option("kafka.retry.backoff.ms", _parse_seconds, "100"),
+    Option("kafka.max.partition.fetch.bytes", _parse_positive, "8388608"),
+    Option("kafka.fetch.max.wait.ms", _parse_positive, "500"),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 
@@ -134,11 +134,11 @@ _REFUSED: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Names in any case, as Spark hands them on in lower case. Raises BadOption."""
+    """Parse the options; names in any case, as Spark passes them in lower case. Raises BadOption."""
     lower = {name.lower(): value for name, value in given.items()}
     for name in lower:
         _check_known(name)
-    value = {o.name: _value(o, lower) for o in TABLE}
+    value = {o.name: _parse_option(o, lower) for o in TABLE}
     if value["kafka.bootstrap.servers"] is None:
         raise BadOption("option kafka.bootstrap.servers is missing; give HOST:PORT,HOST:PORT")
     return ReadOptions(
@@ -163,6 +163,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _check_known(name: str) -> None:
+    """Raises BadOption for an unknown or unsupported option, with the nearest known one."""
     if name in _BY_NAME:
         return
     if name in _REFUSED:
@@ -173,7 +174,7 @@ def _check_known(name: str) -> None:
     raise BadOption(f"option {name} is unknown; known ones are {', '.join(o.name for o in TABLE)}")
 
 
-def _value(option: Option, given: Mapping[str, str]) -> Any:
+def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     text = given.get(option.name.lower(), option.default)
     if text is None:
         return None

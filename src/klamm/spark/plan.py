@@ -24,10 +24,10 @@ MAX_TIMES_UNKNOWN: Final = 3  # a topic just created is not known to every broke
 
 
 def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
-    """What is to be read, in order of topic and partition; empty ranges are left out.
+    """Resolve the options to offset ranges, in order of topic and partition; empty ranges are left out.
 
-    Raises BadOption for topics and partitions that do not exist, DataLoss for starts and ends that lie beyond the log
-    and for topics that are deleted meanwhile.
+    Raises BadOption for topics and partitions that do not exist, DataLoss for starts and ends beyond the log and for
+    topics that are deleted meanwhile.
     """
     partitions = find_partitions(brokers)
     for given in (brokers.options.start, brokers.options.end):
@@ -35,23 +35,23 @@ def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
     _warn_without_ids(brokers, partitions)
     while partitions:
         try:
-            return _ranges(brokers, partitions)
+            return _resolve_ranges(brokers, partitions)
         except TopicGone as gone:
-            _lose(brokers, DataLoss(gone.reason))
+            _warn_or_raise(brokers, DataLoss(gone.reason))
             partitions = [p for p in partitions if p.topic != gone.topic]
     return []
 
 
-def _ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+def _resolve_ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
     options = brokers.options
     latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
-    starts = _resolve(brokers, options.start, partitions)
-    ends = _resolve(brokers, options.end, partitions)
+    starts = _resolve_offsets(brokers, options.start, partitions)
+    ends = _resolve_offsets(brokers, options.end, partitions)
     log_ends = _log_ends(brokers, latest, starts)
     ranges = []
     for p in partitions:
-        start = _start(brokers, p, starts[p], latest[p], log_ends[p])
-        end = _end(brokers, p, start, latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p])
+        start = _checked_start(brokers, p, starts[p], latest[p], log_ends[p])
+        end = _checked_end(brokers, p, start, latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p])
         if start < end:
             ranges.append(OffsetRange(p, start, end, brokers.cluster.topic_ids.get(p.topic)))
     return ranges
@@ -60,7 +60,7 @@ def _ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[O
 def _log_ends(
     brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """The high watermarks, asked for only where a last stable offset lies before a start."""
+    """The high watermarks, requested only where a last stable offset is before a start."""
     beyond = [p for p in latest if starts[p] > latest[p]]
     if not brokers.options.read_committed or not beyond:
         return latest
@@ -76,24 +76,28 @@ def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition])
         )
 
 
-def _lose(brokers: ReadClient, loss: DataLoss) -> None:
+def _warn_or_raise(brokers: ReadClient, loss: DataLoss) -> None:
+    """Warn of data loss, or raise it where failOnDataLoss is set."""
     if brokers.options.fail_on_data_loss:
         raise loss
-    warnings.warn(f"passed over, as failOnDataLoss is false: {loss}", stacklevel=2)
+    warnings.warn(f"skipped, as failOnDataLoss is false: {loss}", stacklevel=2)
 
 
-def _resolve(brokers: ReadClient, given: Bound, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Offsets as they stand, what is a time or a word asked for."""
+def _resolve_offsets(
+    brokers: ReadClient, given: Bound, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The offset for each partition; times, earliest and latest are resolved by the brokers."""
     values = {p: given.of(p) for p in partitions}
     asked = {p: v for p, v in values.items() if given.by_time or v < 0}
     return values | (brokers.offsets(asked) if asked else {})
 
 
-def _start(brokers: ReadClient, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
+def _checked_start(brokers: ReadClient, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
+    """The first offset to read. Raises DataLoss beyond the log end, BadOption where no record has the time."""
     option = brokers.options.start
     if start > log_end:
         reason = f"{option.option} says {start}, but the log ends at offset {log_end}; give an offset up to {log_end}"
-        _lose(brokers, RangeLost(partition, log_end, start, reason))
+        _warn_or_raise(brokers, RangeLost(partition, log_end, start, reason))
     if start != NO_OFFSET:
         return start
     if brokers.options.no_offset_for_time_is_latest:
@@ -104,12 +108,13 @@ def _start(brokers: ReadClient, partition: TopicPartition, start: int, latest: i
     )
 
 
-def _end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int) -> int:
+def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int) -> int:
+    """The end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
     if end <= latest:
         return end
     if start < end:
         reason = f"the log ends at offset {latest}, {brokers.options.end.option} says {end}"
-        _lose(brokers, RangeLost(partition, max(start, latest), end, reason))
+        _warn_or_raise(brokers, RangeLost(partition, max(start, latest), end, reason))
     return latest
 
 
@@ -119,22 +124,22 @@ def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
     if missing := [str(p) for p in partitions if p not in given.each]:
         raise BadOption(f"option {given.option} must name every partition; {', '.join(missing)} is missing")
     if unexpected := [str(p) for p in given.each if p not in partitions]:
-        raise BadOption(f"option {given.option} names {', '.join(unexpected)}, which is not among what is read")
+        raise BadOption(f"option {given.option} names {', '.join(unexpected)}, which this read does not include")
 
 
 # ---- which partitions
 
 
 def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
-    """Raises BadOption for what does not exist. Notes the ids of the topics in `brokers.cluster`."""
+    """The partitions to read; stores topic ids in `brokers.cluster`. Raises BadOption for what does not exist."""
     topics, pattern, assigned = brokers.options.subscription
     if pattern is not None:
         every = brokers.topics(None)
         found = {n: t for n, t in every.items() if re.search(pattern, n) and not t.is_internal}
     else:
-        found = _existing(brokers, topics or sorted({p.topic for p in assigned or ()}))
+        found = _existing_topics(brokers, topics or sorted({p.topic for p in assigned or ()}))
     brokers.cluster.topic_ids = topic_ids_of(found)
-    partitions = _all_of(found)
+    partitions = _partitions_of(found)
     if assigned is None:
         return partitions
     if missing := [str(p) for p in assigned if p not in set(partitions)]:
@@ -142,11 +147,12 @@ def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
     return list(assigned)
 
 
-def _all_of(topics: Mapping[str, MetadataResponseTopic]) -> list[TopicPartition]:
+def _partitions_of(topics: Mapping[str, MetadataResponseTopic]) -> list[TopicPartition]:
     return sorted(TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
 
 
-def _existing(brokers: ReadClient, names: Sequence[str]) -> dict[str, MetadataResponseTopic]:
+def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> dict[str, MetadataResponseTopic]:
+    """The metadata of the named topics. Raises BadOption for unknown ones, RetriableError while leaders are missing."""
     backoff = brokers.backoff(brokers.options.api_timeout_s)
     times_unknown = 0
     while True:
@@ -158,12 +164,12 @@ def _existing(brokers: ReadClient, names: Sequence[str]) -> dict[str, MetadataRe
         refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
         times_unknown += bool(unknown)
         if refused or times_unknown >= MAX_TIMES_UNKNOWN:
-            raise _no_such_topic(brokers, refused, unknown)
+            raise _unknown_topic_error(brokers, refused, unknown)
         cause = RetriableError(f"no leader yet for {', '.join(sorted(codes))}")
         brokers.client.world.sleep(backoff.next_wait_s("asking for metadata", cause))
 
 
-def _no_such_topic(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
+def _unknown_topic_error(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
     if refused:
         name, code = next(iter(refused.items()))
         return BadOption(f"topic {name!r} is refused by the broker with {code_name(code)}")

@@ -39,20 +39,21 @@ class ClientPool:
         """A client for these brokers; it is closed where its reader fails, else kept for the next one."""
         key = _Key(tuple(bootstrap), settings)
         self._close_expired(world.now_s())
-        client = self._take(key) or BlockingClient(world, bootstrap, settings)
+        client = self._take_idle(key) or BlockingClient(world, bootstrap, settings)
         try:
             yield client
         except BaseException:
             client.close()
             raise
-        self._keep(_Idle(key, client, world.now_s()))
+        self._return(_Idle(key, client, world.now_s()))
 
     def close(self) -> None:
         for idle in self._idle:
             idle.client.close()
         self._idle.clear()
 
-    def _take(self, key: _Key) -> BlockingClient | None:
+    def _take_idle(self, key: _Key) -> BlockingClient | None:
+        """The client of this key that was returned last; None where none is idle."""
         for at in reversed(range(len(self._idle))):
             if self._idle[at].key == key:
                 client = self._idle.pop(at).client
@@ -60,7 +61,7 @@ class ClientPool:
                 return client
         return None
 
-    def _keep(self, idle: _Idle) -> None:
+    def _return(self, idle: _Idle) -> None:
         self._idle.append(idle)
         if len(self._idle) > MAX_IDLE_CLIENTS:
             self._idle.pop(0).client.close()

@@ -39,7 +39,7 @@ class TaskRanges(NamedTuple):
 
 
 def pack(ranges: Sequence[OffsetRange], task_count: int) -> list[TaskRanges]:
-    """Cut the ranges, laid end to end, for so many tasks, which differ by one offset at most. Empty ranges vanish."""
+    """Cut the ranges into so many tasks. Their sizes differ by one offset at most; empty ranges are left out."""
     total = sum(r.size for r in ranges)
     ends = [total * (i + 1) // task_count for i in range(task_count)]
     tasks: list[list[OffsetRange]] = [[] for _ in ends]

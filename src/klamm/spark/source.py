@@ -63,7 +63,7 @@ class KlammSource(DataSource):
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """A schema of the user's is a choice among our columns. Raises BadOption for any other column or type."""
+    """The columns that the user's schema selects, in its order. Raises BadOption for any other column or type."""
     known = {field.name: field for field in (*FIELDS, HEADERS)}
     for field in schema.fields:
         if field.name not in known or field.dataType != known[field.name].dataType:

@@ -34,7 +34,10 @@ Finder = Callable[[memoryview, Bytes, Areas], Bodies]
 
 
 def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
-    """`raw` is `buffer` as an array. Raises CorruptBatch where the records do not fill their batch exactly."""
+    """The start and end of each record.
+
+    Raises CorruptBatch where records do not fill their batch exactly. `raw` is `buffer` as an array.
+    """
     check_counts(areas)
     total, steps = int(areas.counts.sum()), int(areas.counts.max(initial=0))
     finder = find_in_lockstep if total > steps * MIN_LANES_PER_STEP else find_in_a_loop
@@ -42,12 +45,13 @@ def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 
 def check_counts(areas: Areas) -> None:
-    """A count is believed only where that many records can stand: memory stays in proportion to the bytes."""
+    """Raises CorruptBatch where a batch has fewer bytes than its record count needs, so that memory is bounded."""
     if (areas.counts * MIN_RECORD_BYTES > areas.ends - areas.starts).any():
         raise CorruptBatch("a batch counts more records than its bytes can hold")
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
+    """Find the records of all batches at once, with vectors: the first of each batch, then the second."""
     order = np.argsort(-areas.counts, kind="stable")
     counts, limits = areas.counts[order], areas.ends[order]
     position = areas.starts[order].copy()
@@ -70,13 +74,13 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 
 def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
-    """The loop only hops from length to length; what the lengths say is checked afterwards, as vectors."""
+    """Find the records one by one by their lengths, then check all lengths with vectors."""
     lengths_at: list[int] = []
     behind: list[int] = []
     content = bytes(buffer)  # indexing bytes is twice as fast as indexing a view
     try:
         for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
-            behind.append(_hop(content, begin, count, lengths_at))
+            behind.append(_record_starts(content, begin, count, lengths_at))
     except IndexError as error:
         raise CorruptBatch("a record reaches beyond its batch") from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
@@ -85,8 +89,8 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     return Bodies(starts, starts + lengths)
 
 
-def _hop(content: bytes, position: int, count: int, lengths_at: list[int]) -> int:
-    """Note where each record begins; the position behind the last one."""
+def _record_starts(content: bytes, position: int, count: int, lengths_at: list[int]) -> int:
+    """Append the position of each record; the position after the last one."""
     note = lengths_at.append
     for _ in range(count):
         note(position)
@@ -96,12 +100,12 @@ def _hop(content: bytes, position: int, count: int, lengths_at: list[int]) -> in
         elif (more := content[position + 1]) < 128:  # two bytes, up to 8 kB: the usual length
             position += 2 + ((bits & 127 | more << 7) >> 1)
         else:
-            position = _behind_long(content, position)
+            position = _skip_long_record(content, position)
     return position
 
 
-def _behind_long(content: bytes, position: int) -> int:
-    """Behind a record whose length has three bytes or more."""
+def _skip_long_record(content: bytes, position: int) -> int:
+    """The position after a record whose length takes three bytes or more."""
     bits = 0
     for shift in range(0, 70, 7):
         byte = content[position]
@@ -109,4 +113,4 @@ def _behind_long(content: bytes, position: int) -> int:
         bits |= (byte & 127) << shift
         if byte < 128:
             return position + (bits >> 1)
-    raise CorruptBatch("a varint of more than ten bytes")
+    raise CorruptBatch("a varint has more than ten bytes")

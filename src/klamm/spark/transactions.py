@@ -50,6 +50,6 @@ def committed_batches(run: Run, aborted: Iterable[Aborted]) -> npt.NDArray[np.bo
 
 
 def _is_abort(run: Run, i: int) -> bool:
-    """A marker holds one record; its key is two shorts, version and type, behind five one-byte fields."""
+    """Whether a marker aborts its transaction: its one record has a key of two shorts, version and type."""
     key = run.positions[i] + HEADER_BYTES + 5
     return int.from_bytes(run.buffer[key + 2 : key + 4]) == ABORT

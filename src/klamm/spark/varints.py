@@ -12,14 +12,14 @@ LONGEST = 10  # bytes of a varint that holds 64 bits
 
 
 def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
-    """The varint that starts at each position of `at`, and the position behind it.
+    """The varint at each position of `at`, and the position after it.
 
-    Raises CorruptBatch where one leaves the buffer or has more than ten bytes.
+    Raises CorruptBatch where one passes the end of the buffer or has more than ten bytes.
     """
     try:
         first = raw[at]
         if first.size and first.max() > 127:
-            bits, behind = _long(raw, at, first)
+            bits, behind = _read_long_varints(raw, at, first)
         else:
             bits, behind = first.astype(np.int64), at + 1
     except IndexError as error:
@@ -27,7 +27,7 @@ def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
     return ((bits >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(bits & 1), behind
 
 
-def _long(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Longs]:
+def _read_long_varints(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Longs]:
     bits = (first & 127).astype(np.int64)
     behind = at + 1
     open_ones = np.flatnonzero(first > 127)
@@ -38,4 +38,4 @@ def _long(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Longs]:
         open_ones = open_ones[more > 127]
         if not open_ones.size:
             return bits, behind
-    raise CorruptBatch("a varint of more than ten bytes")
+    raise CorruptBatch("a varint has more than ten bytes")

@@ -30,7 +30,7 @@ class _Readings:
             family = families.get(row.name)
             if family is None:
                 family = families[row.name] = Metric(row.name, row.sentence, row.kind)
-            _add(family, row.kind, dict(zip(row.labels, reading.labels, strict=True)), reading.value)
+            _add_sample(family, row.kind, dict(zip(row.labels, reading.labels, strict=True)), reading.value)
         return iter(families.values())
 
 
@@ -42,7 +42,7 @@ def render(readings: Iterable[Reading], accept: str) -> tuple[bytes, str]:
     return encode(registry), content_type
 
 
-def _add(family: Metric, kind: str, labels: dict[str, str], value: float | Timer) -> None:
+def _add_sample(family: Metric, kind: str, labels: dict[str, str], value: float | Timer) -> None:
     if isinstance(value, Timer):
         assert kind == SUMMARY, f"{family.name} is no summary"
         for quantile, ms in value.quantiles():

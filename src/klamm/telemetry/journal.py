@@ -31,7 +31,9 @@ class Sink(Protocol):
     """Where lines go. `incarnation` tells one start of a node from the next."""
 
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """A number that grows with each start and each change of directory; it is part of event ids."""
+
     def write(self, lines: bytes) -> None:
         """Raises OSError where the lines could not be kept."""
         ...
@@ -104,24 +106,24 @@ class Journal:
 
     @property
     def is_kept(self) -> bool:
-        """Somebody may read it; where not, facts that cost time need not be gathered."""
+        """Whether lines are written anywhere; where not, facts that cost time need not be gathered."""
         return self._sink is not None
 
     def event(self, kind: str, **facts: Any) -> str:
-        """Open a cause: the id that all lines of this event carry."""
+        """Begin an event: the id that all its lines carry as their cause."""
         self._causes += 1
         cause = f"{self._causes_of}{self._causes}"
         self.line(cause, "event", event=kind, **facts)
         return cause
 
     def found(self, cause: str, **facts: Any) -> None:
-        """What an event turned out to be about once ZooKeeper was read: which brokers died, which topics are new."""
+        """Write what an event turned out to be about once ZooKeeper was read: dead brokers, new topics."""
         self.line(cause, "found", **facts)
 
     def decision(
         self, cause: str, kind: str, partition: Partitioned, chosen: int | None, rejected: Rejected = (), **facts: Any
     ) -> None:
-        """`chosen` is a broker, None where nobody was eligible; `facts` say what the choice was made from."""
+        """Write a decision; `chosen` is a broker, None where none was eligible, `facts` what it was based on."""
         self.line(
             cause,
             "decision",
@@ -143,7 +145,7 @@ class Journal:
         rejected: Rejected = (),
         unclean: bool = False,
     ) -> None:
-        """A decision about a leader or an ISR that ZooKeeper took; thousands may come in one event."""
+        """Write a decision about a leader or an ISR that is in ZooKeeper; thousands may come in one event."""
         if self._sink is None:
             return
         self._seq += 1
@@ -172,21 +174,23 @@ class Journal:
         self._end_line()
 
     def write(self, cause: str, what: str, partitions: Mapping[str, Sequence[int]] | None = None, **facts: Any) -> None:
-        """A znode write that ZooKeeper took, or one that it refused (`refused` says why)."""
+        """Write that ZooKeeper stored znodes, or refused them (`refused` has the reason)."""
         self.line(cause, "write", what=what, partitions=partitions or {}, **facts)
 
     def request(self, cause: str, broker: int, api: str, partitions: Mapping[str, Sequence[int]], **facts: Any) -> None:
+        """Write that a control request was sent to a broker."""
         self.line(cause, "request", broker=broker, api=api, partitions=partitions, **facts)
 
     def response(self, cause: str, broker: int, api: str, **facts: Any) -> None:
+        """Write that a broker answered a control request."""
         self.line(cause, "response", broker=broker, api=api, **facts)
 
     def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
-        """Something was asked for that this controller does not do, or not now."""
+        """Write that this controller does not do something that was requested, and why."""
         self.notify(cause, "refused", what=what, why=why, **facts)
 
     def notify(self, cause: str, kind: str, **facts: Any) -> None:
-        """A line that the retry of an event does not write again, as long as it says the same."""
+        """Write a line that retries of the event do not repeat while it stays the same."""
         if self._sink is None:
             return
         content = hash(_encode((kind, facts)))
@@ -195,11 +199,11 @@ class Journal:
             self.line(cause, kind, **facts)
 
     def begin_retry(self, key: Hashable) -> None:
-        """The event that begins has failed before, or ZooKeeper refused a part of it."""
+        """Note that the event that begins failed before, or that ZooKeeper refused a part of it."""
         self._retried = key
 
     def end_event(self, is_retried: bool) -> None:
-        """Refusals are remembered for as long as anything is retried, and its retry finds them again."""
+        """End the event; its refusals are remembered only while it is retried, so that retries do not repeat them."""
         if not is_retried:
             self._refused.clear()
         elif self._refused or self._refused_now:
@@ -209,6 +213,7 @@ class Journal:
         self._retried = None
 
     def line(self, cause: str, kind: str, **facts: Any) -> None:
+        """Write one line of this kind with its cause and facts."""
         if self._sink is None:
             return
         self._seq += 1
@@ -242,9 +247,9 @@ class Journal:
             self._sink.write(lines)
         except OSError as error:
             self.lost_lines += count
-            self._tell_of_loss_later(error)
+            self._count_lost_lines(error)
 
-    def _tell_of_loss_later(self, error: OSError) -> None:
-        """The next lines that find room begin with how many did not."""
+    def _count_lost_lines(self, error: OSError) -> None:
+        """Count lines lost to a full disk; the next successful write begins with their number."""
         self.line("", "lost", lines=self.lost_lines, why=str(error))
         self._buffered_lines = 0  # a notice that is lost itself does not count

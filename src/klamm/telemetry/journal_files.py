@@ -85,8 +85,8 @@ class JournalFiles:
             self._file.truncate(self._position)  # no half line in front of the next one
             raise
 
-    def leave(self, failed: str, directory: str) -> None:
-        """Go on with a new file in another directory, where ours failed; what was written stays behind there."""
+    def move_from(self, failed: str, directory: str) -> None:
+        """Continue with a new file in `directory`, where the current directory has failed; older files stay there."""
         if failed != self._directory:
             return
         with contextlib.suppress(OSError):

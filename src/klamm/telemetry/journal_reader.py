@@ -21,6 +21,7 @@ class Entry(NamedTuple):
     facts: Mapping[str, Any]
 
     def concerns(self, partition: TopicPartition) -> bool:
+        """Whether the line is about this partition."""
         if self.facts.get("topic") == partition.topic and self.facts.get("partition") == partition.partition:
             return True
         listed = self.facts.get("partitions")
@@ -61,7 +62,7 @@ _HEAD: Final = 160
 
 
 def about(*words: str) -> Wanted:
-    """Lines that hold one of these words as JSON texts, and every line that is not one of many."""
+    """A filter for lines with one of these words as JSON texts; lines of kinds that are always few pass, too."""
     quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
     return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
 
@@ -70,11 +71,11 @@ def read_journals(disk: JournalDisk, directories: Iterable[str], wanted: Wanted 
     """Every line of every node, file by file; a torn last line (the process was killed) is left out."""
     for directory in directories:
         for _, _, path in journal_files(disk, directory):
-            yield from entries_of(disk.read(path), wanted)
+            yield from parse_lines(disk.read(path), wanted)
 
 
-def entries_of(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]:
-    """The whole lines of one file."""
+def parse_lines(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]:
+    """The complete lines of one file that pass the filter."""
     for line in content.split(b"\n"):
         if wanted is not None and not wanted(line):
             continue
@@ -87,7 +88,7 @@ def entries_of(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]:
 
 
 def distinct(entries: Iterable[Entry]) -> list[Entry]:
-    """Each line once: the topic may hold one more than once. A node's incarnation stands in its causes."""
+    """Each line once: the topic may hold one more than once. A node's incarnation is part of its causes."""
     seen: set[tuple[int, str, int, int, str]] = set()
     found: list[Entry] = []
     for e in entries:
@@ -99,14 +100,14 @@ def distinct(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """By controller epoch, then by the order in which that controller wrote them."""
+    """The lines by controller epoch, then in the order in which that controller wrote them."""
     return sorted(entries, key=lambda e: (e.controller_epoch, e.ts_ms if not e.controller_epoch else 0, e.seq))
 
 
-def story_of(entries: Iterable[Entry], partition: TopicPartition) -> list[Entry]:
-    """What concerns one partition, each part preceded by the event that caused it."""
+def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -> list[Entry]:
+    """The lines that concern one partition, each preceded by the event that caused it."""
     ordered = in_order(entries)
-    events = _events(ordered)
+    events = events_by_cause(ordered)
     own = [e for e in ordered if e.concerns(partition)]
     decided = {e.cause for e in own if e.kind == "decision"}
     own += [e for e in ordered if e.cause in decided and _lists_none_of_many(e)]
@@ -119,8 +120,8 @@ def _lists_none_of_many(entry: Entry) -> bool:
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
-def _events(ordered: Iterable[Entry]) -> dict[str, Entry]:
-    """Events by cause, each with what it turned out to be about; one that won an election stands in its epoch."""
+def events_by_cause(ordered: Iterable[Entry]) -> dict[str, Entry]:
+    """Events by cause, with what they turned out to be about; one that won an election has that epoch."""
     events = {e.cause: e for e in ordered if e.kind == "event"}
     for e in ordered:
         event = events.get(e.cause)
@@ -134,18 +135,18 @@ def _events(ordered: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def leader_changes(entries: Iterable[Entry]) -> list[LeaderChange]:
-    """Every change of a leader that ZooKeeper took, oldest first."""
+    """Every leader change stored in ZooKeeper, oldest first."""
     ordered = in_order(entries)
-    events = _events(ordered)
+    events = events_by_cause(ordered)
     return [
         _leader_change(e, events.get(e.cause)) for e in ordered if e.kind == "decision" and _changed_leader(e.facts)
     ]
 
 
-def leaders_since(entries: Iterable[Entry]) -> dict[TopicPartition, LeaderChange]:
-    """Of each partition the decision that gave it the leader it has; its first one is a change, too."""
+def current_leader_changes(entries: Iterable[Entry]) -> dict[TopicPartition, LeaderChange]:
+    """For each partition the change that gave it its present leader; its first election counts, too."""
     ordered = in_order(entries)
-    events = _events(ordered)
+    events = events_by_cause(ordered)
     found: dict[TopicPartition, LeaderChange] = {}
     for e in ordered:
         leader = e.facts.get("leader_to")
@@ -167,13 +168,13 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
         facts["leader_from"] if facts["leader_from"] is not None else -1,
         facts["leader_to"],
         facts.get("leader_epoch", -1),
-        why_of(event) if event else "",
+        describe_event(event) if event else "",
         tuple((broker, why) for broker, why in facts.get("rejected", ())),
         bool(facts.get("unclean")),
     )
 
 
-def why_of(event: Entry) -> str:
+def describe_event(event: Entry) -> str:
     """An event in words: its kind and its facts."""
     told = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
     facts = ", ".join(f"{name} {value}" for name, value in told.items())
@@ -196,7 +197,7 @@ def controller_terms(entries: Iterable[Entry]) -> list[Term]:
 
 
 def was_handed_over(before: Term, after: Term) -> bool:
-    """Whether one resigned before the next was elected, so that the end of its term is known."""
+    """Whether the controller resigned before the next was elected, so that the end of its term is known."""
     return before.resigned_ms is not None and before.resigned_ms <= after.elected_ms
 
 

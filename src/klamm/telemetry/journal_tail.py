@@ -16,7 +16,7 @@ class Position(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
-        """From the beginning where the text is damaged: lines told twice do less harm than lines never told."""
+        """Parse a saved position; the start where it is damaged, as repeated lines do less harm than lost ones."""
         words = text.split()
         if len(words) == 2 and all(word.isdigit() for word in words):
             return cls(int(words[0]), int(words[1]))
@@ -31,10 +31,10 @@ class Tailed(NamedTuple):
     """Rotated away before they were read."""
 
 
-def read_on(disk: JournalDisk, directory: str, node: int, position: Position, max_bytes: int) -> Tailed:
+def read_next_lines(disk: JournalDisk, directory: str, node: int, position: Position, max_bytes: int) -> Tailed:
     """The next lines, about `max_bytes` of them but at least one; none where everything was read.
 
-    A file that has a successor is complete; what a killed process left half written at its end is passed over.
+    An incomplete last line is skipped once a newer file exists.
     """
     files = {number: path for owner, number, path in journal_files(disk, directory) if owner == node}
     lost = 0
@@ -43,14 +43,14 @@ def read_on(disk: JournalDisk, directory: str, node: int, position: Position, ma
         position = Position(min(files))
     for number in sorted(n for n in files if n >= position.number):
         offset = position.offset if number == position.number else 0
-        found = _lines(disk, files[number], offset, max_bytes)
+        found = _read_lines(disk, files[number], offset, max_bytes)
         position = Position(number, offset + len(found))
         if found:
             return Tailed(found[:-1].split(b"\n"), position, lost)
     return Tailed([], position, lost)
 
 
-def _lines(disk: JournalDisk, path: str, offset: int, max_bytes: int) -> bytes:
+def _read_lines(disk: JournalDisk, path: str, offset: int, max_bytes: int) -> bytes:
     """Whole lines from `offset` on, newlines included."""
     file = disk.open_read(path)
     try:

@@ -31,17 +31,19 @@ class LogLevels:
         self._levels = {ROOT: root}
 
     def all(self) -> dict[str, str]:
-        """By name, `root` first."""
+        """The level of each logger that has one, `root` first."""
         return {name: self._levels.get(name, self._levels[ROOT]) for name in (ROOT, *LOGGERS)}
 
     def set(self, name: str, level: str) -> None:
         self._levels[name] = level
 
     def unset(self, name: str) -> None:
+        """Remove the logger's own level: it has that of root again."""
         assert name != ROOT, "somebody has to say what counts"
         self._levels.pop(name, None)
 
-    def speaks(self, name: str, method: str) -> bool:
+    def is_enabled(self, name: str, method: str) -> bool:
+        """Whether a line logged with `method` under this name is written."""
         level = self._levels.get(name) or self._levels[ROOT]
         return _OF_METHODS.get(method.upper(), logging.INFO) >= KAFKA_LEVELS[level]
 
@@ -53,18 +55,18 @@ class _Logger(structlog.PrintLogger):
 
 
 def configure_logs(level: str = "info") -> LogLevels:
-    """Lines go to standard output: time, level, event, keys. Raises KeyError for an unknown level."""
+    """Write log lines to standard output: time, level, event, keys. Raises KeyError for an unknown level."""
     number = logging.getLevelNamesMapping()[level.upper()]
     levels = LogLevels(next(name for name, value in KAFKA_LEVELS.items() if value == number))
 
-    def only_what_is_wanted(logger: Any, method: str, event: Any) -> Any:
-        if not levels.speaks(logger.name, method):
+    def drop_disabled_levels(logger: Any, method: str, event: Any) -> Any:
+        if not levels.is_enabled(logger.name, method):
             raise structlog.DropEvent
         return event
 
     structlog.configure(
         processors=[
-            only_what_is_wanted,
+            drop_disabled_levels,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

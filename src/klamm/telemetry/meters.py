@@ -21,6 +21,7 @@ class Timer:
         self._next = 0
 
     def observe(self, ms: float) -> None:
+        """Add one duration."""
         self.count += 1
         self.total_ms += ms
         if len(self._kept) < _KEPT:
@@ -30,7 +31,7 @@ class Timer:
             self._next = (self._next + 1) % _KEPT
 
     def forget(self) -> None:
-        """Quantiles begin anew; count and sum go on, as counters must."""
+        """Drop the values behind the quantiles; count and sum continue, as counters must."""
         del self._kept[:]
         self._next = 0
 

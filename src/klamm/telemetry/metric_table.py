@@ -21,26 +21,31 @@ class MetricRow(NamedTuple):
 
 
 def _controller(name: str, sentence: str, unit: str = "") -> MetricRow:
+    """The row of a gauge of the controller."""
     bean = f"kafka.controller:type=KafkaController,name={name}"
     return MetricRow(f"kafka_controller_kafkacontroller_{name.lower()}", GAUGE, unit, (), bean, sentence)
 
 
 def _state_timer(name: str, sentence: str) -> MetricRow:
+    """The row of a timer for the events of one controller state."""
     bean = f"kafka.controller:type=ControllerStats,name={name}"
     return MetricRow(f"kafka_controller_controllerstats_{name.lower()}", SUMMARY, "ms", (), bean, sentence)
 
 
 def _replicas(name: str, sentence: str) -> MetricRow:
+    """The row of a gauge of the replica manager."""
     bean = f"kafka.server:type=ReplicaManager,name={name}"
     return MetricRow(f"kafka_server_replicamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
 
 
 def _throttled(side: str, sentence: str) -> MetricRow:
+    """The row of the byte rate of throttled replication, as leader or follower."""
     bean = f"kafka.server:type={side}Replication,attribute=byte-rate"
     return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
 
 
 def _per_second(room: str, kind: str, name: str, sentence: str, unit: str = "") -> MetricRow:
+    """The row of a counter, from which Prometheus computes a rate."""
     bean = f"kafka.{room}:type={kind},name={name}PerSec"
     return MetricRow(f"kafka_{room}_{kind.lower()}_{name.lower()}", COUNTER, unit, (), bean, sentence)
 
@@ -52,32 +57,32 @@ TABLE: Final[dict[str, MetricRow]] = {
     row.name: row
     for row in (
         _controller("ActiveControllerCount", "1 on the node that is controller, else 0: the cluster's sum must be 1."),
-        _controller("OfflinePartitionsCount", "Partitions without a leader that lives, of topics not being deleted."),
+        _controller("OfflinePartitionsCount", "Partitions without a live leader, of topics not being deleted."),
         _controller("PreferredReplicaImbalanceCount", "Partitions that are not led by their preferred replica."),
-        _controller("ControllerState", "What the controller is doing now, by Kafka's numbers; 0 is idle."),
+        _controller("ControllerState", "State of the controller, by Kafka's numbers; 0 is idle."),
         _controller("GlobalTopicCount", "Topics of the cluster."),
         _controller("GlobalPartitionCount", "Partitions of the cluster."),
         _controller("TopicsToDeleteCount", "Topics queued for deletion."),
         _controller("ReplicasToDeleteCount", "Replicas of those topics that are not deleted yet."),
-        _controller("TopicsIneligibleToDeleteCount", "Topics whose deletion waits for something."),
+        _controller("TopicsIneligibleToDeleteCount", "Topics whose deletion is blocked for now."),
         _controller("ReplicasIneligibleToDeleteCount", "Replicas that cannot be deleted for now."),
         _controller("ActiveBrokerCount", "Registered brokers."),
-        _controller("FencedBrokerCount", "Always 0: in ZooKeeper mode nobody is fenced."),
+        _controller("FencedBrokerCount", "Always 0: in ZooKeeper mode no broker is fenced."),
         _controller("ZkMigrationState", "Always 4: ZooKeeper mode, no migration."),
         _state_timer("ControllerChangeRateAndTimeMs", "Elections, failovers and resignations."),
-        _state_timer("LeaderElectionRateAndTimeMs", "Handling brokers that come, go and bounce."),
+        _state_timer("LeaderElectionRateAndTimeMs", "Handling brokers that start, stop and restart."),
         _state_timer("TopicChangeRateAndTimeMs", "Handling new topics and partitions."),
         _state_timer("TopicDeletionRateAndTimeMs", "Handling deletions."),
         _state_timer("PartitionReassignmentRateAndTimeMs", "Handling reassignments."),
-        _state_timer("AutoLeaderBalanceRateAndTimeMs", "Giving leadership back to preferred replicas."),
-        _state_timer("ManualLeaderBalanceRateAndTimeMs", "Elections somebody asked for."),
-        _state_timer("ControlledShutdownRateAndTimeMs", "Handling brokers that leave in order."),
+        _state_timer("AutoLeaderBalanceRateAndTimeMs", "Moving leadership to preferred replicas."),
+        _state_timer("ManualLeaderBalanceRateAndTimeMs", "Elections that a client requested."),
+        _state_timer("ControlledShutdownRateAndTimeMs", "Handling controlled shutdowns."),
         _state_timer("IsrChangeRateAndTimeMs", "Handling ISR changes."),
         _state_timer("LeaderAndIsrResponseReceivedRateAndTimeMs", "Handling answers to LeaderAndIsr."),
         _state_timer("LogDirChangeRateAndTimeMs", "Handling failed log directories."),
-        _state_timer("ControllerShutdownRateAndTimeMs", "The last event of a controller."),
-        _state_timer("UncleanLeaderElectionEnableRateAndTimeMs", "Trying again once unclean leaders are allowed."),
-        _state_timer("TopicUncleanLeaderElectionEnableRateAndTimeMs", "The same for one topic."),
+        _state_timer("ControllerShutdownRateAndTimeMs", "Handling the shutdown of the controller."),
+        _state_timer("UncleanLeaderElectionEnableRateAndTimeMs", "Retrying elections once unclean ones are allowed."),
+        _state_timer("TopicUncleanLeaderElectionEnableRateAndTimeMs", "The same elections, of one topic."),
         _state_timer("ListPartitionReassignmentRateAndTimeMs", "Listing reassignments."),
         _state_timer("UpdateFeaturesRateAndTimeMs", "Handling feature updates."),
         _per_second("controller", "ControllerStats", "UncleanLeaderElections",
@@ -95,7 +100,7 @@ TABLE: Final[dict[str, MetricRow]] = {
                   "Control requests sent, and how long the oldest change in each had waited."),
         MetricRow("kafka_server_sessionexpirelistener_zookeeperconnected", GAUGE, "", (),
                   "kafka.server:type=SessionExpireListener,name=SessionState",
-                  "1 while the session with ZooKeeper is connected; Kafka's is a word."),
+                  "1 while the session with ZooKeeper is connected; Kafka's metric is text."),
         _per_second("server", "SessionExpireListener", "ZooKeeperExpires", "Sessions that expired."),
         _per_second("server", "SessionExpireListener", "ZooKeeperDisconnects", "Connections to ZooKeeper that broke."),
         _per_second("server", "SessionExpireListener", "ZooKeeperSyncConnects", "Connections to ZooKeeper made."),
@@ -126,7 +131,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         _per_second("server", "BrokerTopicMetrics", "BytesIn", "Bytes of records that producers sent.", "bytes"),
         _per_second("server", "BrokerTopicMetrics", "MessagesIn", "Records that producers sent."),
         _per_second("server", "BrokerTopicMetrics", "BytesOut", "Bytes of records that consumers fetched.", "bytes"),
-        _per_second("server", "BrokerTopicMetrics", "ReplicationBytesOut", "The same of followers.", "bytes"),
+        _per_second("server", "BrokerTopicMetrics", "ReplicationBytesOut", "Bytes that followers fetched.", "bytes"),
         _throttled("Leader", "Bytes per second sent of partitions whose replication is throttled."),
         _throttled("Follower", "Bytes per second fetched of partitions whose replication is throttled."),
         MetricRow("kafka_network_requestmetrics_requests", COUNTER, "", ("request",),
@@ -167,7 +172,7 @@ last 1,024 values. What only the active controller knows is 0 elsewhere.
 
 
 def as_markdown() -> str:
-    """The page of `docs/`."""
+    """The content of `docs/metrics.md`."""
     lines = []
     for row in TABLE.values():
         cells = (f"`{row.name}`", row.kind, row.unit, ", ".join(row.labels), f"`{row.source}`" if row.source else "")

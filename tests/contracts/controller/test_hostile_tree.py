@@ -1,4 +1,4 @@
-"""What people, tools and half a backup leave in ZooKeeper: refused aloud, and never the end of a controller."""
+"""Malformed and impossible znodes, as people, tools and partial restores leave them: no controller fails."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.zk.acl import OPEN_ACL, READ_ACL
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists
@@ -36,8 +36,8 @@ def partitions(*listed: object) -> bytes:
 
 
 HOSTILE: dict[str, dict[str, bytes | None]] = {
-    "registrations": {"/brokers/ids/7": b"{", "/brokers/ids/8": None, "/brokers/ids/nine": b"{}"},
-    "topics nobody can read": {
+    "malformed registrations": {"/brokers/ids/7": b"{", "/brokers/ids/8": None, "/brokers/ids/nine": b"{}"},
+    "malformed topics": {
         "/brokers/topics/broken": b"{",
         "/brokers/topics/null": None,
         "/brokers/topics/words": text({"partitions": {"zero": [1]}}),
@@ -51,7 +51,7 @@ HOSTILE: dict[str, dict[str, bytes | None]] = {
         "/brokers/topics/negative": topic([-1]),
         "/brokers/topics/moving": topic([1, 99], adding_replicas={"0": [99]}, removing_replicas={"5": [1]}),
     },
-    "states": {
+    "malformed states": {
         "/brokers/topics/s": topic([1], [1], [1], [1], [1]),
         "/brokers/topics/s/partitions/0/state": b"{",
         "/brokers/topics/s/partitions/1/state": None,
@@ -60,14 +60,14 @@ HOSTILE: dict[str, dict[str, bytes | None]] = {
         "/brokers/topics/s/partitions/4/state": text({**STATE, "leader": 66, "isr": [66]}),
         "/brokers/topics/s/partitions/x/state": text(STATE),
     },
-    "half a backup": {
+    "a partial restore": {
         "/brokers/topics/half": topic([1], [1]),
         "/brokers/topics/half/partitions/0": None,
         "/brokers/topics/gone/partitions/0/state": text(STATE),
         "/admin/delete_topics/never-was": None,
         "/config/topics/half": b"{",
     },
-    "notices": {
+    "malformed notifications": {
         "/isr_change_notification/isr_change_0000000900": b"{",
         "/isr_change_notification/isr_change_0000000901": partitions({"topic": "never", "partition": 3}),
         "/isr_change_notification/odd": None,
@@ -75,8 +75,8 @@ HOSTILE: dict[str, dict[str, bytes | None]] = {
         "/log_dir_event_notification/log_dir_event_0000000901": text({"version": 1, "broker": 99, "event": 1}),
         "/log_dir_event_notification/log_dir_event_0000000902": None,
     },
-    "reassignment that is no JSON": {"/admin/reassign_partitions": b"{"},
-    "reassignment to nobody": {
+    "a reassignment that is not JSON": {"/admin/reassign_partitions": b"{"},
+    "a reassignment of missing partitions and to no brokers": {
         "/admin/reassign_partitions": partitions(
             {"topic": "never", "partition": 0, "replicas": [1]},
             {"topic": "good", "partition": 9, "replicas": [1]},
@@ -84,13 +84,15 @@ HOSTILE: dict[str, dict[str, bytes | None]] = {
             {"topic": "good", "partition": 0, "replicas": [1, 1]},
         )
     },
-    "reassignment to strangers": {
+    "a reassignment to an unregistered broker": {
         "/admin/reassign_partitions": partitions({"topic": "good", "partition": 0, "replicas": [88]})
     },
-    "election that is no JSON": {"/admin/preferred_replica_election": b"\xff\xfe"},
-    "election of nobody": {"/admin/preferred_replica_election": partitions({"topic": "never", "partition": 0})},
-    "features": {"/feature": b"{"},
-    "producer ids": {"/latest_producer_id_block": b"{"},
+    "an election that is not JSON": {"/admin/preferred_replica_election": b"\xff\xfe"},
+    "an election of a missing partition": {
+        "/admin/preferred_replica_election": partitions({"topic": "never", "partition": 0})
+    },
+    "malformed features": {"/feature": b"{"},
+    "a malformed producer id block": {"/latest_producer_id_block": b"{"},
 }
 _probes = count(1)
 
@@ -102,7 +104,7 @@ async def world(shared_zookeeper: ZooKeeperServer) -> AsyncIterator[World]:
     await made.close()
 
 
-async def put(client: ZooKeeper, znodes: dict[str, bytes | None]) -> None:
+async def write_znodes(client: ZooKeeper, znodes: dict[str, bytes | None]) -> None:
     for path, data in znodes.items():
         if (parent := path.rpartition("/")[0]) != "":
             await client.ensure_path(parent)
@@ -112,8 +114,8 @@ async def put(client: ZooKeeper, znodes: dict[str, bytes | None]) -> None:
             await client.set(path, data)
 
 
-async def prepared(world: World) -> Store:
-    """Two brokers, and a topic that must live through everything."""
+async def create_brokers_and_topic(world: World) -> Store:
+    """Two brokers, and a topic that must survive."""
     store = await world.store()
     await world.broker(1)
     await world.broker(2)
@@ -121,7 +123,7 @@ async def prepared(world: World) -> Store:
     return store
 
 
-async def still_works(store: Store, controller: Controller) -> None:
+async def assert_controller_works(store: Store, controller: Controller) -> None:
     """A new topic gets a leader: no event before it was lost, and none stopped the controller."""
     name = f"probe-{next(_probes)}"
     await store.create_topic(name, {0: ReplicaAssignment((BrokerId(2), BrokerId(1)))}, None, {})
@@ -135,55 +137,55 @@ async def still_works(store: Store, controller: Controller) -> None:
     assert controller.is_active
 
 
-def journal(world: World, kind: str) -> list[Entry]:
-    return [e for e in entries_of(world.sinks[1].content) if e.kind == kind]
+def journal_entries(world: World, kind: str) -> list[Entry]:
+    return [e for e in parse_lines(world.sinks[1].content) if e.kind == kind]
 
 
-async def no_event_failed(world: World, controller: Controller) -> None:
+async def assert_no_event_failed(world: World, controller: Controller) -> None:
     await eventually(lambda: controller.queue_size == 0 and controller.state == 0)
-    assert [e.facts for e in journal(world, "failed")] == []
+    assert [e.facts for e in journal_entries(world, "failed")] == []
     assert controller.epoch == 1
 
 
 @pytest.mark.parametrize("znodes", HOSTILE.values(), ids=HOSTILE)
-async def test_a_controller_lives_with_what_it_finds(world: World, znodes: dict[str, bytes | None]) -> None:
-    store = await prepared(world)
-    await put(store.client, znodes)
+async def test_a_new_controller_survives_malformed_znodes(world: World, znodes: dict[str, bytes | None]) -> None:
+    store = await create_brokers_and_topic(world)
+    await write_znodes(store.client, znodes)
 
     controller = await world.controller(1)
 
-    await still_works(store, controller)
-    await no_event_failed(world, controller)
+    await assert_controller_works(store, controller)
+    await assert_no_event_failed(world, controller)
 
 
 @pytest.mark.parametrize("znodes", HOSTILE.values(), ids=HOSTILE)
-async def test_a_controller_lives_with_what_comes(world: World, znodes: dict[str, bytes | None]) -> None:
-    store = await prepared(world)
+async def test_an_active_controller_survives_malformed_znodes(world: World, znodes: dict[str, bytes | None]) -> None:
+    store = await create_brokers_and_topic(world)
     controller = await world.controller(1)
-    await still_works(store, controller)
+    await assert_controller_works(store, controller)
 
-    await put(store.client, znodes)
+    await write_znodes(store.client, znodes)
 
-    await still_works(store, controller)
-    await no_event_failed(world, controller)
+    await assert_controller_works(store, controller)
+    await assert_no_event_failed(world, controller)
 
 
-async def test_producer_ids_that_nobody_can_read_are_refused(world: World) -> None:
-    store = await prepared(world)
-    await put(store.client, HOSTILE["producer ids"])
+async def test_allocate_producer_ids_fails_when_the_block_znode_is_malformed(world: World) -> None:
+    store = await create_brokers_and_topic(world)
+    await write_znodes(store.client, HOSTILE["a malformed producer id block"])
     controller = await world.controller(1)
-    await still_works(store, controller)
+    await assert_controller_works(store, controller)
     registered = await store.read_broker(BrokerId(1))
     assert registered is not None
 
     answer = await controller.allocate_producer_ids(BrokerId(1), registered.broker.epoch)
 
     assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
-    await still_works(store, controller)
+    await assert_controller_works(store, controller)
 
 
-async def test_a_write_that_an_acl_forbids_is_refused_for_that_partition_alone(world: World) -> None:
-    store = await prepared(world)
+async def test_a_state_write_that_an_acl_forbids_fails_for_that_partition_only(world: World) -> None:
+    store = await create_brokers_and_topic(world)
     for name in ("locked", "open"):
         await store.create_topic(name, {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))}, None, {})
         path = state_path(TopicPartition(name, 0))
@@ -191,7 +193,7 @@ async def test_a_write_that_an_acl_forbids_is_refused_for_that_partition_alone(w
         state = text({**STATE, "leader": 2, "isr": [2, 1]})
         await store.client.create(path, state, acl=READ_ACL if name == "locked" else OPEN_ACL)
     controller = await world.controller(1)
-    await still_works(store, controller)
+    await assert_controller_works(store, controller)
 
     await world.brokers[1].stop()
 
@@ -205,5 +207,5 @@ async def test_a_write_that_an_acl_forbids_is_refused_for_that_partition_alone(w
         await asyncio.sleep(0.01)
     assert (await leads("open"), await leads("locked")) == (1, 2)
     await store.create_topic("after", {0: ReplicaAssignment((BrokerId(1),))}, None, {})
-    await eventually(lambda: any("NO_AUTH" in str(e.facts.get("why")) for e in journal(world, "refused")))
+    await eventually(lambda: any("NO_AUTH" in str(e.facts.get("why")) for e in journal_entries(world, "refused")))
     assert controller.is_active

@@ -1,4 +1,4 @@
-"""Controllers on a real ZooKeeper, with brokers that only record; kazoo is the witness of what was written."""
+"""Controllers on a real ZooKeeper, with brokers that only record requests; kazoo reads what was written."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import id_to_text
-from klamm.telemetry.journal_reader import controller_terms, entries_of, leader_changes
+from klamm.telemetry.journal_reader import controller_terms, leader_changes, parse_lines
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -63,7 +63,7 @@ async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
     return await asyncio.to_thread(read)
 
 
-async def test_of_two_controllers_started_at_once_one_wins_and_the_epoch_counts_one(world: World) -> None:
+async def test_two_controllers_started_together_elect_one_and_raise_the_epoch_by_one(world: World) -> None:
     store = await world.store()
     await world.broker(1)
     await world.broker(2)
@@ -81,7 +81,7 @@ async def test_of_two_controllers_started_at_once_one_wins_and_the_epoch_counts_
     assert content == {"version": 2, "brokerid": holder.broker, "kraftControllerEpoch": -1}
 
 
-async def test_a_topic_comes_online_its_leader_dies_and_returns(world: World) -> None:
+async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world: World) -> None:
     store = await world.store()
     brokers = {n: await world.broker(n) for n in (1, 2, 3)}
     controller = await world.controller(1)
@@ -114,15 +114,15 @@ async def test_a_topic_comes_online_its_leader_dies_and_returns(world: World) ->
     assert (again.leader, again.leader_epoch, again.is_new) == (2, 1, False)
     assert [kind for kind, _, _ in returned.received][:2] == ["UpdateMetadata", "LeaderAndIsr"]
 
-    [moved] = leader_changes(entries_of(world.sinks[1].content))
+    [moved] = leader_changes(parse_lines(world.sinks[1].content))
     assert (moved.partition, moved.leader_from, moved.leader_to) == (TopicPartition("orders", 0), 3, 2)
     assert (moved.why, moved.rejected) == ("BrokerChange: dead [3]", ((3, "not live"),))
-    [term] = controller_terms(entries_of(world.sinks[1].content))
+    [term] = controller_terms(parse_lines(world.sinks[1].content))
     assert term.ready_ms is not None
     assert term.ready_ms >= term.elected_ms
 
 
-async def test_the_other_controller_takes_over_with_everything_it_needs(world: World) -> None:
+async def test_a_second_controller_takes_over_with_topics_and_live_brokers(world: World) -> None:
     store = await world.store()
     brokers = {n: await world.broker(n) for n in (1, 2)}
     first = await world.controller(1)
@@ -141,7 +141,7 @@ async def test_the_other_controller_takes_over_with_everything_it_needs(world: W
     assert (newest.leader, newest.isr, newest.leader_epoch) == (1, (1, 2), 0)
 
 
-async def test_a_reassignment_goes_on_under_the_next_controller(world: World) -> None:
+async def test_a_reassignment_continues_under_the_next_controller(world: World) -> None:
     store = await world.store()
     brokers = {n: await world.broker(n) for n in (1, 2, 3)}
     first = await world.controller(1)
@@ -189,7 +189,7 @@ async def test_a_reassignment_goes_on_under_the_next_controller(world: World) ->
 # ---- fences
 
 
-async def test_the_epoch_fence_refuses_a_zombie_every_write(world: World) -> None:
+async def test_every_write_of_a_fenced_controller_raises_controller_moved(world: World) -> None:
     store = await world.store()
     zombie_client = await world.client()
     zombie = ControllerStore(zombie_client, await register_controller(zombie_client, BrokerId(1), 0))
@@ -214,7 +214,7 @@ async def test_the_epoch_fence_refuses_a_zombie_every_write(world: World) -> Non
     assert await store.read_controller() is not None
 
 
-async def test_one_stale_write_among_thousands_holds_no_other_up(world: World) -> None:
+async def test_stale_state_writes_in_a_batch_do_not_fail_the_others(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
@@ -238,7 +238,7 @@ async def test_one_stale_write_among_thousands_holds_no_other_up(world: World) -
     assert read.found == outcome.written
 
 
-async def test_a_controller_znode_of_an_earlier_session_of_this_broker_is_not_ours(world: World) -> None:
+async def test_a_controller_znode_of_an_earlier_session_of_the_broker_raises_controller_moved(world: World) -> None:
     await world.store()
     earlier, later = await world.client(), await world.client()
     await register_controller(earlier, BrokerId(1), 0)
@@ -250,7 +250,7 @@ async def test_a_controller_znode_of_an_earlier_session_of_this_broker_is_not_ou
 # ---- registrations
 
 
-async def test_a_registration_held_by_a_living_session_is_waited_for_and_then_refused(world: World) -> None:
+async def test_registering_a_broker_id_of_a_live_session_waits_and_then_fails(world: World) -> None:
     await world.store()
     first, second = await world.client(), await world.client()
     broker = RecorderBroker(5, world.hosts)
@@ -271,7 +271,7 @@ async def test_a_registration_held_by_a_living_session_is_waited_for_and_then_re
     assert (stat.czxid, stat.version, stat.ephemeral_owner) == (epoch, 1, second.session_id)
 
 
-async def test_what_an_earlier_session_of_ours_left_is_replaced(world: World) -> None:
+async def test_a_registration_of_an_earlier_session_of_the_broker_is_replaced(world: World) -> None:
     await world.store()
     first, second, third = await world.client(), await world.client(), await world.client()
     registrar = BrokerRegistrar(broker_of(5))
@@ -286,7 +286,7 @@ async def test_what_an_earlier_session_of_ours_left_is_replaced(world: World) ->
     assert await registrar.register(first, 1) > epochs[2]
 
 
-async def test_kazoo_reads_a_registration(world: World) -> None:
+async def test_a_broker_registration_is_kafkas_json_version_5(world: World) -> None:
     await world.store()
     broker = await world.broker(7)
 
@@ -308,7 +308,7 @@ async def test_kazoo_reads_a_registration(world: World) -> None:
 # ---- the store
 
 
-async def test_topics_ids_and_configs(world: World) -> None:
+async def test_topics_are_stored_with_id_and_configs_and_existing_names_are_rejected(world: World) -> None:
     store = await world.store()
     candidate = uuid.uuid4()
     assert await store.read_or_create_cluster_id(candidate) == await store.read_or_create_cluster_id(uuid.uuid4())
@@ -330,7 +330,7 @@ async def test_topics_ids_and_configs(world: World) -> None:
     assert await store.list_topics() == ["a"]
 
 
-async def test_producer_id_blocks_follow_each_other_whoever_asks(world: World) -> None:
+async def test_concurrent_producer_id_allocations_get_consecutive_blocks(world: World) -> None:
     store, other = await world.store(), await world.store()
 
     blocks = await asyncio.gather(*(s.allocate_producer_ids(BrokerId(n)) for n, s in enumerate([store, other] * 5)))
@@ -339,13 +339,13 @@ async def test_producer_id_blocks_follow_each_other_whoever_asks(world: World) -
     assert {b.last - b.first for b in blocks} == {999}
 
 
-async def test_broker_ids_are_generated_above_the_reserved_ones(world: World) -> None:
+async def test_generated_broker_ids_are_above_reserved_broker_max_id(world: World) -> None:
     store = await world.store()
 
     assert [await store.generate_broker_id(1_000) for _ in range(3)] == [1_001, 1_002, 1_003]
 
 
-async def test_features_are_set_up_as_the_protocol_version_wants_them(world: World) -> None:
+async def test_the_feature_znode_follows_the_inter_broker_protocol_version(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
@@ -359,7 +359,7 @@ async def test_features_are_set_up_as_the_protocol_version_wants_them(world: Wor
     assert json.loads((await kazoo_reads(world, "/feature"))[0]) == {"version": 1, "status": 0, "features": {}}
 
 
-async def test_a_multi_beyond_the_packet_limit_is_cut(world: World) -> None:
+async def test_a_multi_over_the_packet_limit_is_split(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))

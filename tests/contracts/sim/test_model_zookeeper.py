@@ -38,7 +38,9 @@ def compare(directory: Path, numbers: Sequence[int]) -> str:
         server.kill()
 
 
-def test_both_say_the_same(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_model_answers_generated_operations_as_a_real_zookeeper(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     many = int(request.config.getoption("--sequences"))
     jobs = min(os.cpu_count() or 1, 1 + many // 1_000)
     if jobs == 1:

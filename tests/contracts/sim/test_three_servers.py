@@ -1,4 +1,4 @@
-"""Three model servers and three real ones tell the same story: sessions that move, quorums lost and found, restarts."""
+"""Three model servers answer as three real ones: sessions that move, a lost quorum, restarts."""
 
 import asyncio
 import struct
@@ -80,10 +80,10 @@ class Raw:
         self.id, self.password, self.last_zxid = 0, bytes(16), 0
         self.events: list[tuple[int, str]] = []
 
-    async def greet(
+    async def open_session(
         self, earlier: "Raw | None" = None, ahead: int = 0, password: bytes = b"", timeout_ms: int = 30_000
     ) -> str:
-        """A session of its own, or that of an earlier connection."""
+        """Open a session, or reconnect to that of an earlier connection."""
         known = earlier or self
         self.last_zxid = known.last_zxid
         try:
@@ -134,93 +134,97 @@ class Raw:
         self._writer.close()
 
 
-async def until(expected: str, attempt: Callable[[], Awaitable[str]]) -> str:
-    """Again and again: elections take their time."""
+async def wait_for(expected: str, attempt: Callable[[], Awaitable[str]]) -> str:
+    """Repeat the attempt until it returns `expected`: elections take time."""
     async with asyncio.timeout(LIMIT_S):
         while (found := await attempt()) != expected:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found
 
 
-async def story(three: Three) -> list[Any]:
+async def run_scenario(three: Three) -> list[Any]:
     told: list[Any] = []
 
-    def tell(what: str, *seen: Any) -> None:
+    def record(what: str, *seen: Any) -> None:
         told.append((what, *seen))
 
     leader, first, second = three.ports
     other = Raw(second)
-    tell("a second client", await other.greet())
+    record("a second client", await other.open_session())
     at = {leader: Raw(leader), first: Raw(first), second: other}
-    tell("one at each of the others", await at[leader].greet(), await at[first].greet())
+    record("one at each of the others", await at[leader].open_session(), await at[first].open_session())
 
-    async def caught_up(port: int) -> int:
-        """A server turns a client away that has seen more than itself; once it answered this, it has seen all."""
+    async def sync_server(port: int) -> int:
+        """Return the port after its server has applied all writes: it rejects clients that have seen more."""
         await at[port].sync()
         return port
 
     for where, port in (("follower", first), ("leader", leader)):
         early, late, path = Raw(port), Raw(second), f"/{where}"
-        tell(f"a session at the {where}", await early.greet(), await early.create(path, True))
-        tell("watches", await early.exists(path, True), await early.exists("/" + where + "-new", True))
-        await caught_up(second)
-        tell("it moves", await late.greet(early))
-        tell("the earlier connection reads", await early.exists("/"))
-        tell("the earlier connection writes", await early.create("/never"))
-        tell("it did not", await late.sync(), await late.exists("/never"))
+        record(f"a session at the {where}", await early.open_session(), await early.create(path, True))
+        record("watches", await early.exists(path, True), await early.exists("/" + where + "-new", True))
+        await sync_server(second)
+        record("it moves", await late.open_session(early))
+        record("the earlier connection reads", await early.exists("/"))
+        record("the earlier connection writes", await early.create("/never"))
+        record("it did not", await late.sync(), await late.exists("/never"))
         await other.create(f"/{where}-new")
         body = jute.LONG.pack(late.last_zxid) + jute.texts([path]) + jute.texts([f"/{where}-new"]) + jute.texts([])
         await late.sync()
-        tell("it sets its watches again", await late.ask(Opcode.SET_WATCHES, body, -8), list(late.events))
-        wrong = Raw(await caught_up(first))
-        tell("a wrong password elsewhere", await wrong.greet(late, password=b"x" * 16))
-        tell("it lives on", await late.exists(path))
-        tell("it has seen more than any server", await Raw(first).greet(late, ahead=1_000))
-        last = Raw(await caught_up(leader))
-        tell("it ends at another server", await last.greet(late), await late.ask(Opcode.CLOSE_SESSION, b""))
+        record("it sets its watches again", await late.ask(Opcode.SET_WATCHES, body, -8), list(late.events))
+        wrong = Raw(await sync_server(first))
+        record("a wrong password elsewhere", await wrong.open_session(late, password=b"x" * 16))
+        record("it lives on", await late.exists(path))
+        record("it has seen more than any server", await Raw(first).open_session(late, ahead=1_000))
+        last = Raw(await sync_server(leader))
+        record("it ends at another server", await last.open_session(late), await late.ask(Opcode.CLOSE_SESSION, b""))
         await other.sync()
-        tell("its znode is gone", await other.exists(path))
-    tell(
+        record("its znode is gone", await other.exists(path))
+    record(
         "one that will fall silent",
-        await (silent := Raw(second)).greet(timeout_ms=2_000),
+        await (silent := Raw(second)).open_session(timeout_ms=2_000),
         await silent.create("/s", True),
     )
-    tell("and one that will not", await (keeper := Raw(second)).greet(), await keeper.create("/keeper", True))
+    record("and one that will not", await (keeper := Raw(second)).open_session(), await keeper.create("/keeper", True))
     await three.stop(1)
-    tell("two of three", await keeper.create("/two"))
+    record("two of three", await keeper.create("/two"))
     await three.stop(0)
 
     async def alone() -> str:
         return await keeper.exists("/")
 
-    tell("one of three", await until("closed", alone), await Raw(second).greet(keeper))
+    record("one of three", await wait_for("closed", alone), await Raw(second).open_session(keeper))
     await three.start(0)
 
     async def back() -> str:
         nonlocal keeper
         again = Raw(second)
-        if (found := await again.greet(keeper)) == "same session":
+        if (found := await again.open_session(keeper)) == "same session":
             keeper = again
         return found
 
-    tell("two again", await until("same session", back), await keeper.create("/again"), await keeper.exists("/keeper"))
+    record(
+        "two again", await wait_for("same session", back), await keeper.create("/again"), await keeper.exists("/keeper")
+    )
     await three.stop(0, 2)
-    tell("none", await Raw(second).greet(keeper))
+    record("none", await Raw(second).open_session(keeper))
     await three.start(0, 1, 2)
-    tell("all anew", await until("same session", back), await keeper.sync(), await keeper.exists("/keeper"))
+    record("all anew", await wait_for("same session", back), await keeper.sync(), await keeper.exists("/keeper"))
 
     async def forgotten() -> str:
         return await keeper.exists("/s")
 
-    tell("the silent one expires", await until("answered -101", forgotten), await Raw(second).greet(silent))
+    record("the silent one expires", await wait_for("answered -101", forgotten), await Raw(second).open_session(silent))
     return told
 
 
 @pytest.mark.timeout(240)
-async def test_both_tell_the_same_story(zookeeper_ensemble: zookeeper.Ensemble) -> None:
+async def test_three_model_servers_answer_as_three_real_ones_through_failures(
+    zookeeper_ensemble: zookeeper.Ensemble,
+) -> None:
     model = ModelThree()
     await model.open()
-    of_the_model = await story(model)
+    of_the_model = await run_scenario(model)
     await model.close()
 
-    assert of_the_model == await story(RealThree(zookeeper_ensemble))
+    assert of_the_model == await run_scenario(RealThree(zookeeper_ensemble))

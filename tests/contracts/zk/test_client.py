@@ -1,4 +1,4 @@
-"""Our client against a real server, with kazoo as the witness on the other side."""
+"""klamm's client against a real server; kazoo reads and writes the same znodes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -43,7 +43,7 @@ def kazoo(shared_zookeeper: ZooKeeperServer, chroot: str) -> Iterator[KazooClien
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, None], ids=["empty", "byte", "binary", "null"])
-async def test_what_we_write_kazoo_reads_with_the_same_stat(
+async def test_kazoo_reads_a_written_znode_with_the_same_stat(
     zk: ZooKeeper, kazoo: KazooClient, data: bytes | None
 ) -> None:
     path, created = await zk.create("/a", data)
@@ -56,7 +56,7 @@ async def test_what_we_write_kazoo_reads_with_the_same_stat(
     assert await zk.get("/a") == (b"new", changed)
 
 
-async def test_errors_by_name(zk: ZooKeeper) -> None:
+async def test_failed_operations_raise_zookeepers_error_by_name(zk: ZooKeeper) -> None:
     await zk.create("/a", b"")
     await zk.create("/a/b", b"")
 
@@ -90,7 +90,7 @@ async def test_watches_fire_once_and_before_the_answer_that_shows_the_change(zk:
     assert seen[1:] == [WatchEvent(EventType.CHILDREN_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/absent")]
 
 
-async def test_a_multi_is_applied_whole(zk: ZooKeeper, kazoo: KazooClient) -> None:
+async def test_all_operations_of_a_multi_are_applied(zk: ZooKeeper, kazoo: KazooClient) -> None:
     await zk.create("/a", b"")
     await zk.create("/gone", b"")
 
@@ -104,7 +104,7 @@ async def test_a_multi_is_applied_whole(zk: ZooKeeper, kazoo: KazooClient) -> No
     assert sorted(await asyncio.to_thread(kazoo.get_children, "/")) == ["a", "n", "s-0000000002"]
 
 
-async def test_a_multi_that_fails_tells_which_operation_did(zk: ZooKeeper) -> None:
+async def test_a_failed_multi_names_the_operation_that_failed(zk: ZooKeeper) -> None:
     await zk.create("/a", b"")
 
     results = await zk.multi([Check("/a", 0), Set("/a", b"1", 5), Create("/b", b"")])
@@ -113,7 +113,7 @@ async def test_a_multi_that_fails_tells_which_operation_did(zk: ZooKeeper) -> No
     assert await zk.exists("/b") is None
 
 
-async def test_many_reads_keep_their_order_and_tell_what_is_missing(zk: ZooKeeper) -> None:
+async def test_bulk_reads_keep_their_order_and_report_missing_znodes(zk: ZooKeeper) -> None:
     await zk.multi([Create(f"/n-{i}", b"%d" % i * (i % 50)) for i in range(0, 3000, 2)])
     paths = [f"/n-{i}" for i in range(3000)]
 
@@ -130,7 +130,7 @@ async def test_many_reads_keep_their_order_and_tell_what_is_missing(zk: ZooKeepe
     assert [r.children for r in await zk.children_many(["/n-0", "/n-1", "/n-2"], watch=True)] == [["x"], [], []]
 
 
-async def test_ephemerals_vanish_with_the_session(
+async def test_ephemeral_znodes_are_deleted_when_the_session_closes(
     shared_zookeeper: ZooKeeperServer, zk: ZooKeeper, chroot: str
 ) -> None:
     other = ZooKeeper(real_world(), shared_zookeeper.connect_string + chroot, 10_000)
@@ -144,7 +144,7 @@ async def test_ephemerals_vanish_with_the_session(
     assert await zk.exists("/e") is None
 
 
-async def test_acls_and_credentials(zk: ZooKeeper, kazoo: KazooClient) -> None:
+async def test_a_client_with_credentials_reads_znodes_behind_an_acl(zk: ZooKeeper, kazoo: KazooClient) -> None:
     await zk.add_auth("digest", b"kafka:secret")
     await zk.create("/mine", b"x", acl=CREATOR_ALL_ACL)
     acl, _ = await zk.get_acl("/mine")
@@ -157,7 +157,7 @@ async def test_acls_and_credentials(zk: ZooKeeper, kazoo: KazooClient) -> None:
     assert (await zk.set_acl("/mine", OPEN_ACL)).aversion == 1
 
 
-async def test_without_credentials_there_is_no_access(zk: ZooKeeper) -> None:
+async def test_a_client_without_credentials_gets_no_auth(zk: ZooKeeper) -> None:
     await zk.create("/closed", b"x", acl=[digest_acl("kafka", "secret")])
 
     with pytest.raises(NoAuth):
@@ -165,7 +165,7 @@ async def test_without_credentials_there_is_no_access(zk: ZooKeeper) -> None:
     assert [r.code for r in await zk.get_many(["/closed"])] == [ZkCode.NO_AUTH]
 
 
-async def test_paths_are_made_with_their_parents(zk: ZooKeeper) -> None:
+async def test_ensure_path_creates_missing_parents(zk: ZooKeeper) -> None:
     await zk.ensure_path("/a/b/c")
     await zk.ensure_path("/a/b/c")
 
@@ -173,7 +173,7 @@ async def test_paths_are_made_with_their_parents(zk: ZooKeeper) -> None:
     await zk.sync("/a")
 
 
-def test_on_uvloop(shared_zookeeper: ZooKeeperServer, chroot: str) -> None:
+def test_the_client_works_on_uvloop(shared_zookeeper: ZooKeeperServer, chroot: str) -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def main() -> int:

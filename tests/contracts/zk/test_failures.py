@@ -1,4 +1,4 @@
-"""What real servers do to a session: stop, pause, restart, hand over, expire."""
+"""Sessions of klamm's client while real servers stop, pause, restart or expire them."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CONNECTED, DISCONNECTED, EXPIRED, AUTH_FAILED, CLOSED = SessionState
 
 
 class Owner:
-    """A client and what it told."""
+    """A client that records its states and watch events."""
 
     def __init__(self, connect_string: str, session_timeout_ms: int, chroot: str = "") -> None:
         self.zk = ZooKeeper(real_world(), connect_string, session_timeout_ms, chroot)
@@ -49,7 +49,7 @@ def server_of(owner: Owner, ensemble: Ensemble) -> ZooKeeperServer:
     return next(s for s in ensemble.servers if s.connect_string == owner.zk.server)
 
 
-async def test_a_restarted_server_finds_session_watches_and_waiting_requests_again(zookeeper: ZooKeeperServer) -> None:
+async def test_session_watches_and_waiting_requests_survive_a_server_restart(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 20_000) as owner:
         session_id = owner.zk.session_id
         await owner.zk.create("/e", b"1", ephemeral=True)
@@ -68,7 +68,7 @@ async def test_a_restarted_server_finds_session_watches_and_waiting_requests_aga
         assert owner.events == [WatchEvent(EventType.DATA_CHANGED, "/e")]
 
 
-async def test_a_session_moves_to_another_server_and_learns_what_it_missed(zookeeper_ensemble: Ensemble) -> None:
+async def test_a_session_moves_to_another_server_with_its_watches(zookeeper_ensemble: Ensemble) -> None:
     witness = KazooClient(zookeeper_ensemble.connect_string)
     await in_thread(witness.start)
     async with Owner(zookeeper_ensemble.connect_string, 10_000) as owner:
@@ -93,7 +93,7 @@ async def test_a_session_moves_to_another_server_and_learns_what_it_missed(zooke
         await in_thread(witness.stop)
 
 
-async def test_a_paused_server_is_left_for_another(zookeeper_ensemble: Ensemble) -> None:
+async def test_the_client_leaves_a_paused_server_for_another(zookeeper_ensemble: Ensemble) -> None:
     async with Owner(zookeeper_ensemble.connect_string, 3_000) as owner:
         await owner.zk.create("/e", b"", ephemeral=True)
         paused = server_of(owner, zookeeper_ensemble)
@@ -107,7 +107,7 @@ async def test_a_paused_server_is_left_for_another(zookeeper_ensemble: Ensemble)
             paused.resume()
 
 
-async def test_the_only_server_paused_for_less_than_the_session_time_out(zookeeper: ZooKeeperServer) -> None:
+async def test_a_pause_shorter_than_the_session_timeout_does_not_disconnect(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 6_000) as owner:
         zookeeper.pause()
         waiting = asyncio.create_task(owner.zk.create("/a", b""))
@@ -118,8 +118,8 @@ async def test_the_only_server_paused_for_less_than_the_session_time_out(zookeep
         assert owner.states == [CONNECTED]
 
 
-async def test_expiry_after_the_network_was_gone_too_long(zookeeper: ZooKeeperServer) -> None:
-    """A relay that swallows bytes stands for the network: the server expires us, and we learn it when it is back."""
+async def test_a_session_is_expired_after_a_network_outage_longer_than_its_timeout(zookeeper: ZooKeeperServer) -> None:
+    """A relay that drops bytes is the network: the server expires the session, and the client learns it later."""
     relay = Relay(zookeeper.port)
     port = await relay.open()
     async with Owner(f"127.0.0.1:{port}", 1_000) as owner, Owner(zookeeper.connect_string, 10_000) as other:
@@ -138,7 +138,7 @@ async def test_expiry_after_the_network_was_gone_too_long(zookeeper: ZooKeeperSe
     await relay.close()
 
 
-async def test_a_fenced_write_of_one_who_wakes_up_late_is_refused(zookeeper: ZooKeeperServer) -> None:
+async def test_a_multi_with_a_stale_epoch_check_fails_and_writes_nothing(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as late, Owner(zookeeper.connect_string, 10_000) as new:
         await late.zk.create("/epoch", b"1")
         await late.zk.create("/state", b"old")
@@ -150,7 +150,7 @@ async def test_a_fenced_write_of_one_who_wakes_up_late_is_refused(zookeeper: Zoo
         assert (await new.zk.get("/state"))[0] == b"old"
 
 
-async def test_a_packet_that_the_server_refuses_by_hanging_up_is_not_sent_for_ever(zookeeper: ZooKeeperServer) -> None:
+async def test_a_packet_over_the_servers_limit_fails_with_request_too_large(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as owner:
         with pytest.raises(RequestTooLarge, match="/large"):
             await asyncio.wait_for(owner.zk.create("/large", bytes(2 << 20)), 20)
@@ -160,7 +160,7 @@ async def test_a_packet_that_the_server_refuses_by_hanging_up_is_not_sent_for_ev
         assert (await owner.zk.create("/fits", bytes(1 << 19)))[0] == "/fits"
 
 
-async def test_a_reply_beyond_our_limit_is_split_or_refused_alone(zookeeper: ZooKeeperServer) -> None:
+async def test_a_bulk_read_over_the_reply_limit_is_split(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as owner:
         for i in range(12):
             await owner.zk.create(f"/n-{i}", bytes([i]) * (500_000 if i % 2 else 10))
@@ -175,7 +175,7 @@ async def test_a_reply_beyond_our_limit_is_split_or_refused_alone(zookeeper: Zoo
         await narrow.close()
 
 
-async def test_nobody_there(unused_tcp_port_factory: Callable[[], int]) -> None:
+async def test_connect_times_out_when_no_server_answers(unused_tcp_port_factory: Callable[[], int]) -> None:
     client = ZooKeeper(real_world(), f"127.0.0.1:{unused_tcp_port_factory()}", 10_000)
 
     with pytest.raises(ConnectionLoss, match=r"within 0\.5 s"):

@@ -1,4 +1,4 @@
-"""The oldest server that we promise to work with: 3.5 does not know multiRead, and says less about creates."""
+"""The oldest supported server: ZooKeeper 3.5 has no multiRead, and answers creates without a stat."""
 
 import fcntl
 import shutil
@@ -65,7 +65,7 @@ def old_server(tmp_path: Path) -> Iterator[str]:
     child.kill()
 
 
-async def test_zookeeper_3_5(old_server: str) -> None:
+async def test_the_client_works_with_zookeeper_3_5_without_multi_read(old_server: str) -> None:
     client = ZooKeeper(real_world(), old_server, 10_000)
     seen: list[WatchEvent] = []
     client.on_watch = seen.append

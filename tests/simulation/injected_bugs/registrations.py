@@ -129,13 +129,13 @@ def _registered_once(patch: Patch) -> None:
 
 
 def sessions_after_the_end(patch: Patch) -> None:
-    changed = zookeeper_sessions.ZooKeeperSessions._state_changed
+    changed = zookeeper_sessions.ZooKeeperSessions._on_state
 
     def renew_anyway(self: Any, client: Any, state: Any) -> None:
         self._closed = False
         changed(self, client, state)
 
-    patch.setattr(zookeeper_sessions.ZooKeeperSessions, "_state_changed", renew_anyway)
+    patch.setattr(zookeeper_sessions.ZooKeeperSessions, "_on_state", renew_anyway)
 
 
 def closing_sessions_reconnect(patch: Patch) -> None:

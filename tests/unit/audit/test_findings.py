@@ -1,4 +1,4 @@
-"""Each damage that the audit finds: the reason and the remedy that it reports."""
+"""Each kind of damage in a snapshot: the finding, its reason and its remedy."""
 
 import uuid
 from collections.abc import Callable
@@ -39,14 +39,18 @@ def healthy() -> Snapshot:
 
 
 def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
+    """Set the leader and ISR of orders-0."""
     s.states[P] = s.states[P]._replace(leader=BrokerId(leader), isr=ids(*isr), **facts)
 
 
 def dies(s: Snapshot, broker: int) -> None:
+    """Remove the broker's registration."""
     del s.brokers[BrokerId(broker)], s.broker_ownership[BrokerId(broker)]
 
 
 def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
+    """One damage from several steps."""
+
     def apply(s: Snapshot) -> None:
         for step in steps:
             step(s)
@@ -97,11 +101,11 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: setattr(s, "controller_ownership", Ownership(0, 1)),
         ("critical", "controller", "/controller", "not ephemeral", "klamm controller reelect"),
     ),
-    "a migration": (
+    "a migration to KRaft": (
         lambda s: setattr(s, "is_kraft", True),
         ("notice", "controller", "/controller", "being migrated", "nothing"),
     ),
-    "no epoch": (
+    "no controller epoch": (
         lambda s: setattr(s, "controller_epoch", None),
         ("critical", "controller epoch", "/controller_epoch", "no controller", "klamm zk set /controller_epoch '4'"),
     ),
@@ -351,7 +355,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
 
 
 @pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
-def test_damage_is_reported_with_reason_and_remedy(
+def test_each_damage_is_reported_with_reason_and_remedy(
     broken: Callable[[Snapshot], object], expected: tuple[str, ...]
 ) -> None:
     s = healthy()
@@ -369,12 +373,12 @@ def test_a_healthy_cluster_has_no_findings() -> None:
     assert findings(healthy()) == []
 
 
-def test_every_check_has_a_case() -> None:
+def test_every_kind_of_finding_has_a_test_case() -> None:
     seen = {kind for _, (_, kind, *_) in CASES.values()}
     assert len(CHECKS) <= len(seen)
 
 
-def test_recent_requests_are_not_reported() -> None:
+def test_requests_younger_than_a_minute_are_no_finding() -> None:
     s = healthy()
     s.deletions["orders"] = NOW_MS - 1_000
     s.preferred_election, s.preferred_election_requested_ms = [P], NOW_MS - 1_000
@@ -383,7 +387,7 @@ def test_recent_requests_are_not_reported() -> None:
     assert findings(s) == []
 
 
-def test_partitions_with_one_reason_are_one_finding_and_the_most_severe_comes_first() -> None:
+def test_partitions_with_the_same_reason_share_a_finding_and_findings_are_sorted_by_severity() -> None:
     s = healthy()
     for number in range(1, 1_000):
         p = TopicPartition("orders", number)
@@ -400,7 +404,7 @@ def test_partitions_with_one_reason_are_one_finding_and_the_most_severe_comes_fi
     assert isinstance(found[0], Finding)
 
 
-def test_throttles_are_not_reported_during_a_reassignment() -> None:
+def test_throttle_configs_are_no_finding_during_a_reassignment() -> None:
     s = healthy()
     s.broker_configs["3"] = {"leader.replication.throttled.rate": "1000"}
     s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))
@@ -408,7 +412,7 @@ def test_throttles_are_not_reported_during_a_reassignment() -> None:
     assert "throttle left" not in {f.kind for f in findings(s)}
 
 
-def test_transaction_that_its_coordinator_may_still_end_is_no_finding() -> None:
+def test_a_transaction_within_the_transaction_timeout_is_no_finding() -> None:
     s = healthy()
     has_transaction_log(s)
     s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS - 19 * 60_000))

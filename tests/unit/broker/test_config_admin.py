@@ -242,5 +242,5 @@ def test_an_alter_config_policy_is_loaded_by_module_and_class_name() -> None:
     assert load_alter_policy(NODE) is None
     named = replace(NODE, alter_config_policy_class_name=f"{__name__}:NoInfiniteRetention")
     assert load_alter_policy(named) is not None
-    with pytest.raises(CannotStart, match="no Python class"):
+    with pytest.raises(CannotStart, match="is not module:Class"):
         load_alter_policy(replace(NODE, alter_config_policy_class_name="org.example.Policy"))

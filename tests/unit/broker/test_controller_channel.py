@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.cluster_state import cache, update
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
+from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.client.connection import Connection
 from klamm.model.errors import ErrorCode
@@ -98,7 +98,7 @@ async def turns() -> None:
 
 async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
     build = lambda version: AlterPartitionRequest(broker_id=3)  # noqa: E731
-    answer: AlterPartitionResponse = await channel.ask(ApiKey.ALTER_PARTITION, 3, build, says_not_controller_anywhere)
+    answer: AlterPartitionResponse = await channel.ask(ApiKey.ALTER_PARTITION, 3, build, is_not_controller_anywhere)
     return answer
 
 

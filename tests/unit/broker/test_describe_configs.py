@@ -45,7 +45,7 @@ async def describe(
         return overrides
 
     dynamic = DynamicConfig(node_config(GIVEN))
-    dynamic.take(cluster or {}, broker or {})
+    dynamic.apply(cluster or {}, broker or {})
     handler = DescribeConfigs(BrokerId(1), dynamic, cache(), read_topic_config, LogLevels())
     message = DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None if keys is None else tuple(keys))], True, True

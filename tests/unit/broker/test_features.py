@@ -41,7 +41,7 @@ def test_finalized_features_follow_changes_of_the_feature_znode() -> None:
         await asyncio.sleep(1)
         assert (room.features.levels, room.features.epoch) == ({}, NOTHING_FINALIZED)
 
-        waiting = asyncio.ensure_future(room.features.wait_for(1, 30))
+        waiting = asyncio.ensure_future(room.features.wait_for_epoch(1, 30))
         room.put(ENABLED)
         await asyncio.sleep(1)
         assert (room.features.levels, room.features.epoch) == ({"f": 3}, 0)
@@ -67,7 +67,7 @@ def test_waiting_for_a_feature_epoch_ends_at_the_timeout() -> None:
     async def main() -> None:
         room = Room()
         room.features.start()
-        assert not await room.features.wait_for(0, 5)
+        assert not await room.features.wait_for_epoch(0, 5)
         await room.features.close()
 
     SimulatedLoop().run(main())

@@ -93,6 +93,6 @@ def test_a_start_that_is_cancelled_closes_what_was_started() -> None:
 
 async def test_only_the_first_failure_of_a_node_counts() -> None:
     status = NodeStatus()
-    status.fail("No log directory is left.")
-    status.fail("Something later.")
+    status.report_failure("No log directory is left.")
+    status.report_failure("Something later.")
     assert await status.failure == "No log directory is left."

@@ -72,13 +72,13 @@ def test_a_logger_without_a_level_is_described_with_the_root_level() -> None:
     admin = LoggerAdmin(1, levels)
 
     admin.increment("1", [Change("net", "DEBUG"), Change("root", "WARN")], validate_only=False)
-    assert (levels.speaks("net", "debug"), levels.speaks("topics", "info")) == (True, False)
+    assert (levels.is_enabled("net", "debug"), levels.is_enabled("topics", "info")) == (True, False)
     admin.increment("1", [Change("net", None, DELETE)], validate_only=True)
-    assert levels.speaks("net", "debug")
+    assert levels.is_enabled("net", "debug")
     admin.increment("1", [Change("net", None, DELETE)], validate_only=False)
 
-    assert not levels.speaks("net", "info")
-    assert levels.speaks("net", "exception")
+    assert not levels.is_enabled("net", "info")
+    assert levels.is_enabled("net", "exception")
 
 
 async def test_log_levels_are_altered_and_described_with_kafkas_tools() -> None:

@@ -34,7 +34,7 @@ class Room:
 
     async def register(self, store: Store) -> None:
         self.epochs.append(await self.registrar.register(store.client, 0))
-        self.own.registered(store.client.session_id)
+        self.own.on_registered(store.client.session_id)
 
     async def begin(self) -> None:
         await Store(self.session).create_top_level_paths()

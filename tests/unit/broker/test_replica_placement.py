@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from klamm.broker.replica_placement import (
     PlacementRefused,
-    _over_brokers,
+    _place_over_brokers,
     alternate_racks,
     place_more_replicas,
     place_replicas,
@@ -23,7 +23,7 @@ def brokers(count: int, racks: int = 0) -> dict[BrokerId, str | None]:
 
 def test_replicas_are_placed_as_in_the_example_of_kafkas_sources() -> None:
     # the table in the comment of AdminUtils.assignReplicasToBrokers: 10 partitions, 3 replicas, 5 brokers
-    placed = _over_brokers([BrokerId(n) for n in range(5)], range(10), 3, start=0, shift=0)
+    placed = _place_over_brokers([BrokerId(n) for n in range(5)], range(10), 3, start=0, shift=0)
 
     columns = [placed[p] for p in range(10)]
     assert [c[0] for c in columns] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]

@@ -125,7 +125,7 @@ class Gate:
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         return ErrorCode.STALE_CONTROLLER_EPOCH if controller_epoch < 5 else ErrorCode.NONE
 
-    def live_brokers_changed(self) -> None:
+    def on_live_brokers_changed(self) -> None:
         pass
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.broker.lifecycle import CannotStart
-from klamm.broker.topic_policy import TopicAsked, load_policy
+from klamm.broker.topic_policy import TopicAsked, load_create_policy
 from klamm.config.node_config import NodeConfig, parse_node_config
 
 
@@ -17,11 +17,11 @@ def config(policy: str) -> NodeConfig:
 
 
 def test_a_create_topic_policy_is_loaded_by_module_and_class_name() -> None:
-    assert type(load_policy(config(f"{__name__}:Anything"))).__name__ == "Anything"
-    assert load_policy(config("")) is None
+    assert type(load_create_policy(config(f"{__name__}:Anything"))).__name__ == "Anything"
+    assert load_create_policy(config("")) is None
 
 
 @pytest.mark.parametrize("named", ["org.example.Policy", "no_such_module:X", "json:NoSuchClass", "json:JSONDecoder"])
 def test_a_policy_class_that_cannot_be_loaded_is_refused_at_the_start(named: str) -> None:
     with pytest.raises(CannotStart, match=r"create\.topic\.policy\.class\.name"):
-        load_policy(config(named))
+        load_create_policy(config(named))

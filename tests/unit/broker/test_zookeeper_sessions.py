@@ -54,7 +54,7 @@ class Ensemble(ZooKeeperSessions):
         return self.given[-1]
 
     def expire(self) -> None:
-        self._state_changed(self.given[-1], SessionState.EXPIRED)  # type: ignore[arg-type]
+        self._on_state(self.given[-1], SessionState.EXPIRED)  # type: ignore[arg-type]
 
 
 def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
@@ -62,11 +62,11 @@ def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
         sessions = Ensemble()
         await sessions.start()
         first = sessions.store
-        assert (await sessions.renewed()).client is first.client
+        assert (await sessions.wait_for_session()).client is first.client
 
         sessions.refusals = 3
         sessions.expire()
-        store = await sessions.renewed()
+        store = await sessions.wait_for_session()
         assert store.client.session_id == 2
         assert sessions.told == ["expired", "renewed 2"]
         await sessions.close()

@@ -16,7 +16,7 @@ from klamm.cli.commands.nodes import parse_overrides
 from klamm.model.errors import UsageError
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["--version"])
 
@@ -25,7 +25,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
-def test_every_command_shows_its_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_prints_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app([*words, "--help"])
 
@@ -33,7 +33,7 @@ def test_every_command_shows_its_options(words: list[str], capsys: pytest.Captur
     assert "--help" in capsys.readouterr().out
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_fails_and_suggests_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["topic"])
 
@@ -42,7 +42,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest_one(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
-def test_version_and_help_load_no_command_and_no_cluster_code(option: str) -> None:
+def test_version_and_help_import_no_command_modules(option: str) -> None:
     """They take 0.15 s of processor time at most because of this."""
     script = f"""
 import sys
@@ -63,7 +63,7 @@ print(*sys.modules, file=sys.stderr)
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 
 
-def test_an_override_is_key_and_value() -> None:
+def test_an_override_that_is_not_key_and_value_is_rejected() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["a.b"])
@@ -71,8 +71,8 @@ def test_an_override_is_key_and_value() -> None:
         parse_overrides(["=1"])
 
 
-def test_every_remedy_of_the_audit_is_an_existing_command() -> None:
-    """Words and options of each `klamm ...` in its findings."""
+def test_every_klamm_command_in_audit_remedies_exists_with_its_options() -> None:
+    """For each `klamm ...` in the source of the remedies."""
     said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(remedies))
     assert len(said) > 10
     for words, options in said:
@@ -86,7 +86,7 @@ def test_every_remedy_of_the_audit_is_an_existing_command() -> None:
         assert set(options.split()) <= known, (words, options)
 
 
-def test_a_narrow_terminal_wraps_long_values(
+def test_a_table_wraps_long_values_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda: True)

@@ -8,7 +8,7 @@ from tests.unit.cli.admin.scripted_brokers import Brokers, run
 from klamm.cli.admin.client import CannotAsk
 from klamm.cli.admin.configs import change_configs
 from klamm.cli.commands.config import EntityType, entity
-from klamm.cli.config_reference import explain_key, rows
+from klamm.cli.config_reference import explain_key, explanation_rows
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.dynamic_keys import QUOTA_KEYS
 from klamm.config.entities import BROKER, TOPIC, Config, Entity, Synonym
@@ -19,7 +19,7 @@ from klamm.model.errors import UsageError
 from klamm.wire.api import ApiKey
 
 
-def test_topics_and_brokers_may_share_a_key() -> None:
+def test_a_key_of_topics_and_brokers_is_explained_for_both() -> None:
     of_topics, of_brokers = explain_key("min.insync.replicas", None)
 
     assert (of_topics.entity_type, of_brokers.entity_type) == ("topics", "brokers")
@@ -36,25 +36,25 @@ def test_topics_and_brokers_may_share_a_key() -> None:
         ("leader.replication.throttled.rate", "only dynamic"),
     ],
 )
-def test_where_a_key_can_be_changed(key: str, dynamic: str) -> None:
+def test_explain_states_whether_a_key_can_be_changed_without_a_restart(key: str, dynamic: str) -> None:
     assert explain_key(key, None)[0].dynamic.startswith(dynamic)
 
 
-def test_valid_values() -> None:
+def test_explain_prints_ranges_and_choices_of_valid_values() -> None:
     said = {key: explain_key(key, "brokers")[0].allowed for key in ("klamm.metrics.port", "log.cleaner.threads")}
 
     assert said == {"klamm.metrics.port": "from 0 to 65535", "log.cleaner.threads": "at least 0"}
     assert explain_key("compression.type", "brokers")[0].allowed.startswith("one of uncompressed, zstd")
 
 
-def test_an_unknown_key_is_answered_with_similar_keys() -> None:
+def test_explain_rejects_an_unknown_key_and_suggests_similar_ones() -> None:
     with pytest.raises(UsageError, match=r"There is no config retention.mss. Did you mean retention.ms"):
         explain_key("retention.mss", None)
     with pytest.raises(UsageError, match=r"no config broker\.id of topics"):
         explain_key("broker.id", "topics")
 
 
-def test_every_key_that_a_node_uses_has_a_meaning() -> None:
+def test_every_key_of_the_node_config_has_an_explanation() -> None:
     known = {name.replace(".", "_"): name for name in BROKER_KEYS}
     read = {known[f.name] for f in fields(NodeConfig) if f.name in known}
 
@@ -62,14 +62,14 @@ def test_every_key_that_a_node_uses_has_a_meaning() -> None:
     assert read - BROKER_MEANINGS.keys() == set()
 
 
-def test_the_current_value_is_shown_with_all_its_sources() -> None:
+def test_explain_prints_the_current_value_with_all_its_sources() -> None:
     synonyms = (
         Synonym("retention.ms", "1", ConfigSource.TOPIC),
         Synonym("log.retention.ms", "2", ConfigSource.DYNAMIC_DEFAULT),
     )
     now = Config("retention.ms", "1", ConfigSource.TOPIC, False, False, synonyms, None)
 
-    said = rows(explain_key("retention.ms", "topics")[0], now)[-3:]
+    said = explanation_rows(explain_key("retention.ms", "topics")[0], now)[-3:]
 
     assert [fact for _, fact in said] == [
         "1, from DYNAMIC_TOPIC_CONFIG",
@@ -78,7 +78,7 @@ def test_the_current_value_is_shown_with_all_its_sources() -> None:
     ]
 
 
-def test_the_entity_of_a_config_command() -> None:
+def test_config_options_must_name_exactly_one_entity() -> None:
     assert entity(None, None, False, "t", None) == Entity(TOPIC, "t")
     assert entity(None, None, False, None, 0) == Entity(BROKER, "0")
     assert entity(EntityType.BROKERS, None, True, None, None) == Entity(BROKER, "")
@@ -95,7 +95,7 @@ def test_the_entity_of_a_config_command() -> None:
 
 
 @pytest.mark.parametrize("entity", [Entity(TOPIC, "t"), Entity(BROKER, "2")])
-def test_an_unanswered_change_is_reported_as_possibly_done(entity: Entity) -> None:
+def test_a_config_change_without_an_answer_is_reported_as_possibly_applied(entity: Entity) -> None:
     brokers = Brokers(1, 2)
     brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: None
 
@@ -103,6 +103,6 @@ def test_an_unanswered_change_is_reported_as_possibly_done(entity: Entity) -> No
         run(brokers, lambda admin: change_configs(admin, {entity: {"retention.ms": "1"}}))
 
 
-def test_a_change_that_was_not_sent_is_not_reported_as_possibly_done() -> None:
+def test_a_config_change_that_was_not_sent_is_not_reported_as_possibly_applied() -> None:
     with pytest.raises(CannotAsk, match=r"broker 9 is not alive \(BROKER_NOT_AVAILABLE\). Live brokers: 1, 2.$"):
         run(Brokers(1, 2), lambda admin: change_configs(admin, {Entity(BROKER, "9"): {"retention.ms": "1"}}))

@@ -11,7 +11,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
-from klamm.telemetry.journal_reader import entries_of
+from klamm.telemetry.journal_reader import parse_lines
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -45,7 +45,9 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_history_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_the_events_and_the_last_state_of_a_partition(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_explain(["orders-0"], Sources(str(data), [])) == 0
 
     assert capsys.readouterr().out.splitlines() == [
@@ -59,18 +61,20 @@ def test_the_history_of_a_partition(data: Path, capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_a_partition_that_the_journal_does_not_have(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_fails_for_a_partition_that_is_not_in_the_journal(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_explain(["orders-7"], Sources(str(data), [])) == 1
 
     assert "There is nothing about orders-7 in" in capsys.readouterr().out
 
 
-def test_a_journal_directory_as_source(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reads_a_journal_directory_named_by_option(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_explain(["orders-0"], Sources("nowhere", [str(data / "node-2" / "logs")])) == 0
     assert capsys.readouterr().out
 
 
-def test_missing_sources_are_errors(tmp_path: Path) -> None:
+def test_explain_names_the_missing_option_when_it_has_no_journal(tmp_path: Path) -> None:
     with pytest.raises(CannotExplain, match="--data"):
         run_explain(["orders-0"], Sources(str(tmp_path / "none"), []))
     with pytest.raises(UsageError, match="Name a TOPIC-PARTITION"):
@@ -79,7 +83,7 @@ def test_missing_sources_are_errors(tmp_path: Path) -> None:
         run_explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))
 
 
-def test_without_zookeeper_the_history_is_shown_with_a_warning(
+def test_explain_prints_the_history_with_a_warning_when_zookeeper_is_down(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.explain.sources._ZOOKEEPER_TIMEOUT_S", 0.1)
@@ -91,12 +95,14 @@ def test_without_zookeeper_the_history_is_shown_with_a_warning(
     assert any(line.startswith("critical: Cannot read ZooKeeper at 127.0.0.1:1") for line in lines)
 
 
-def test_only_journal_lines_that_the_answer_needs_are_read(data: Path) -> None:
+def test_explain_reads_only_journal_lines_about_its_subject(data: Path) -> None:
     content = (data / "node-2" / "logs" / "klamm-journal-2-00000001.jsonl").read_bytes()
 
-    orders = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["orders-0"]).needed_lines)}
-    others = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["other"]).needed_lines)}
-    controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["controller"]).needed_lines)}
+    orders = {(e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["orders-0"]).needed_lines)}
+    others = {(e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["other"]).needed_lines)}
+    controller = {
+        (e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["controller"]).needed_lines)
+    }
 
     requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA"), ("response", "UPDATE_METADATA")}
     assert orders == {("event", None), ("decision", None), ("write", None), *requests}

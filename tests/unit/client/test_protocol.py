@@ -89,7 +89,7 @@ class TestVersions:
         versions, agreed = handshake(OFFER)
 
         assert versions == [3]
-        assert agreed.agreed(Request(FETCH, FetchRequest())) == 12
+        assert agreed.agreed_version(Request(FETCH, FetchRequest())) == 12
 
     def test_api_versions_is_repeated_in_version_0_for_an_old_broker(self) -> None:
         assert handshake(REFUSAL, OFFER)[0] == [3, 0]
@@ -101,13 +101,13 @@ class TestVersions:
     def test_negotiated_version_stays_within_the_bounds_of_the_request(self) -> None:
         _, agreed = handshake(OFFER)
 
-        assert agreed.agreed(Request(FETCH, FetchRequest(), newest=11)) == 11
+        assert agreed.agreed_version(Request(FETCH, FetchRequest(), newest=11)) == 11
         with pytest.raises(UnsupportedVersion, match=r"b1:9092 offers Fetch 4-12, needed is 13-17 .*upgrade"):
-            agreed.agreed(Request(FETCH, FetchRequest(), oldest=13))
+            agreed.agreed_version(Request(FETCH, FetchRequest(), oldest=13))
 
     def test_api_that_the_broker_does_not_offer_raises_unsupported_version(self) -> None:
         with pytest.raises(UnsupportedVersion, match="b1:9092 does not offer Metadata"):
-            handshake(OFFER)[1].agreed(Request(ApiKey.METADATA, ApiVersionsRequest()))
+            handshake(OFFER)[1].agreed_version(Request(ApiKey.METADATA, ApiVersionsRequest()))
 
     def test_message_is_built_for_the_negotiated_version(self) -> None:
         build: Callable[[int], FetchRequest] = lambda version: FetchRequest(min_bytes=version)  # noqa: E731

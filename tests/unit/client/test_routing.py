@@ -9,9 +9,9 @@ import pytest
 from klamm.client.addresses import parse_addresses
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import MIN_ABSENCE_S, ClusterMetadata, TopicGone
-from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coordinator_request
+from klamm.client.coordinators import CoordinatorType, coordinator_of, find_coordinator_request
 from klamm.client.errors import ConnectionLost, RetriableError, Unreachable
-from klamm.client.fetching import FetchLimits, fetch_request, fetched_in
+from klamm.client.fetching import FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import LATEST, list_offsets
 from klamm.client.routing import coordinator
 from klamm.client.steps import Ask, Steps, Wait, retried
@@ -221,8 +221,8 @@ class TestFetch:
         theirs = FetchResponse(responses=[FetchableTopicResponse(topic_id=NEW_ID, partitions=[data])])
 
         with pytest.raises(RetriableError, match="answered for 0 other partitions"):
-            fetched_in(theirs, ORDERS, OLD_ID)
-        assert fetched_in(theirs, ORDERS, NEW_ID) is data
+            partition_data_of(theirs, ORDERS, OLD_ID)
+        assert partition_data_of(theirs, ORDERS, NEW_ID) is data
 
 
 class TestCoordinators:
@@ -239,7 +239,7 @@ class TestCoordinators:
         old = FindCoordinatorResponse(node_id=2, host="two", port=2)
         new = FindCoordinatorResponse(coordinators=[Coordinator("g", 2, "two", 2)])
 
-        assert coordinator_in(old, "g") == coordinator_in(new, "g") == TWO
+        assert coordinator_of(old, "g") == coordinator_of(new, "g") == TWO
 
     def test_coordinator_is_looked_up_at_the_next_broker_when_one_does_not_answer(self) -> None:
         def answer(address: Address, _: Any) -> FindCoordinatorResponse:
@@ -256,7 +256,7 @@ class TestCoordinators:
         answer = FindCoordinatorResponse(coordinators=[Coordinator("g", error_code=15)])
 
         with pytest.raises(RetriableError, match="coordinator of g: COORDINATOR_NOT_AVAILABLE"):
-            coordinator_in(answer, "g")
+            coordinator_of(answer, "g")
 
 
 def test_bootstrap_addresses_are_parsed_and_bad_ones_raise_value_error() -> None:

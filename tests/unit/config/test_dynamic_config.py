@@ -41,18 +41,18 @@ def test_listener_keys_are_per_broker_configs() -> None:
 
 def test_a_brokers_dynamic_config_overrides_the_clusters_and_that_the_file() -> None:
     config = dynamic(message_max_bytes="1")
-    config.take({"message.max.bytes": "2", "min.insync.replicas": "2"}, {"message.max.bytes": "3"})
+    config.apply({"message.max.bytes": "2", "min.insync.replicas": "2"}, {"message.max.bytes": "3"})
 
     assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (3, 2)
 
-    config.take({"message.max.bytes": "2"}, {})
+    config.apply({"message.max.bytes": "2"}, {})
 
     assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (2, 1)
 
 
 def test_a_dynamic_config_overrides_its_synonym_in_the_file() -> None:
     config = dynamic(log_retention_hours="5")
-    config.take({}, {"log.retention.ms": "7"})
+    config.apply({}, {"log.retention.ms": "7"})
 
     assert "log.retention.hours" not in config.current.given
 
@@ -62,21 +62,21 @@ def test_on_change_is_called_once_per_change_of_dynamic_configs() -> None:
     config = dynamic()
     config.on_change = lambda before, now: heard.append((before, now))
     for _ in range(2):
-        config.take({"message.max.bytes": "2"}, {})
+        config.apply({"message.max.bytes": "2"}, {})
 
     assert [(before.message_max_bytes, now.message_max_bytes) for before, now in heard] == [(1_048_588, 2)]
 
 
 def test_invalid_dynamic_configs_in_zookeeper_are_ignored() -> None:
     config = dynamic()
-    config.take({"message.max.bytes": "many", "listeners": "A://:1"}, {"broker.id": "9", "num.io.threads": "9"})
+    config.apply({"message.max.bytes": "many", "listeners": "A://:1"}, {"broker.id": "9", "num.io.threads": "9"})
 
     assert (dict(config.cluster), dict(config.broker)) == ({}, {"num.io.threads": "9"})
 
 
 def test_contradicting_dynamic_configs_in_zookeeper_change_nothing() -> None:
     config = dynamic()
-    config.take({}, {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"})
+    config.apply({}, {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"})
 
     assert "log.cleaner.min.compaction.lag.ms" not in config.current.given
 
@@ -114,7 +114,7 @@ def test_a_valid_dynamic_config_is_accepted() -> None:
 def test_given_reflects_later_dynamic_changes() -> None:
     config = dynamic(message_max_bytes="1")
     given = config.given
-    config.take({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})
+    config.apply({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})
 
     assert (given["message.max.bytes"], given.get("min.insync.replicas")) == ("3", "2")
     assert len(given) == len(list(given)) == 3

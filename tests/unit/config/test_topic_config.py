@@ -93,7 +93,7 @@ def test_topic_configs_are_parsed_by_their_type() -> None:
     assert (config.cleanup_policy, config.preallocate) == (("compact", "delete"), True)
     assert config.leader_replication_throttled_replicas == ("0:1", "1:2")
     assert config.follower_replication_throttled_replicas == ("*",)
-    assert config.longest_segment_ms == 500
+    assert config.max_segment_age_ms == 500
 
 
 def test_the_deprecated_timestamp_key_applies_where_the_new_ones_are_unset() -> None:

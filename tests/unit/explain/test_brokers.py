@@ -9,14 +9,14 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_a_broker_with_its_unanswered_requests() -> None:
+def test_explain_broker_prints_registration_findings_and_unanswered_requests() -> None:
     scene = Scene()
     scene.broker_died()
     scene.journal.request("c", 3, "LEADER_AND_ISR", {}, count=12, causes=["a", "b"])
     scene.journal.request("c", 2, "LEADER_AND_ISR", {}, count=1)
     scene.journal.response("c", 2, "LEADER_AND_ISR", ms=1)
 
-    gone, _ = brokers.broker(scene.found(), BrokerId(1))
+    gone, _ = brokers.explain_broker(scene.inputs(), BrokerId(1))
     assert gone[0] == "broker 1 now: not registered; leads 0 partitions (preferred for 1), has 1 replicas"
     assert gone[1].endswith("broker 1 is gone (controller 2, epoch 4)")
     assert "warning: orders-0: under-replicated, 1 not in sync" in gone
@@ -26,18 +26,18 @@ def test_a_broker_with_its_unanswered_requests() -> None:
         for line in gone
     )
 
-    slow, _ = brokers.broker(scene.found(), BrokerId(3))
+    slow, _ = brokers.explain_broker(scene.inputs(), BrokerId(3))
     assert slow[0] == "broker 3 now: registered, epoch 103; leads 1 partitions (preferred for 0), has 1 replicas"
     assert slow[1] == "LEADER_AND_ISR to broker 3 unanswered for 97.0 s: 12 partitions, merged from 2 events"
 
-    answered, _ = brokers.broker(scene.found(), BrokerId(2))
+    answered, _ = brokers.explain_broker(scene.inputs(), BrokerId(2))
     assert answered == [
         "broker 2 now: registered, epoch 102, the controller; leads 0 partitions (preferred for 0), has 1 replicas",
         NOTHING_PENDING,
     ]
 
 
-def test_broker_changes_between_two_controllers() -> None:
+def test_explain_broker_compares_the_live_brokers_of_successive_controllers() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[1, 2, 3])
     scene.journal.line("d", "controlled-shutdown", broker=1, partitions={})
@@ -47,7 +47,7 @@ def test_broker_changes_between_two_controllers() -> None:
     scene.journal.line("f", "ready", brokers=[2, 3])
 
     def changes_of(broker: int) -> list[str]:
-        lines = brokers.broker(scene.found(), BrokerId(broker)).lines
+        lines = brokers.explain_broker(scene.inputs(), BrokerId(broker)).lines
         return [line.partition("  ")[2] for line in lines if line.startswith("2023")]
 
     assert changes_of(1) == [
@@ -58,7 +58,7 @@ def test_broker_changes_between_two_controllers() -> None:
     assert changes_of(3) == ["broker 3 was alive (controller 2, epoch 4, newly elected)"]
 
 
-def test_the_gap_after_a_killed_controller_is_an_upper_bound() -> None:
+def test_the_time_without_a_controller_after_a_kill_is_an_upper_bound() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[2])
     scene.journal.line("c", "elected")
@@ -66,10 +66,10 @@ def test_the_gap_after_a_killed_controller_is_an_upper_bound() -> None:
     scene.journal.line("d", "elected")
     scene.journal.line("d", "ready")
 
-    assert "after at most 2.00 s without a controller" in brokers.controller(scene.found()).lines[1]
+    assert "after at most 2.00 s without a controller" in brokers.explain_controller(scene.inputs()).lines[1]
 
 
-def test_the_gap_after_a_frozen_controller_is_an_upper_bound() -> None:
+def test_the_time_without_a_controller_after_a_paused_one_is_an_upper_bound() -> None:
     scene = Scene()
     scene.journal.line("c", "elected")
     scene.journal.line("c", "ready", brokers=[2])
@@ -79,10 +79,10 @@ def test_the_gap_after_a_frozen_controller_is_an_upper_bound() -> None:
     scene.journal.controller_epoch = 4
     scene.journal.line("c", "resigned", why="the ZooKeeper session expired")
 
-    assert "after at most 2.00 s without a controller" in brokers.controller(scene.found()).lines[1]
+    assert "after at most 2.00 s without a controller" in brokers.explain_controller(scene.inputs()).lines[1]
 
 
-def test_the_terms_of_controllers() -> None:
+def test_explain_controller_prints_each_term_and_the_time_without_a_controller() -> None:
     scene = Scene()
     scene.journal.line("c", "elected")
     scene.journal.line("c", "ready")
@@ -91,7 +91,7 @@ def test_the_terms_of_controllers() -> None:
     scene.journal.line("d", "elected")
     scene.journal.line("d", "ready")
 
-    lines, _ = brokers.controller(scene.found())
+    lines, _ = brokers.explain_controller(scene.inputs())
 
     assert lines == [
         "epoch 4: node 2, elected 2023-11-14 22:13:20.000, ready 2023-11-14 22:13:21.000, "
@@ -103,13 +103,13 @@ def test_the_terms_of_controllers() -> None:
     ]
 
 
-def test_a_reassignment_and_the_brokers_it_waits_for() -> None:
+def test_explain_reassignment_names_the_brokers_it_waits_for() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3, 9), adding=ids(9)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     cause = scene.journal.event("ApiPartitionReassignment")
     scene.journal.line(cause, "reassignment", step="begun", topic="orders", partition=0, adding=[9], awaited=[9])
 
-    lines, _ = brokers.reassignment(scene.found())
+    lines, _ = brokers.explain_reassignments(scene.inputs())
 
     assert lines[0].endswith("adding 9, removing none")
     assert lines[1].endswith("orders-0: reassignment begun, adding [9], awaited [9]")
@@ -119,11 +119,11 @@ def test_a_reassignment_and_the_brokers_it_waits_for() -> None:
     ]
 
 
-def test_requests_to_a_dead_broker_are_not_reported() -> None:
+def test_unanswered_requests_to_a_dead_broker_are_not_printed() -> None:
     scene = Scene()
     scene.journal.request("c", 1, "LEADER_AND_ISR", {}, count=12)
     scene.broker_died()
 
-    lines, _ = brokers.controller(scene.found())
+    lines, _ = brokers.explain_controller(scene.inputs())
 
     assert not [line for line in lines if "unanswered" in line]

@@ -10,20 +10,20 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_a_partition_shows_since_when_it_has_its_isr() -> None:
+def test_explain_partition_prints_since_when_it_has_its_isr() -> None:
     scene = Scene()
     scene.broker_died()
     cause = scene.journal.event("AlterPartitionReceived", waited_ms=0.1, version=3)
     facts = {"leader_from": 3, "leader_to": 3, "leader_epoch": 9, "isr_from": [3], "isr": [3, 2]}
     scene.journal.decision(cause, "alter-partition", P, 3, rejected=[], **facts)
 
-    lines, _ = partitions.partition(scene.found(), P)
+    lines, _ = partitions.explain_partition(scene.inputs(), P)
 
     assert "since 2023-11-14 22:13:22.000, by BrokerChange: dead [1]" in lines
     assert "with this ISR since 2023-11-14 22:13:24.000, by AlterPartitionReceived: version 3" in lines
 
     scene.place(ReplicaAssignment(ids(1, 2, 3)), LeaderAndIsr(BrokerId(3), 9, ids(3), 4))  # by whom, no journal tells
-    assert not any(line.startswith("with this ISR") for line in partitions.partition(scene.found(), P).lines)
+    assert not any(line.startswith("with this ISR") for line in partitions.explain_partition(scene.inputs(), P).lines)
 
 
 def rejected(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") -> None:
@@ -31,15 +31,15 @@ def rejected(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") ->
     scene.journal.refused(cause, "LEADER_AND_ISR", "why", broker=broker, error=error, partitions={"orders": [0]})
 
 
-def test_a_replica_that_its_broker_rejected_is_reported_with_a_remedy() -> None:
+def test_a_replica_rejected_with_inconsistent_topic_id_is_reported_with_a_remedy() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 2)  # which leads, as ZooKeeper has it
 
     for lines, _ in (
-        partitions.partition(scene.found(), P),
-        partitions.topic(scene.found(), "orders"),
-        brokers.broker(scene.found(), BrokerId(2)),
+        partitions.explain_partition(scene.inputs(), P),
+        partitions.explain_topic(scene.inputs(), "orders"),
+        brokers.explain_broker(scene.inputs(), BrokerId(2)),
     ):
         assert lines[-2].startswith("warning: orders-0: broker 2 rejects its replica (INCONSISTENT_TOPIC_ID)")
         back, _, fresh = lines[-1].partition("; otherwise ")
@@ -50,35 +50,43 @@ def test_a_replica_that_its_broker_rejected_is_reported_with_a_remedy() -> None:
         )
         assert fresh.startswith("stop broker 2, move the directory orders-0 out of its log.dirs")
         assert NOTHING_PENDING not in lines
-    assert brokers.broker(scene.found(), BrokerId(3)).lines[-1] == NOTHING_PENDING
-    assert partitions.partition(scene.found(now=False), P).lines[-1].startswith("    remedy: to keep that log")
+    assert brokers.explain_broker(scene.inputs(), BrokerId(3)).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.inputs(now=False), P).lines[-1].startswith("    remedy: to keep that log")
 
 
-def test_other_rejections_refer_to_the_log_of_the_broker() -> None:
+def test_a_replica_rejected_with_another_error_refers_to_the_brokers_log() -> None:
     scene = Scene()
     rejected(scene, 3, "UNKNOWN_SERVER_ERROR")
 
-    assert partitions.partition(scene.found(), P).lines[-1].startswith("    remedy: find the reason in the log of")
+    assert (
+        partitions.explain_partition(scene.inputs(), P)
+        .lines[-1]
+        .startswith("    remedy: find the reason in the log of")
+    )
 
 
-@pytest.mark.parametrize("listed", [{"orders": [0]}, {}], ids=["listed", "too many to be listed"])
-def test_a_new_request_clears_the_rejection_of_that_broker(listed: dict[str, list[int]]) -> None:
+@pytest.mark.parametrize(
+    "listed",
+    [{"orders": [0]}, {}],
+    ids=["a request that lists the partition", "a request with too many partitions to list"],
+)
+def test_a_later_leader_and_isr_clears_the_rejection_of_that_broker(listed: dict[str, list[int]]) -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 2)
     scene.journal.request("c", 3, "LEADER_AND_ISR", listed, count=1)
-    assert NOTHING_PENDING not in partitions.partition(scene.found(), P).lines
+    assert NOTHING_PENDING not in partitions.explain_partition(scene.inputs(), P).lines
 
     scene.journal.request("c", 2, "LEADER_AND_ISR", listed, count=1)
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.inputs(), P).lines[-1] == NOTHING_PENDING
 
 
 def test_rejections_of_in_sync_followers_and_deleted_topics_are_not_reported() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 3)
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.inputs(), P).lines[-1] == NOTHING_PENDING
 
     rejected(scene, 2)
     scene.journal.line("c", "deletion", step="completed", partitions={"orders": [0]})
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.inputs(), P).lines[-1] == NOTHING_PENDING

@@ -1,4 +1,4 @@
-"""The JSON of Kafka's tools, and how wrong files are refused: with the place, and what would be right."""
+"""The JSON files of Kafka's tools: their format, and the error for an invalid file."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from klamm.plan.json_files import (
 )
 
 
-def test_a_written_reassignment_has_kafkas_format() -> None:
+def test_a_reassignment_is_written_in_the_format_of_kafka_reassign_partitions() -> None:
     wanted = {TopicPartition("b", 0): (2, 1), TopicPartition("a", 10): (1,), TopicPartition("a", 2): (3, 1)}
     written = reassignment_as_data(wanted)  # type: ignore[arg-type]
 
@@ -24,32 +24,35 @@ def test_a_written_reassignment_has_kafkas_format() -> None:
     assert parse_reassignment(msgspec.json.encode(written), "f") == wanted
 
 
-def test_version_and_log_dirs_are_optional() -> None:
+def test_a_reassignment_without_version_and_log_dirs_is_accepted() -> None:
     content = b'{"partitions":[{"topic":"a","partition":0,"replicas":[1]}]}'
 
     assert parse_reassignment(content, "f") == {TopicPartition("a", 0): (1,)}
 
 
-def one(rest: str = "", replicas: str = "[1,2]") -> str:
+def entry_text(rest: str = "", replicas: str = "[1,2]") -> str:
     return f'{{"topic":"a","partition":0,"replicas":{replicas}{rest}}}'
 
 
-def listed(*entries: str) -> str:
+def reassignment_text(*entries: str) -> str:
     return f'{{"partitions":[{",".join(entries)}]}}'
 
 
 WRONG = {
     "not json": ("{", "f is not valid"),
     "no list": ("{}", "partitions"),
-    "empty": (listed(), "lists no partition"),
+    "an empty list": (reassignment_text(), "lists no partition"),
     "another version": ('{"version":2,"partitions":[]}', "Only version 1"),
-    "a word for a number": (listed(one(replicas='["x"]')), "replicas"),
-    "twice": (listed(one(), one()), r"partitions\[1\] \(a-0\) is listed twice"),
-    "a broker twice": (listed(one(replicas="[1,1]")), "lists a broker twice"),
-    "no replicas": (listed(one(replicas="[]")), "has no replicas"),
-    "negative": (listed(one(replicas="[-1]")), "negative"),
-    "too few directories": (listed(one(',"log_dirs":["any"]')), "2 replicas and 1 log_dirs"),
-    "a directory": (listed(one(',"log_dirs":["any","/d"]')), "log directory /d"),
+    "a broker that is not a number": (reassignment_text(entry_text(replicas='["x"]')), "replicas"),
+    "a partition listed twice": (
+        reassignment_text(entry_text(), entry_text()),
+        r"partitions\[1\] \(a-0\) is listed twice",
+    ),
+    "a broker listed twice": (reassignment_text(entry_text(replicas="[1,1]")), "lists a broker twice"),
+    "no replicas": (reassignment_text(entry_text(replicas="[]")), "has no replicas"),
+    "a negative broker id": (reassignment_text(entry_text(replicas="[-1]")), "negative"),
+    "fewer log_dirs than replicas": (reassignment_text(entry_text(',"log_dirs":["any"]')), "2 replicas and 1 log_dirs"),
+    "a chosen log directory": (reassignment_text(entry_text(',"log_dirs":["any","/d"]')), "log directory /d"),
 }
 
 
@@ -59,13 +62,13 @@ def test_an_invalid_reassignment_is_rejected(content: str, why: str) -> None:
         parse_reassignment(content.encode(), "f")
 
 
-def test_topics_to_move() -> None:
+def test_topics_to_move_listed_twice_are_rejected() -> None:
     assert parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"b"}],"version":1}', "f") == ["a", "b"]
     with pytest.raises(UsageError, match="lists topic a twice"):
         parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"a"}]}', "f")
 
 
-def test_elections() -> None:
+def test_an_election_that_lists_a_partition_twice_is_rejected() -> None:
     assert parse_election(b'{"partitions":[{"topic":"a","partition":3}]}', "f") == [TopicPartition("a", 3)]
     with pytest.raises(UsageError, match="a-3 twice"):
         parse_election(b'{"partitions":[{"topic":"a","partition":3},{"topic":"a","partition":3}]}', "f")

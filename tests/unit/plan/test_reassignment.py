@@ -1,4 +1,4 @@
-"""Plans: every partition keeps its replicas' number, racks are spread, nothing moves without need."""
+"""Plans keep the replication factor, spread racks, and move no replica without need."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,6 +29,7 @@ def racks(text: str) -> dict[BrokerId, str | None]:
 
 
 def planned(assignment: Assignment, goal: Goal) -> dict[int, str]:
+    """The new replicas of each partition that changes."""
     plan = plan_moves(assignment, list(assignment), goal)
     return {p.partition: "".join(map(str, replicas)) for p, replicas in plan.moves.items()}
 
@@ -39,21 +40,21 @@ def test_only_replicas_of_the_removed_broker_move() -> None:
     assert planned(assignment, Goal(racks("1 2 4"), spread=False)) == {0: "124", 1: "214"}
 
 
-def test_a_removed_leader_is_replaced_by_a_broker_with_few_leaders() -> None:
+def test_a_removed_preferred_leader_is_replaced_by_the_broker_that_leads_fewest() -> None:
     assert planned(assigned("31", "32", "12"), Goal(racks("1 2 4"), spread=False)) == {0: "41", 1: "24"}
 
 
-def test_the_replacement_is_in_another_rack() -> None:
+def test_a_replaced_replica_moves_to_a_rack_without_a_replica() -> None:
     assert planned(assigned("12"), Goal(racks("1a 3a 4b"), spread=False)) == {0: "14"}
 
 
-def test_dead_brokers_keep_their_replicas() -> None:
+def test_dead_brokers_keep_their_replicas_and_get_no_new_ones() -> None:
     goal = Goal(racks("1 4"), kept=frozenset({BrokerId(2)}), spread=False)
 
     assert planned(assigned("123"), goal) == {0: "124"}
 
 
-def test_a_new_broker_gets_its_share() -> None:
+def test_spreading_moves_an_equal_share_of_replicas_to_a_new_broker() -> None:
     assignment = assigned("12", "21", "12", "21", "12", "21")
     after = {**assignment, **plan_moves(assignment, list(assignment), Goal(racks("1 2 3"))).moves}
 
@@ -67,7 +68,7 @@ def test_replicas_in_one_rack_are_spread_over_racks() -> None:
     assert plan.reasons[at(0)] == ["2 -> 3: rack a has another replica, rack b has none"]
 
 
-def test_the_replication_factor_grows_and_shrinks() -> None:
+def test_a_new_replication_factor_adds_or_drops_replicas() -> None:
     assert planned(assigned("12"), Goal(racks("1 2 3"), 3, spread=False)) == {0: "123"}
     assert planned(assigned("123"), Goal(racks("1a 2b 3b"), 2, spread=False)) == {0: "12"}
 
@@ -79,7 +80,7 @@ def test_a_lower_replication_factor_drops_the_removed_broker_without_copying() -
     assert plan.reasons[at(0)] == ["- 3: the broker is excluded, and the replication factor is 2"]
 
 
-def test_the_leader_stays_when_a_follower_is_dropped() -> None:
+def test_a_lower_replication_factor_never_drops_the_preferred_leader() -> None:
     assert planned(assigned("14", "13", "12"), Goal(racks("1 2 3"), spread=False)) == {0: "12"}
 
 
@@ -112,6 +113,7 @@ def clusters(draw: st.DrawFn) -> tuple[Assignment, Sequence[BrokerId], dict[Brok
 
 
 def after(assignment: Assignment, plan: Plan) -> Assignment:
+    """The assignment after the plan."""
     return {**assignment, **plan.moves}
 
 
@@ -160,7 +162,7 @@ def test_a_removal_moves_only_replicas_of_the_removed_broker(
 
 
 @given(clusters())
-def test_spreading_uses_all_racks_and_balances_the_load(
+def test_spreading_uses_all_racks_and_balances_replicas_per_broker(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]],
 ) -> None:
     assignment, _, allowed = cluster
@@ -174,7 +176,7 @@ def test_spreading_uses_all_racks_and_balances_the_load(
         assert max(counts) - min(counts) <= 1
 
 
-def test_a_large_cluster_is_planned() -> None:
+def test_a_plan_for_ten_thousand_partitions_balances_all_brokers() -> None:
     """Ten thousand partitions: each move is found without looking at all of them."""
     brokers = [BrokerId(n) for n in range(20)]
     assignment = {at(n): tuple(brokers[(n + k) % 18] for k in range(3)) for n in range(10_000)}

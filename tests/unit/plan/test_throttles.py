@@ -1,4 +1,4 @@
-"""Which replicas are throttled while they are copied, and what is taken away afterwards."""
+"""Which replicas are throttled during a reassignment, and which configs are removed after it."""
 
 from klamm.config.dynamic_keys import (
     FOLLOWER_THROTTLED_RATE,
@@ -11,8 +11,8 @@ from klamm.config.topic_config import ConfigSource
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Partition
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan.progress import MoveState, describe, is_complete, is_over, progress_of
-from klamm.plan.throttles import copying, plan_removal, plan_throttle
+from klamm.plan.progress import MoveState, is_complete, is_over, progress_of, progress_text
+from klamm.plan.throttles import plan_copies, plan_removal, plan_throttle
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -26,8 +26,8 @@ def config(name: str, value: str, source: ConfigSource) -> Config:
     return Config(name, value, source, False, False, (), None)
 
 
-def test_leaders_and_followers_are_throttled() -> None:
-    copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
+def test_a_throttle_covers_leaders_and_new_followers_of_moving_partitions() -> None:
+    copies = plan_copies({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
     rates: dict[str, str | None] = {LEADER_THROTTLED_RATE: "500", FOLLOWER_THROTTLED_RATE: "500"}
 
     assert plan_throttle(copies, 500, ids(1, 2, 3)) == {
@@ -38,17 +38,17 @@ def test_leaders_and_followers_are_throttled() -> None:
     }
 
 
-def test_a_dead_broker_gets_no_throttle() -> None:
-    changes = plan_throttle(copying({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
+def test_no_throttle_rate_is_set_on_a_dead_broker() -> None:
+    changes = plan_throttle(plan_copies({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
 
     assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:1,0:9", FOLLOWER_THROTTLED_REPLICAS: "0:3"}
 
 
-def test_running_reassignments_are_throttled_too() -> None:
+def test_a_throttle_also_covers_running_reassignments() -> None:
     moving = {P1: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
-    changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
+    changes = plan_throttle(plan_copies({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
 
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:2,1:1", FOLLOWER_THROTTLED_REPLICAS: "1:4"}
 
@@ -56,10 +56,10 @@ def test_running_reassignments_are_throttled_too() -> None:
 def test_a_replaced_reassignment_copies_from_the_existing_replicas() -> None:
     moving = {P0: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
-    assert copying({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
+    assert plan_copies({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
 
 
-def test_only_configs_set_on_the_entity_itself_are_removed() -> None:
+def test_unthrottle_removes_only_configs_set_on_the_entity_itself() -> None:
     topic, broker = Entity(TOPIC, "t"), Entity(BROKER, "1")
     found = {
         topic: {
@@ -72,7 +72,7 @@ def test_only_configs_set_on_the_entity_itself_are_removed() -> None:
     assert plan_removal(found) == {topic: {LEADER_THROTTLED_REPLICAS: None}}
 
 
-def test_the_progress_of_a_reassignment() -> None:
+def test_progress_tells_complete_moving_and_other_partitions_apart() -> None:
     led = BrokerId(1)
     found = {P0: Partition(led, ids(1, 2), ids(1, 2)), P1: Partition(led, ids(1, 3), ids(1))}
     moves = {P1: ReplicaAssignment(ids(1, 3), ids(3), ())}
@@ -81,7 +81,7 @@ def test_the_progress_of_a_reassignment() -> None:
     done, moving, unknown = progress_of(wanted, found, moves, ids(1, 2, 3))
 
     assert (done.state, moving.state, unknown.state) == (MoveState.COMPLETE, MoveState.MOVING, MoveState.UNKNOWN)
-    assert describe(moving) == "in progress: 3 not in sync yet"
+    assert progress_text(moving) == "in progress: 3 not in sync yet"
     assert not is_over([done, moving])
     assert is_complete([done])
     [elsewhere] = progress_of({P0: ids(2, 1)}, found, {}, ids(1, 2))
@@ -90,11 +90,11 @@ def test_the_progress_of_a_reassignment() -> None:
     assert not is_complete([elsewhere])
 
 
-def test_a_reassignment_to_a_dead_broker_is_stuck() -> None:
+def test_a_reassignment_to_a_dead_broker_is_reported_as_stuck() -> None:
     found = {P0: Partition(BrokerId(1), ids(1, 3, 4), ids(1))}
     moves = {P0: ReplicaAssignment(ids(1, 3, 4), ids(3, 4), ())}
 
     [stuck] = progress_of({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
 
     assert (stuck.state, stuck.dead) == (MoveState.MOVING, ids(4))
-    assert describe(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"
+    assert progress_text(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"

@@ -10,7 +10,7 @@ from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, granted, lea
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.fetch_session_client import Wanted
+from klamm.replication.fetch_session_client import FetchPosition
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
 from klamm.replication.ports import IsrAnswer
 from klamm.replication.replica_manager import ReplicationSettings
@@ -93,7 +93,9 @@ def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_sess
         await asyncio.sleep(10 * LAG_S)
         cluster.brokers[2].fetchers.remove([cluster.partition(2).topic_partition])
         fetcher = next(iter(cluster.brokers[2].fetchers._fetchers.values()))
-        fetcher._session.want(TopicPartition("orders", 9), Wanted(TOPIC_ID, 0, 0, -1, 0))  # keeps the session going
+        fetcher._session.set_position(
+            TopicPartition("orders", 9), FetchPosition(TOPIC_ID, 0, 0, -1, 0)
+        )  # keeps the session going
         await asyncio.sleep(1)
         assert not cluster.partition(1)._followers
         await cluster.produce(1, acks=1)
@@ -134,7 +136,7 @@ def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_
         assert not produced.done()
         if is_told:
             cluster.metadata.alive.discard(3)
-            cluster.brokers[1].live_brokers_changed()
+            cluster.brokers[1].on_live_brokers_changed()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert produced.done()

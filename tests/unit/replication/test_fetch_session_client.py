@@ -5,7 +5,7 @@ import uuid
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
+from klamm.replication.fetch_session_client import FetchPosition, FetchSessionClient, FetchSettings
 from klamm.wire.messages import FetchRequest, FetchResponse
 
 ID, OTHER = uuid.UUID(int=5), uuid.UUID(int=6)
@@ -13,7 +13,7 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def want(client: FetchSessionClient, tp: TopicPartition, offset: int = 0, topic_id: uuid.UUID = ID) -> None:
-    client.want(tp, Wanted(topic_id, offset, 3, 2, 0))
+    client.set_position(tp, FetchPosition(topic_id, offset, 3, 2, 0))
 
 
 def build(client: FetchSessionClient) -> tuple[FetchRequest, int]:
@@ -27,7 +27,7 @@ def named(request: FetchRequest) -> list[tuple[int, int]]:
 
 def ask(client: FetchSessionClient, session: int = 9, error: ErrorCode = ErrorCode.NONE) -> FetchRequest:
     request, _ = build(client)
-    client.take(FetchResponse(error_code=error, session_id=session))
+    client.on_response(FetchResponse(error_code=error, session_id=session))
     return request
 
 
@@ -77,7 +77,7 @@ def test_one_partition_without_topic_id_switches_the_session_to_version_12() -> 
     assert session(request) == (9, 0)
     assert sorted(named(request)) == [(0, 0), (1, 0)]
 
-    client.take(FetchResponse(session_id=10))
+    client.on_response(FetchResponse(session_id=10))
     want(client, B)
     request, version = build(client)
     assert (version, session(request)) == (17, (10, 0))
@@ -94,7 +94,7 @@ def test_removed_partition_is_listed_once_as_forgotten() -> None:
     request = ask(client)
 
     assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [1])]
-    assert client.wanted(B) is None
+    assert client.last_sent(B) is None
     assert ask(client).forgotten_topics_data == []
     assert len(client) == 1
 
@@ -121,7 +121,7 @@ def test_recreated_topic_is_fetched_by_its_new_id_and_the_old_id_forgotten() -> 
 
     assert [t.topic_id for t in request.topics] == [OTHER]
     assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [0])]
-    assert client.name_of(OTHER) == "a"
+    assert client.topic_name(OTHER) == "a"
 
 
 def test_leader_without_a_free_session_slot_gets_full_fetches() -> None:
@@ -165,7 +165,7 @@ def test_lost_response_makes_the_next_fetch_replace_the_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
-    client.lost()
+    client.on_request_lost()
 
     assert session(ask(client)) == (9, 0)
 
@@ -173,5 +173,5 @@ def test_lost_response_makes_the_next_fetch_replace_the_session() -> None:
 def test_response_with_a_session_error_is_reported_as_without_data() -> None:
     client = FetchSessionClient()
 
-    assert client.take(FetchResponse(session_id=4))
-    assert not client.take(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+    assert client.on_response(FetchResponse(session_id=4))
+    assert not client.on_response(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH))

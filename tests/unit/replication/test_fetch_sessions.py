@@ -61,7 +61,7 @@ def answer(context, data: FetchData | dict[int, FetchData] | None = None):
         if results[cached].settled:
             del context.waiter.changed[cached]
     found = context.answer(results)
-    context.end()
+    context.release()
     return found
 
 

@@ -83,7 +83,7 @@ def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run) -> No
         fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S, quota)
         fetcher.add(P0, cluster.partition(1), 3)
         assert (log.end_offset, log.truncations) == (1, [1])
-        assert fetcher._followed[P0].wanted()[1:4] == (1, 3, -1)
+        assert fetcher._followed[P0].position()[1:4] == (1, 3, -1)
 
     run(scenario)
 

@@ -18,9 +18,9 @@ class Clock:
 
 def test_rate_divides_by_one_whole_window_from_the_start() -> None:
     rate = ByteRate(11, 1000)
-    assert rate.at(0) == 0
+    assert rate.rate_at(0) == 0
     rate.record(500, 10)
-    assert [rate.at(t) for t in (10, 510, 1010, 2010, 5010)] == [500, 500, 500, 250, 100]
+    assert [rate.rate_at(t) for t in (10, 510, 1010, 2010, 5010)] == [500, 500, 500, 250, 100]
 
 
 def test_rate_forgets_bytes_of_expired_windows() -> None:
@@ -28,30 +28,30 @@ def test_rate_forgets_bytes_of_expired_windows() -> None:
     for second in range(10):
         rate.record(100, second * 1000)
         if second >= 3:  # three windows, and the one that the beginning lies in
-            assert rate.at(second * 1000 + 999) == pytest.approx(300 * 1000 / 2999)
+            assert rate.rate_at(second * 1000 + 999) == pytest.approx(300 * 1000 / 2999)
 
 
 def test_rate_counts_the_oldest_window_as_a_whole() -> None:
     rate = ByteRate(3, 1000)
     for ms in (0, 900, 1000, 1900, 2000, 2900, 3000):
         rate.record(100, ms)
-    assert rate.at(3000) == pytest.approx(700 / 3)
+    assert rate.rate_at(3000) == pytest.approx(700 / 3)
 
 
 def test_window_expires_after_its_last_recorded_event() -> None:
     rate = ByteRate(2, 1000)
     rate.record(50, 0)
     rate.record(50, 900)
-    assert rate.at(2899) == pytest.approx(100 * 1000 / 2899)
-    assert rate.at(2900) == 0
+    assert rate.rate_at(2899) == pytest.approx(100 * 1000 / 2899)
+    assert rate.rate_at(2900) == 0
 
 
 def test_rate_starts_over_after_all_windows_expired() -> None:
     rate = ByteRate(11, 1000)
     rate.record(1_000_000, 0)
-    assert rate.at(11_000) == 0
+    assert rate.rate_at(11_000) == 0
     rate.record(70, 11_500)
-    assert rate.at(11_500) == 70
+    assert rate.rate_at(11_500) == 70
 
 
 def quota(limit: int, samples: int = 11) -> tuple[ReplicationQuota, Clock]:
@@ -78,7 +78,7 @@ def test_exceeded_quota_says_when_it_will_allow_bytes_again(size: int, allowed_m
     q, clock = quota(100)
     q.record(size)
     assert q.is_exceeded()
-    assert q.ask_again_ms == allowed_ms
+    assert q.exceeded_until_ms == allowed_ms
     clock.ms = allowed_ms - 1
     assert q.is_exceeded()
     clock.ms = allowed_ms
@@ -90,13 +90,13 @@ def test_exceeded_quota_never_gives_a_retry_time_that_is_already_past() -> None:
     q.record(10_000)
     asked = 0
     while q.is_exceeded():
-        assert q.ask_again_ms >= clock.ms + 1
-        clock.ms = q.ask_again_ms
+        assert q.exceeded_until_ms >= clock.ms + 1
+        clock.ms = q.exceeded_until_ms
         asked += 1
     assert asked < 20
     rate = ByteRate(11, 1000)
     rate.record(101, 0)
-    assert rate.may_fall_to(100, 1010) == 1011  # it has, but for a rounding
+    assert rate.earliest_below(100, 1010) == 1011  # it has, but for a rounding
 
 
 def test_sender_that_obeys_the_quota_keeps_its_rate_over_200_seconds() -> None:
@@ -105,7 +105,7 @@ def test_sender_that_obeys_the_quota_keeps_its_rate_over_200_seconds() -> None:
     sent = 0
     while clock.ms < 200_000:
         if q.is_exceeded():
-            clock.ms = q.ask_again_ms
+            clock.ms = q.exceeded_until_ms
         else:
             q.record(300)
             sent += 300
@@ -117,7 +117,7 @@ def test_quota_of_zero_allows_bytes_only_after_all_windows_expired() -> None:
     assert not q.is_exceeded()
     q.record(1)
     assert q.is_exceeded()
-    assert q.ask_again_ms == 11_000
+    assert q.exceeded_until_ms == 11_000
     clock.ms = 11_000
     assert not q.is_exceeded()
 

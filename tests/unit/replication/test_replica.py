@@ -4,7 +4,7 @@ from klamm.replication.replica import NEVER, RemoteReplica
 def fetched(*fetches: tuple[int, int, float]) -> RemoteReplica:
     replica = RemoteReplica(2)
     for offset, leader_end, now_ms in fetches:
-        replica.fetched(offset, 0, leader_end, now_ms)
+        replica.record_fetch(offset, 0, leader_end, now_ms)
     return replica
 
 
@@ -29,21 +29,21 @@ def test_caught_up_time_never_decreases() -> None:
 def test_incremental_fetch_without_the_partition_counts_as_caught_up_at_the_log_end() -> None:
     replica = fetched((5, 5, 1000))
 
-    replica.was_level(5, 4000)
+    replica.record_implicit_fetch(5, 4000)
     assert (replica.last_caught_up_ms, replica.last_fetch_ms) == (4000, 4000)
 
-    replica.was_level(6, 9000)  # the leader had moved on by then
+    replica.record_implicit_fetch(6, 9000)  # the leader had moved on by then
     assert replica.last_caught_up_ms == 4000
 
-    replica.was_level(5, 3000)  # of an older session
+    replica.record_implicit_fetch(5, 3000)  # of an older session
     assert replica.last_fetch_ms == 4000
 
 
 def test_new_leader_resets_log_ends_and_treats_isr_members_as_caught_up() -> None:
     member, outsider = fetched((5, 5, 1000)), fetched((5, 5, 1000))
 
-    member.reset(in_isr=True, stays_known=False, epoch_start_offset=7, now_ms=9000)
-    outsider.reset(in_isr=False, stays_known=False, epoch_start_offset=7, now_ms=9000)
+    member.reset(in_isr=True, was_leader=False, epoch_start_offset=7, now_ms=9000)
+    outsider.reset(in_isr=False, was_leader=False, epoch_start_offset=7, now_ms=9000)
 
     assert (member.log_end_offset, member.last_fetch_leader_end, member.last_fetch_ms) == (-1, -1, NEVER)
     assert member.last_caught_up_ms == 9000
@@ -53,7 +53,7 @@ def test_new_leader_resets_log_ends_and_treats_isr_members_as_caught_up() -> Non
 def test_reelected_leader_keeps_the_log_end_of_a_replica() -> None:
     replica = fetched((5, 5, 1000))
 
-    replica.reset(in_isr=True, stays_known=True, epoch_start_offset=7, now_ms=9000)
+    replica.reset(in_isr=True, was_leader=True, epoch_start_offset=7, now_ms=9000)
 
     assert (replica.log_end_offset, replica.last_fetch_leader_end) == (5, 7)
     assert (replica.last_fetch_ms, replica.last_caught_up_ms) == (9000, 9000)
@@ -62,6 +62,6 @@ def test_reelected_leader_keeps_the_log_end_of_a_replica() -> None:
 def test_reelected_leader_does_not_treat_a_replica_outside_the_isr_as_caught_up() -> None:
     replica = fetched((5, 5, 1000))
 
-    replica.reset(in_isr=False, stays_known=True, epoch_start_offset=7, now_ms=9000)
+    replica.reset(in_isr=False, was_leader=True, epoch_start_offset=7, now_ms=9000)
 
     assert (replica.last_fetch_ms, replica.last_caught_up_ms) == (NEVER, NEVER)

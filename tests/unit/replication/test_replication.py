@@ -140,7 +140,7 @@ def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_afte
         partition = cluster.partition(1)
         partition.isr_state = type(partition.isr_state)((1,))
         cluster.log(1).high_watermark = 1
-        partition.check_waiting()
+        partition.check_waiting_produces()
         assert await produced is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     run(scenario, min_insync_replicas=2)

@@ -498,7 +498,7 @@ class TestBrokers:
         log_ = world.cluster.logs[ORDERS]
         log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
 
-        with pytest.raises(CorruptBatch, match="orders-0: asked for offset 10, got 9"):
+        with pytest.raises(CorruptBatch, match="orders-0: fetched from offset 10, but records end at 9"):
             offsets_read(world, orders(0, 100))
 
 

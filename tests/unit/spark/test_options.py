@@ -114,7 +114,7 @@ def test_a_missing_required_option_is_named() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "*"])
 def test_an_invalid_subscribe_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(BadOption, match="is no regular expression"):
+    with pytest.raises(BadOption, match="is not a regular expression"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 

@@ -14,11 +14,11 @@ from klamm.telemetry.journal_reader import (
     Entry,
     controller_absence_ms,
     controller_terms,
+    describe_event,
     in_order,
     leader_changes,
+    lines_about_partition,
     read_journals,
-    story_of,
-    why_of,
 )
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -196,7 +196,7 @@ def test_a_partitions_lines_are_those_that_name_it_and_their_causes_in_epoch_ord
         entry(1, 3, "event", "w", event="TopicChange"),
     ]
 
-    assert [(e.controller_epoch, e.seq) for e in story_of(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
+    assert [(e.controller_epoch, e.seq) for e in lines_about_partition(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
 
 
 def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
@@ -207,7 +207,7 @@ def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
         entry(2, 3, "decision", "y", topic="a", partition=0, chosen=1),
     ]
 
-    assert [(e.controller_epoch, e.kind) for e in story_of(told, A0)] == [
+    assert [(e.controller_epoch, e.kind) for e in lines_about_partition(told, A0)] == [
         (1, "decision"),
         (2, "event"),
         (2, "decision"),
@@ -234,7 +234,7 @@ def test_leader_changes_have_old_leader_new_leader_and_cause() -> None:
 def test_an_event_is_described_by_its_kind_and_facts() -> None:
     event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
 
-    assert why_of(event) == "ControlledShutdown: broker 3"
+    assert describe_event(event) == "ControlledShutdown: broker 3"
 
 
 def test_controller_terms_and_the_absence_between_them_are_read_from_the_journal() -> None:
@@ -276,7 +276,7 @@ def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_pat
     journal = Journal(sink, 1, Clock())
     for failed in (second, None, first):  # another's failure is none of ours
         if failed is not None:
-            sink.leave(str(failed), str(second))
+            sink.move_from(str(failed), str(second))
         journal.event("Startup")
         journal.flush()
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_files import JournalFiles
-from klamm.telemetry.journal_tail import Position, Tailed, read_on
+from klamm.telemetry.journal_tail import Position, Tailed, read_next_lines
 
 MANY = 1 << 20
 
 
 def on(directory: Path, position: Position, most: int = MANY) -> Tailed:
-    return read_on(RealDisk(), str(directory), 1, position, most)
+    return read_next_lines(RealDisk(), str(directory), 1, position, most)
 
 
 def files(directory: Path, **limits: Any) -> JournalFiles:

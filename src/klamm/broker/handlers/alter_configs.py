@@ -33,40 +33,44 @@ class AlterConfigs:
 
     async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
         responses = []
-        for resource, is_repeated in _resources(message.resources):
+        for resource, is_repeated in _with_repetition(message.resources):
             outcome = _TWICE
             if not is_repeated:
                 changes = [Change(c.name, c.value) for c in resource.configs]
                 outcome = await self._admin.replace(
                     resource.resource_type, resource.resource_name, changes, validate_only=message.validate_only
                 )
-            responses.append(AlterConfigsResponseAlterConfigsResourceResponse(*_answer(outcome, resource)))
+            responses.append(AlterConfigsResponseAlterConfigsResourceResponse(*_result_fields(outcome, resource)))
         return AlterConfigsResponse(responses=responses)
 
     async def increment(
         self, request: Request, message: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         responses = []
-        for resource, is_repeated in _resources(message.resources):
+        for resource, is_repeated in _with_repetition(message.resources):
             outcome = _TWICE
             if not is_repeated:
                 changes = [Change(c.name, c.value, c.config_operation) for c in resource.configs]
                 outcome = await self._increment(resource, changes, message.validate_only)
-            responses.append(IncrementalAlterConfigsResponseAlterConfigsResourceResponse(*_answer(outcome, resource)))
+            responses.append(
+                IncrementalAlterConfigsResponseAlterConfigsResourceResponse(*_result_fields(outcome, resource))
+            )
         return IncrementalAlterConfigsResponse(responses=responses)
 
     async def _increment(self, resource: Any, changes: Sequence[Change], validate_only: bool) -> Outcome:
+        """Alter a broker's log levels or the configs of a topic or broker."""
         kind, name = resource.resource_type, resource.resource_name
         if kind == ResourceType.BROKER_LOGGER:
             return self._loggers.increment(name, changes, validate_only=validate_only)
         return await self._admin.increment(kind, name, changes, validate_only=validate_only)
 
 
-def _resources(resources: Sequence[Any]) -> list[tuple[Any, bool]]:
-    """Each with whether the request names it more than once."""
+def _with_repetition(resources: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """Each resource with whether the request names it more than once."""
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     return [(r, counts[r.resource_type, r.resource_name] > 1) for r in resources]
 
 
-def _answer(outcome: Outcome, resource: Any) -> tuple[ErrorCode, str | None, int, str]:
+def _result_fields(outcome: Outcome, resource: Any) -> tuple[ErrorCode, str | None, int, str]:
+    """The fields of a resource's result in both responses."""
     return outcome.error, outcome.message, resource.resource_type, resource.resource_name

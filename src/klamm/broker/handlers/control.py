@@ -47,5 +47,5 @@ class Control:
             if not self._cache.has_topic(topic):
                 self._on_topic_gone(topic)
         if self._cache.brokers.keys() != before:
-            self._replicas.live_brokers_changed()
+            self._replicas.on_live_brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)

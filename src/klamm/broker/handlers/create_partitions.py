@@ -34,14 +34,17 @@ class CreatePartitions:
     async def handle(self, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
         counts = Counter(t.name for t in message.topics)
         asked = {t.name: t for t in message.topics}
-        grown = [await self._grow(topic, counts[name], message.validate_only) for name, topic in asked.items()]
+        grown = [
+            await self._add_partitions(topic, counts[name], message.validate_only) for name, topic in asked.items()
+        ]
         if not message.validate_only:
             await self._wait_for_leaders([g for g in grown if not g.error], message.timeout_ms)
         return CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(g.name, g.error, g.message) for g in grown]
         )
 
-    async def _grow(self, topic: CreatePartitionsTopic, times: int, validate_only: bool) -> Grown:
+    async def _add_partitions(self, topic: CreatePartitionsTopic, times: int, validate_only: bool) -> Grown:
+        """Add partitions to one topic, unless this broker is not controller or the request is invalid for it."""
         name = topic.name
         if not self._controller.is_active:
             return Grown(name, ErrorCode.NOT_CONTROLLER)
@@ -50,10 +53,10 @@ class CreatePartitions:
         if self._controller.is_queued_for_deletion(name):
             return Grown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         lists = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
-        return await self._growth.grow(name, topic.count, lists, validate_only=validate_only)
+        return await self._growth.add_partitions(name, topic.count, lists, validate_only=validate_only)
 
     async def _wait_for_leaders(self, grown: list[Grown], timeout_ms: int) -> None:
-        """Until every partition has a leader in the metadata cache; those that take longer stay, and get an error."""
+        """Wait until all new partitions have leaders in the metadata cache; late ones get a timeout error."""
         by_name = {g.name: g for g in grown}
         leading = {g.name: partial(self._cache.has_leaders, g.name, g.partitions) for g in grown}
         late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else by_name

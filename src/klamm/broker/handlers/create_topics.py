@@ -53,6 +53,7 @@ class CreateTopics:
         return CreateTopicsResponse(topics=[self._result(c, described) for c in created])
 
     def _refusal(self, name: str, times: int) -> Created | None:
+        """The error of a topic that is not to be created at all; None where it may be."""
         if not self._is_controller():
             return Created(name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
         if times > 1:
@@ -60,7 +61,7 @@ class CreateTopics:
         return None
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
-        """Until every partition has a leader in the metadata cache; topics that take longer stay, and get an error."""
+        """Wait until all partitions have leaders in the metadata cache; late topics get a timeout error."""
         made = {c.name: c for c in created if not c.error}
         leading = {name: partial(self._cache.has_leaders, name, len(c.placement)) for name, c in made.items()}
         late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else made
@@ -75,16 +76,17 @@ class CreateTopics:
             topic_id=created.topic_id,
             num_partitions=len(created.placement),
             replication_factor=len(created.placement[0]),
-            configs=self._configs(created.configs, described),
+            configs=self._described_configs(created.configs, described),
         )
 
-    def _configs(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
+    def _described_configs(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
+        """All configs of a created topic; `described` keeps them for topics with the same overrides."""
         key = tuple(sorted(overrides.items()))
         if key not in described:
-            described[key] = [self._config(name, overrides) for name in TOPIC_KEYS]
+            described[key] = [self._described_config(name, overrides) for name in TOPIC_KEYS]
         return described[key]
 
-    def _config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
+    def _described_config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
         return CreatableTopicConfigs(
             name=name,
             value=effective_text(name, overrides, self._broker_defaults),

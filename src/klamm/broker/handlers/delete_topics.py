@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.topic_creation import code_of
+from klamm.broker.topic_creation import zookeeper_error_code
 from klamm.broker.topic_names import name_error
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
@@ -39,17 +39,17 @@ class DeleteTopics:
         self._is_enabled = is_enabled
 
     async def handle(self, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        asked = _asked(request, message)
-        if (refusal := self._refusal(request, asked)) is not ErrorCode.NONE:
+        asked = _requested_topics(request, message)
+        if (refusal := self._request_error(request, asked)) is not ErrorCode.NONE:
             return DeleteTopicsResponse(
                 responses=[DeletableTopicResult(name=t.name, topic_id=t.topic_id, error_code=refusal) for t in asked]
             )
-        results = [self._resolved(topic) for topic in asked]
+        results = [self._resolve(topic) for topic in asked]
         await self._delete([r for r in results if not r.error_code], message.timeout_ms)
         return DeleteTopicsResponse(responses=results)
 
-    def _refusal(self, request: Request, asked: list[DeleteTopicState]) -> ErrorCode:
-        """Why the whole request is refused."""
+    def _request_error(self, request: Request, asked: list[DeleteTopicState]) -> ErrorCode:
+        """The error for the whole request; NONE where it is valid."""
         if not self._controller.is_active:
             return ErrorCode.NOT_CONTROLLER
         if not self._is_enabled:
@@ -58,7 +58,8 @@ class DeleteTopics:
         names_both = any(t.name is not None and t.topic_id != ZERO_ID for t in asked)
         return ErrorCode.INVALID_REQUEST if names_both else ErrorCode.NONE
 
-    def _resolved(self, topic: DeleteTopicState) -> DeletableTopicResult:
+    def _resolve(self, topic: DeleteTopicState) -> DeletableTopicResult:
+        """The result of one topic before deletion: its name and id, with an error where it is unknown."""
         if topic.topic_id == ZERO_ID:
             name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
@@ -69,6 +70,7 @@ class DeleteTopics:
         return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error)
 
     async def _delete(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
+        """Request the deletions in ZooKeeper and wait for them; errors are set in the results."""
         names = list(dict.fromkeys(r.name for r in wanted if r.name is not None))
         if not names:
             return
@@ -77,16 +79,17 @@ class DeleteTopics:
             found = await self._store().topic_requests.request_deletions(names)
         except ZkError as error:
             for result in wanted:
-                result.error_code = code_of(error)
-                result.error_message = f"ZooKeeper did not take it: {error}"
+                result.error_code = zookeeper_error_code(error)
+                result.error_message = f"The deletion was not written to ZooKeeper: {error}"
             return
         for result in wanted:
             # the metadata cache lacks topics that never had a leader or are half deleted; ZooKeeper has them
             if result.name in found.missing or (result.name in found.marked_before and result.name not in known):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await self._wait_until_gone([r for r in wanted if not r.error_code], timeout_ms)
+        await self._wait_for_deletion([r for r in wanted if not r.error_code], timeout_ms)
 
-    async def _wait_until_gone(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
+    async def _wait_for_deletion(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
+        """Wait until the metadata cache has none of the topics; those that take longer get REQUEST_TIMED_OUT."""
         late: Collection[str | None] = {r.name for r in wanted}
         if timeout_ms > 0:
             gone = {r.name: partial(self._is_gone, r.name) for r in wanted if r.name is not None}
@@ -99,8 +102,8 @@ class DeleteTopics:
         return not self._cache.has_topic(topic)
 
 
-def _asked(request: Request, message: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """Each once; versions before 6 have names only."""
+def _requested_topics(request: Request, message: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """The topics of the request, each once; versions before 6 have names only."""
     if request.version < _FIRST_WITH_IDS:
         return [DeleteTopicState(name, ZERO_ID) for name in dict.fromkeys(message.topic_names)]
     return list({(t.name, t.topic_id): t for t in message.topics}.values())

@@ -67,14 +67,16 @@ class DescribeConfigs:
     async def _describe(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         match asked.resource_type:
             case t if t == _TOPIC:
-                return await self._topic(message, asked)
+                return await self._describe_topic(message, asked)
             case t if t == _BROKER:
-                return self._broker(message, asked)
+                return self._describe_broker(message, asked)
             case t if t == _BROKER_LOGGER:
-                return self._loggers(asked)
+                return self._describe_loggers(asked)
         return _refusal(asked, ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no configs")
 
-    async def _topic(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    async def _describe_topic(
+        self, message: DescribeConfigsRequest, asked: DescribeConfigsResource
+    ) -> DescribeConfigsResult:
         topic = asked.resource_name
         if reason := name_error(topic):
             return _refusal(asked, ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -86,7 +88,7 @@ class DescribeConfigs:
             return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         given, layers = self._dynamic.current.given, self._dynamic.layers
         configs = [
-            _entry(
+            _config_result(
                 message,
                 name,
                 effective_text(name, overrides, given),
@@ -94,16 +96,18 @@ class DescribeConfigs:
                 origins(name, overrides, layers),
                 TOPIC_KEYS[name].doc,
             )
-            for name in _wanted(asked, TOPIC_KEYS)
+            for name in _requested_keys(asked, TOPIC_KEYS)
         ]
-        return _answer(asked, configs)
+        return _described(asked, configs)
 
-    def _broker(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-        """Without a name: the cluster's dynamic defaults."""
+    def _describe_broker(
+        self, message: DescribeConfigsRequest, asked: DescribeConfigsResource
+    ) -> DescribeConfigsResult:
+        """The configs of this broker; without a broker id, the cluster's dynamic defaults."""
         if not asked.resource_name:
             cluster = self._dynamic.cluster
-            defaults = [self._cluster_entry(message, name) for name in _wanted(asked, cluster)]
-            return _answer(asked, defaults)
+            defaults = [self._describe_cluster_default(message, name) for name in _requested_keys(asked, cluster)]
+            return _described(asked, defaults)
         if asked.resource_name != str(self._broker_id):
             return _refusal(
                 asked,
@@ -111,9 +115,11 @@ class DescribeConfigs:
                 f"Unexpected broker id, expected {self._broker_id} or empty string, but received {asked.resource_name}",
             )
         known = dict.fromkeys((*BROKER_KEYS, *self._dynamic.current.given))
-        return _answer(asked, [self._broker_entry(message, name) for name in _wanted(asked, known)])
+        return _described(
+            asked, [self._describe_broker_config(message, name) for name in _requested_keys(asked, known)]
+        )
 
-    def _loggers(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    def _describe_loggers(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         if not asked.resource_name:
             return _refusal(asked, ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         if asked.resource_name != str(self._broker_id):
@@ -121,22 +127,22 @@ class DescribeConfigs:
             return _refusal(asked, ErrorCode.INVALID_REQUEST, text)
         levels = self._log_levels.all()
         source = ConfigSource.DYNAMIC_BROKER_LOGGER
-        return _answer(
+        return _described(
             asked,
             [
                 DescribeConfigsResourceResult(name=name, value=levels[name], config_source=source)
-                for name in _wanted(asked, levels)
+                for name in _requested_keys(asked, levels)
             ],
         )
 
-    def _broker_entry(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+    def _describe_broker_config(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
         found = self._broker_origins(name)
         value = next((o.value for o in found if o.name == name), None)
-        return self._shown(message, name, value, found)
+        return self._broker_config_result(message, name, value, found)
 
-    def _cluster_entry(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+    def _describe_cluster_default(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
         found = [o for o in self._broker_origins(name) if o.source is ConfigSource.DYNAMIC_DEFAULT]
-        return self._shown(message, name, self._dynamic.cluster[name], found)
+        return self._broker_config_result(message, name, self._dynamic.cluster[name], found)
 
     def _broker_origins(self, name: str) -> list[Origin]:
         """Every source of a value for the key or a synonym, the one in use first."""
@@ -148,16 +154,16 @@ class DescribeConfigs:
                 found.append(Origin(n, key.default, ConfigSource.DEFAULT))
         return list(dropwhile(lambda origin: origin.name != name, found))
 
-    def _shown(
+    def _broker_config_result(
         self, message: DescribeConfigsRequest, name: str, value: str | None, found: Sequence[Origin]
     ) -> DescribeConfigsResourceResult:
-        """Values of passwords and of unknown keys are hidden."""
+        """The result for one broker config; values of passwords and of unknown keys are hidden."""
         key = dynamic_key(name)
         kind = None if key is None else ConfigType[key.type.upper()]
-        return _entry(message, name, value, kind, found, None, read_only=name not in DYNAMIC_KEYS)
+        return _config_result(message, name, value, kind, found, None, read_only=name not in DYNAMIC_KEYS)
 
 
-def _entry(
+def _config_result(
     message: DescribeConfigsRequest,
     name: str,
     value: str | None,
@@ -187,13 +193,13 @@ def _synonyms(found: Iterable[Origin], is_sensitive: bool) -> Iterator[DescribeC
         )
 
 
-def _wanted(asked: DescribeConfigsResource, known: Mapping[str, object]) -> list[str]:
-    """All keys where none is named; keys that do not exist are left out."""
+def _requested_keys(asked: DescribeConfigsResource, known: Mapping[str, object]) -> list[str]:
+    """The requested keys that exist; all keys where the request names none."""
     names = asked.configuration_keys
     return [name for name in known if not names or name in names]
 
 
-def _answer(asked: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]) -> DescribeConfigsResult:
+def _described(asked: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]) -> DescribeConfigsResult:
     return DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name, configs=configs)
 
 

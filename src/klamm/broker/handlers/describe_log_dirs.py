@@ -31,7 +31,7 @@ class DescribeLogDirs:
         self._disk = disk
 
     async def handle(self, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Of all partitions where none is named; a directory out of use answers for itself alone."""
+        """Describe the requested partitions, or all, by log directory; an offline directory has an error of its own."""
         wanted: set[TopicPartition] | None = None
         if message.topics is not None:
             wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
@@ -40,15 +40,17 @@ class DescribeLogDirs:
             directory = self._logs.directory_of(partition)
             if directory is not None and (wanted is None or partition in wanted):
                 topics = lying.setdefault(directory, {})
-                topics.setdefault(partition.topic, []).append(_describe(partition, log))
+                topics.setdefault(partition.topic, []).append(_describe_log(partition, log))
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return DescribeLogDirsResponse(
             error_code=ErrorCode.NONE,
-            results=[await self._directory(path, lying.get(path, {})) for path in self._logs.directories],
+            results=[await self._describe_directory(path, lying.get(path, {})) for path in self._logs.directories],
         )
 
-    async def _directory(self, path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
+    async def _describe_directory(
+        self, path: str, topics: dict[str, list[DescribeLogDirsPartition]]
+    ) -> DescribeLogDirsResult:
         if path in self._logs.offline_directories:
             return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
         try:
@@ -64,7 +66,7 @@ class DescribeLogDirs:
         )
 
 
-def _describe(partition: TopicPartition, log: Log) -> DescribeLogDirsPartition:
+def _describe_log(partition: TopicPartition, log: Log) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=partition.partition,
         partition_size=log.size,

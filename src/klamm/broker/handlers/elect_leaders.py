@@ -32,14 +32,16 @@ class ElectLeaders:
         self._controller = controller
 
     async def handle(self, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Null partitions mean all that we know; then those that needed no election are left out of the answer."""
+        """Elect leaders for the named partitions; null means all, and leaves out those that needed no election."""
         if message.election_type not in (PREFERRED, UNCLEAN):
             return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         wants_all = message.topic_partitions is None
-        answer = await self._controller.elect_leaders(self._asked(message), unclean=message.election_type == UNCLEAN)
+        answer = await self._controller.elect_leaders(
+            self._requested_partitions(message), unclean=message.election_type == UNCLEAN
+        )
         refused = dict(answer.refused)
-        late = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the new leader has not shown in this broker's metadata in time")
-        refused |= dict.fromkeys(await self._missing(answer, message.timeout_ms), late)
+        late = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the new leader did not appear in this broker's metadata in time")
+        refused |= dict.fromkeys(await self._wait_for_elections(answer, message.timeout_ms), late)
         topics: dict[str, ReplicaElectionResult] = {}
         for key in (*answer.leaders, *answer.refused):
             error, why = refused.get(key, Refusal(ErrorCode.NONE, ""))
@@ -48,28 +50,29 @@ class ElectLeaders:
                 topic.partition_result.append(PartitionResult(key.partition, error, why or None))
         return ElectLeadersResponse(replica_election_results=list(topics.values()))
 
-    def _asked(self, message: ElectLeadersRequest) -> list[TopicPartition]:
+    def _requested_partitions(self, message: ElectLeadersRequest) -> list[TopicPartition]:
+        """The partitions of the request, each once; all in the metadata cache for null."""
         if message.topic_partitions is None:
             return [TopicPartition(t, n) for t in self._cache.topics() for n in self._cache.partitions(t)]
         named = [TopicPartition(t.topic, n) for t in message.topic_partitions for n in t.partitions]
         return list(dict.fromkeys(named))
 
-    async def _missing(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
-        """Elections of which our metadata does not know when the time is over.
+    async def _wait_for_elections(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
+        """Wait until the metadata cache has the elected leaders; the partitions whose leader it lacks at the timeout.
 
-        What has shown is done with, whoever leads since: an update is held against the rest alone, not against all.
+        A leader seen once counts, whoever leads since: an update is compared with the rest only, not with all.
         """
         left: dict[str, list[tuple[TopicPartition, BrokerId]]] = {}
         for key, leader in answer.leaders.items():
             left.setdefault(key.topic, []).append((key, leader))
 
-        def all_shown(topic: str) -> bool:
+        def all_seen(topic: str) -> bool:
             elections = left[topic]
             while elections and self._is_led_by(*elections[-1]):
                 elections.pop()
             return not elections
 
-        late = await self._cache.wait_until({t: partial(all_shown, t) for t in left}, max(timeout_ms, 0) / 1000)
+        late = await self._cache.wait_until({t: partial(all_seen, t) for t in left}, max(timeout_ms, 0) / 1000)
         return [key for topic in late for key, leader in left[topic] if not self._is_led_by(key, leader)]
 
     def _is_led_by(self, key: TopicPartition, leader: BrokerId) -> bool:

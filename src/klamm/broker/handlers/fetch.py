@@ -44,7 +44,7 @@ class Fetch:
         self.replication_bytes_out = 0
 
     async def handle(self, request: Request, message: FetchRequest) -> FetchResponse:
-        params, requested = self._asked(request, message)
+        params, requested = self._read_request(request, message)
         answer = await self._replicas.fetch(params, requested)
         size = sum(len(data.records) for _, data in answer.partitions)
         if params.replica_id >= 0:
@@ -53,7 +53,8 @@ class Fetch:
             self.bytes_out += size
         return self._response(request, answer)
 
-    def _asked(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
+    def _read_request(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
+        """The parameters of the fetch and its partitions, from a request of any version."""
         version = request.version
         replica = BrokerId(message.replica_state.replica_id if version >= _REPLICA_IN_STATE else message.replica_id)
         most = min(message.max_bytes, self._fetch_max_bytes)  # of followers, too: whoever claims to be one
@@ -77,11 +78,11 @@ class Fetch:
                 p.log_start_offset,
             )
             for topic in message.topics
-            for name in (self._name(version, topic.topic, topic.topic_id),)
+            for name in (self._topic_name(version, topic.topic, topic.topic_id),)
             for p in topic.partitions
         ]
         forgotten = [
-            (self._name(version, topic.topic, topic.topic_id), topic.topic_id, partition)
+            (self._topic_name(version, topic.topic, topic.topic_id), topic.topic_id, partition)
             for topic in message.forgotten_topics_data
             for partition in topic.partitions
         ]
@@ -89,14 +90,15 @@ class Fetch:
             partitions, message.session_id, message.session_epoch, forgotten, version >= _BY_ID, replica
         )
 
-    def _name(self, version: int, name: str, topic_id: uuid.UUID) -> str | None:
+    def _topic_name(self, version: int, name: str, topic_id: uuid.UUID) -> str | None:
         return name if version < _BY_ID else self._cache.topic_name(topic_id)
 
     def _response(self, request: Request, answer: FetchAnswer) -> FetchResponse:
+        """The response with a result per partition, and the endpoints of current leaders from version 16 on."""
         response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
         leaders: set[BrokerId] = set()
-        for (name, topic_id), group in groupby(answer.partitions, _topic_of):
-            partitions = [self._partition(request, name, cached, data, leaders) for cached, data in group]
+        for (name, topic_id), group in groupby(answer.partitions, _topic_key):
+            partitions = [self._partition_result(request, name, cached, data, leaders) for cached, data in group]
             response.responses.append(FetchableTopicResponse(name or "", topic_id, partitions))
         if leaders and request.version >= _TELLS_ENDPOINTS:
             response.node_endpoints = [
@@ -106,7 +108,7 @@ class Fetch:
             ]
         return response
 
-    def _partition(
+    def _partition_result(
         self,
         request: Request,
         topic: str | None,
@@ -114,6 +116,7 @@ class Fetch:
         data: FetchData,
         leaders: set[BrokerId],
     ) -> FetchResponsePartitionData:
+        """The result of one partition; where another broker leads it, that leader, which is added to `leaders`."""
         error = data.error
         if error is ErrorCode.KAFKA_STORAGE_ERROR and request.version < _KNOWS_STORAGE_ERROR:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -138,6 +141,7 @@ class Fetch:
         return partition
 
 
-def _topic_of(entry: tuple[CachedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
+def _topic_key(entry: tuple[CachedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
+    """The topic's name and id, by which the response groups partitions."""
     request = entry[0].request
     return request.topic, request.topic_id or ZERO_ID

@@ -19,17 +19,17 @@ class InitProducerId:
         self._producer_ids = producer_ids
 
     async def handle(self, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        """An id that a producer brings along is not kept: as in Kafka, it gets a fresh one with epoch 0."""
+        """A new producer id with epoch 0. An id in the request is not continued, as in Kafka."""
         if message.transactional_id is not None:
             empty = message.transactional_id == ""
-            return _refusal(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return _error_response(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if (message.producer_id == -1) != (message.producer_epoch == -1):
-            return _refusal(ErrorCode.INVALID_REQUEST)
+            return _error_response(ErrorCode.INVALID_REQUEST)
         producer_id = await self._producer_ids.next_id()
         if producer_id is None:
-            return _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return _error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _refusal(error: ErrorCode) -> InitProducerIdResponse:
+def _error_response(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)

@@ -22,14 +22,15 @@ class LeaderEpochs:
         self._replicas = replicas
 
     def handle(self, request: Request, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        """The end offset of the requested leader epoch for each partition."""
         return OffsetForLeaderEpochResponse(
             topics=[
-                OffsetForLeaderTopicResult(topic.topic, [self._end(topic.topic, p) for p in topic.partitions])
+                OffsetForLeaderTopicResult(topic.topic, [self._epoch_end(topic.topic, p) for p in topic.partitions])
                 for topic in message.topics
             ]
         )
 
-    def _end(self, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochResponseEpochEndOffset:
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochResponseEpochEndOffset:
         error, end = self._replicas.end_of_epoch(
             TopicPartition(topic, asked.partition), asked.leader_epoch, asked.current_leader_epoch
         )

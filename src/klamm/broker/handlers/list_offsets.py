@@ -41,7 +41,7 @@ class ListOffsets:
                     [
                         _refusal(p, ErrorCode.INVALID_REQUEST)
                         if (topic.name, p.partition_index) in twice
-                        else self._look_up(request, message, TopicPartition(topic.name, p.partition_index), p)
+                        else self._look_up_offset(request, message, TopicPartition(topic.name, p.partition_index), p)
                         for p in topic.partitions
                     ],
                 )
@@ -49,7 +49,7 @@ class ListOffsets:
             ]
         )
 
-    def _look_up(
+    def _look_up_offset(
         self,
         request: Request,
         message: ListOffsetsRequest,

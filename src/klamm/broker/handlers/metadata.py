@@ -38,12 +38,12 @@ class Metadata:
         self._auto_create = auto_create
 
     async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse:
-        if message.topics and request.version < _TAKES_IDS and any(_needs_ids(t) for t in message.topics):
+        if message.topics and request.version < _TAKES_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
-        elif _is_all(request, message):
-            topics = [self._describe(request, name) for name in self._cache.topics()]
+        elif _requests_all_topics(request, message):
+            topics = [self._describe_topic(request, name) for name in self._cache.topics()]
         else:
-            topics = await self._named(request, message)
+            topics = await self._describe_requested(request, message)
         if message.include_topic_authorized_operations:
             for topic in topics:
                 topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
@@ -60,7 +60,8 @@ class Metadata:
             cluster_authorized_operations=operations,
         )
 
-    async def _named(self, request: Request, message: MetadataRequest) -> list[MetadataResponseTopic]:
+    async def _describe_requested(self, request: Request, message: MetadataRequest) -> list[MetadataResponseTopic]:
+        """The topics that the request names or has ids of; missing ones with an error, or auto-created."""
         asked = message.topics or []
         ids = dict.fromkeys(t.topic_id for t in asked if t.topic_id != ZERO_ID)
         found: list[MetadataResponseTopic] = []
@@ -74,26 +75,28 @@ class Metadata:
         may_create = message.allow_auto_topic_creation and self._auto_create
         for name in names:
             if self._cache.has_topic(name):
-                found.append(self._describe(request, name))
+                found.append(self._describe_topic(request, name))
             else:
-                found.append(_topic_error(name, await self._missing(name, may_create)))
+                found.append(_topic_error(name, await self._missing_topic_error(name, may_create)))
         return found
 
-    async def _missing(self, name: str, may_create: bool) -> ErrorCode:
+    async def _missing_topic_error(self, name: str, may_create: bool) -> ErrorCode:
+        """The error for a topic that does not exist, after creating it where the request and the broker allow that."""
         if may_create:
             return await self._creation.create_on_first_use(name)
         return ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _describe(self, request: Request, name: str) -> MetadataResponseTopic:
+    def _describe_topic(self, request: Request, name: str) -> MetadataResponseTopic:
         states = self._cache.partitions(name)
         return MetadataResponseTopic(
             name=name,
             topic_id=self._cache.topic_id(name),
             is_internal=name in INTERNAL_TOPICS,
-            partitions=[self._partition(request, number, state) for number, state in states.items()],
+            partitions=[self._describe_partition(request, number, state) for number, state in states.items()],
         )
 
-    def _partition(self, request: Request, number: int, state: PartitionState) -> MetadataResponsePartition:
+    def _describe_partition(self, request: Request, number: int, state: PartitionState) -> MetadataResponsePartition:
+        """One partition as this client's listener sees it: without a reachable leader, an error takes its place."""
         leader = BrokerId(state.leader)
         error = ErrorCode.NONE
         replicas, isr = state.replicas, state.isr
@@ -102,7 +105,7 @@ class Metadata:
             error = ErrorCode.LISTENER_NOT_FOUND if alive else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_BROKER
         if request.version == 0:
-            replicas, isr = self._reachable(request, replicas), self._reachable(request, isr)
+            replicas, isr = self._reachable_brokers(request, replicas), self._reachable_brokers(request, isr)
             if not error and (len(replicas) < len(state.replicas) or len(isr) < len(state.isr)):
                 error = ErrorCode.REPLICA_NOT_AVAILABLE
         return MetadataResponsePartition(
@@ -115,16 +118,17 @@ class Metadata:
             offline_replicas=state.offline_replicas,
         )
 
-    def _reachable(self, request: Request, brokers: Iterable[int]) -> tuple[int, ...]:
+    def _reachable_brokers(self, request: Request, brokers: Iterable[int]) -> tuple[int, ...]:
+        """Those of the brokers that have an endpoint on the client's listener."""
         listener = request.peer.listener
         return tuple(b for b in brokers if self._cache.endpoint_on(BrokerId(b), listener) is not None)
 
 
-def _is_all(request: Request, message: MetadataRequest) -> bool:
+def _requests_all_topics(request: Request, message: MetadataRequest) -> bool:
     return message.topics is None or (request.version == 0 and not message.topics)
 
 
-def _needs_ids(topic: MetadataRequestTopic) -> bool:
+def _is_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
 
 

@@ -52,7 +52,7 @@ class Produce:
         self._replicas = replicas
 
     async def handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
-        """No response to acks=0: an error then closes the connection, which is the only signal.
+        """Append the records; None for acks=0, where an error closes the connection instead.
 
         The records are taken out of `message`: a request that waits for its replicas must not keep the frame alive.
         """
@@ -70,13 +70,14 @@ class Produce:
         if accepted:
             results |= await self._replicas.append(message.acks, message.timeout_ms, accepted)
         if message.acks == _NO_ACKS:
-            _close_on_error(results)
+            _raise_on_error(results)
             return None
         return self._response(request, message, results)
 
     def _refusal(
         self, request: Request, topic_partition: TopicPartition, records: Records | None
     ) -> AppendResult | None:
+        """Why a partition's records are refused before the log sees them; None where they may be appended."""
         if not self._cache.contains(topic_partition):
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
@@ -94,17 +95,20 @@ class Produce:
             responses=[
                 TopicProduceResponse(
                     topic.name,
-                    [_answer(p.index, results[TopicPartition(topic.name, p.index)]) for p in topic.partition_data],
+                    [
+                        _partition_result(p.index, results[TopicPartition(topic.name, p.index)])
+                        for p in topic.partition_data
+                    ],
                 )
                 for topic in message.topic_data
             ]
         )
         if request.version >= _TELLS_LEADER:
-            self._tell_leaders(request, response)
+            self._add_current_leaders(request, response)
         return response
 
-    def _tell_leaders(self, request: Request, response: ProduceResponse) -> None:
-        """Who asked the wrong broker learns of the right one at once (KIP-951)."""
+    def _add_current_leaders(self, request: Request, response: ProduceResponse) -> None:
+        """Add leader and endpoint to each NOT_LEADER_OR_FOLLOWER, so that the producer can move at once (KIP-951)."""
         leaders: set[BrokerId] = set()
         for topic in response.responses:
             for partition in topic.partition_responses:
@@ -121,7 +125,7 @@ class Produce:
         ]
 
 
-def _answer(index: int, result: AppendResult) -> PartitionProduceResponse:
+def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
     if not result.error:
         return PartitionProduceResponse(
             index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
@@ -159,7 +163,8 @@ def _is_zstd(records: Records) -> bool:
         return False  # the log refuses it and says what is wrong
 
 
-def _close_on_error(results: Results) -> None:
+def _raise_on_error(results: Results) -> None:
+    """Raises CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
     failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
     if failed:
         raise CloseConnection(f"a produce request with acks=0 failed: {', '.join(failed)}")

@@ -32,8 +32,11 @@ NOT_HERE: Final = "this broker is not the active controller"
 class ReassigningController(Protocol):
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
-    ) -> ReassignmentAnswer: ...
-    async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> ReassignmentList: ...
+    ) -> ReassignmentAnswer:
+        """Start, replace or (for None) cancel the reassignment of each partition."""
+
+    async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> ReassignmentList:
+        """The ongoing reassignments of these partitions, or all of them for None."""
 
 
 class Reassignments:
@@ -43,14 +46,15 @@ class Reassignments:
     async def alter(
         self, request: Request, message: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
+        """Start, replace or cancel reassignments, with a result for each partition."""
         targets = {
-            TopicPartition(topic.name, p.partition_index): _brokers(p.replicas)
+            TopicPartition(topic.name, p.partition_index): _broker_ids(p.replicas)
             for topic in message.topics
             for p in topic.partitions
         }
         answer = await self._controller.alter_reassignments(targets)
         if answer.error is not ErrorCode.NONE:
-            return AlterPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
+            return AlterPartitionReassignmentsResponse(error_code=answer.error, error_message=_error_text(answer.error))
         topics: dict[str, ReassignableTopicResponse] = {}
         for key in targets:
             if key.topic not in topics:
@@ -61,12 +65,13 @@ class Reassignments:
     async def list(
         self, request: Request, message: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
+        """List ongoing reassignments by topic."""
         asked = None
         if message.topics is not None:
             asked = [TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
         answer = await self._controller.list_reassignments(asked)
         if answer.error is not ErrorCode.NONE:
-            return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
+            return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_error_text(answer.error))
         topics: dict[str, OngoingTopicReassignment] = {}
         for key, assignment in answer.assignments.items():
             if key.topic not in topics:
@@ -82,10 +87,10 @@ def _result(key: TopicPartition, answer: ReassignmentAnswer) -> ReassignablePart
     return ReassignablePartitionResponse(key.partition, refusal.error, refusal.why)
 
 
-def _brokers(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
-    """As they are: a request names ten thousand partitions, and a call for each number takes its time."""
+def _broker_ids(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
+    """The numbers as broker ids, without a copy: a request may name ten thousand partitions."""
     return cast("tuple[BrokerId, ...] | None", numbers)
 
 
-def _words(error: ErrorCode) -> str | None:
+def _error_text(error: ErrorCode) -> str | None:
     return NOT_HERE if error is ErrorCode.NOT_CONTROLLER else None

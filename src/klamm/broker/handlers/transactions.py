@@ -47,16 +47,20 @@ class Transactions:
         self._timeout_ms = timeout_ms
 
     async def write_markers(self, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """One append per marker, in order; each is answered once its replicas have it."""
-        results = await asyncio.gather(*(self._write(marker) for marker in message.markers))
+        """Append each marker to its partitions, in order; answered once all in-sync replicas have it."""
+        results = await asyncio.gather(*(self._append_marker(marker) for marker in message.markers))
         by_producer: dict[int, Errors] = {}
         for marker, errors in zip(message.markers, results, strict=True):
             by_producer.setdefault(marker.producer_id, {}).update(errors)
         return WriteTxnMarkersResponse(
-            [WritableTxnMarkerResult(producer_id, _by_topic(errors)) for producer_id, errors in by_producer.items()]
+            [
+                WritableTxnMarkerResult(producer_id, _results_by_topic(errors))
+                for producer_id, errors in by_producer.items()
+            ]
         )
 
-    async def _write(self, marker: WritableTxnMarker) -> Errors:
+    async def _append_marker(self, marker: WritableTxnMarker) -> Errors:
+        """Append the marker to the partitions hosted here; the error for each partition."""
         kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         end = EndMarker(kind, marker.coordinator_epoch)
         batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())
@@ -74,23 +78,27 @@ class Transactions:
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(
-                    topic.name, [self._described(TopicPartition(topic.name, i)) for i in topic.partition_indexes]
+                    topic.name,
+                    [self._describe_partition(TopicPartition(topic.name, i)) for i in topic.partition_indexes],
                 )
                 for topic in message.topics
             ]
         )
 
-    def _described(self, topic_partition: TopicPartition) -> PartitionResponse:
+    def _describe_partition(self, topic_partition: TopicPartition) -> PartitionResponse:
+        """The active producers of one partition, or the error why they cannot be read."""
         try:
             producers = self._replicas.producers_of(topic_partition)
         except PartitionRefused as refusal:
             return PartitionResponse(topic_partition.partition, refusal.code, str(refusal))
         return PartitionResponse(
-            topic_partition.partition, ErrorCode.NONE, active_producers=[_state(producer) for producer in producers]
+            topic_partition.partition,
+            ErrorCode.NONE,
+            active_producers=[_producer_state(producer) for producer in producers],
         )
 
 
-def _state(producer: Producer) -> ProducerState:
+def _producer_state(producer: Producer) -> ProducerState:
     start = producer.transaction_start
     return ProducerState(
         producer.producer_id,
@@ -102,7 +110,7 @@ def _state(producer: Producer) -> ProducerState:
     )
 
 
-def _by_topic(errors: Errors) -> list[WritableTxnMarkerTopicResult]:
+def _results_by_topic(errors: Errors) -> list[WritableTxnMarkerTopicResult]:
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
     for topic_partition, error in errors.items():
         result = WritableTxnMarkerPartitionResult(topic_partition.partition, error)

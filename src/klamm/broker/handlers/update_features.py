@@ -21,7 +21,7 @@ class UpdateFeatures:
         self._controller = controller
 
     async def handle(self, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-        updates = [_update(key, request.version) for key in message.feature_updates]
+        updates = [_feature_update(key, request.version) for key in message.feature_updates]
         answer = await self._controller.update_features(
             updates, message.timeout_ms / 1000, validate_only=message.validate_only
         )
@@ -32,8 +32,8 @@ class UpdateFeatures:
         )
 
 
-def _update(key: FeatureUpdateKey, version: int) -> FeatureUpdate:
-    """Version 0 knows only whether a downgrade is allowed, which means a safe one."""
+def _feature_update(key: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    """One feature update; version 0 of the request knows only safe downgrades."""
     kind = key.upgrade_type
     if version == 0:
         kind = UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE

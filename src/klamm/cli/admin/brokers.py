@@ -44,16 +44,16 @@ class BrokerFacts(NamedTuple):
 
 
 async def read_brokers(admin: Admin) -> list[BrokerFacts]:
-    """Sorted by id; includes dead brokers that have replicas."""
+    """Racks, leaders, replicas and log directories of each broker, sorted by id; also of dead ones with replicas."""
     cluster = await read_cluster(admin)
     ids = sorted(cluster.brokers)
-    log_dirs = dict(zip(ids, await asyncio.gather(*(_directories(admin, b) for b in ids)), strict=True))
+    log_dirs = dict(zip(ids, await asyncio.gather(*(_read_log_dirs(admin, b) for b in ids)), strict=True))
     answering = [b for b in ids if not isinstance(log_dirs[b], str)]
     return broker_facts(cluster, log_dirs, await read_controller_only(admin, answering))
 
 
-async def _directories(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
-    """Its log directories, or why it does not list them."""
+async def _read_log_dirs(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
+    """The log directories of a broker, or the reason why it does not list them."""
     try:
         request = DescribeLogDirsRequest(topics=None)
         answer = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, request, awaits_start=False)
@@ -61,10 +61,11 @@ async def _directories(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
         return str(error)
     if answer.error_code:
         return f"log directories unknown ({code_name(answer.error_code)})"
-    return [_directory(broker, d) for d in answer.results]
+    return [_log_dir(broker, d) for d in answer.results]
 
 
-def _directory(broker: BrokerId, log_dirs: Any) -> LogDir:
+def _log_dir(broker: BrokerId, log_dirs: Any) -> LogDir:
+    """One log directory of a DescribeLogDirs response; Kafka marks unknown sizes by a negative number."""
     partitions = [p for t in log_dirs.topics for p in t.partitions]
     return LogDir(
         broker,
@@ -80,6 +81,7 @@ def _directory(broker: BrokerId, log_dirs: Any) -> LogDir:
 def broker_facts(
     cluster: Cluster, directories: dict[BrokerId, list[LogDir] | str], controller_only: frozenset[BrokerId]
 ) -> list[BrokerFacts]:
+    """Count leaders, preferred leaders, replicas and replicas out of sync of each broker; dead ones are included."""
     leads, preferred, holds, behind = (Counter[BrokerId]() for _ in range(4))
     for p in cluster.partitions.values():
         leads[p.leader] += 1
@@ -87,18 +89,21 @@ def broker_facts(
         holds.update(p.replicas)
         behind.update(b for b in p.replicas if b not in p.isr)
     return [
-        _facts(b, cluster, directories.get(b, []), b in controller_only, (leads[b], preferred[b], holds[b], behind[b]))
+        _facts_of_broker(
+            b, cluster, directories.get(b, []), b in controller_only, (leads[b], preferred[b], holds[b], behind[b])
+        )
         for b in sorted({*cluster.brokers, *holds})
     ]
 
 
-def _facts(
+def _facts_of_broker(
     b: BrokerId,
     cluster: Cluster,
     directories: list[LogDir] | str,
     is_controller_only: bool,
     counts: tuple[int, int, int, int],
 ) -> BrokerFacts:
+    """`counts`: how many it leads, is preferred for, has, and has out of sync."""
     there = cluster.brokers.get(b)
     log_dirs = () if isinstance(directories, str) else tuple(directories)
     problem = directories if isinstance(directories, str) else None

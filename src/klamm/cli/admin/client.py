@@ -13,7 +13,7 @@ from klamm.client import addresses
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.errors import AnswerTimedOut, ConnectionRefused, Unreachable, UnsupportedVersion
-from klamm.client.routing import NoController, Unconfirmed, to_any, to_controller
+from klamm.client.routing import NoController, Unconfirmed, send_to_any, send_to_controller
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
 from klamm.model.cluster import Address
@@ -67,6 +67,7 @@ class Admin:
 
     @property
     def controller(self) -> BrokerId:
+        """The controller's id from the last metadata; negative if there is none."""
         return self._cluster.controller
 
     @property
@@ -76,6 +77,7 @@ class Admin:
 
     @property
     def left_ms(self) -> int:
+        """`left_s` in milliseconds, for the timeout field of a request."""
         return int(self.left_s * 1000)
 
     async def pause(self, seconds: float = _PAUSE_S) -> bool:
@@ -86,23 +88,28 @@ class Admin:
         return True
 
     async def ask(self, key: ApiKey, message: WireMessage | Build) -> Any:
-        """Ask any broker that answers."""
+        """Send a request to any broker, and return the first response. Raises CannotAsk."""
         timeout_s = _ONE_BROKER_TIMEOUT_S
 
-        def attempt() -> Steps[Any]:
+        def attempt_at_any_broker() -> Steps[Any]:
             nonlocal timeout_s
-            steps = to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
+            steps = send_to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
             timeout_s *= 2  # a large answer may take its time
             return steps
 
-        return await self._retried(attempt, f"no broker answers at {', '.join(map(str, self._cluster.bootstrap))}")
+        return await self._run_with_retries(
+            attempt_at_any_broker, f"no broker answers at {', '.join(map(str, self._cluster.bootstrap))}"
+        )
 
     async def ask_broker(
         self, broker: BrokerId, key: ApiKey, message: WireMessage | Build, *, awaits_start: bool = True
     ) -> Any:
-        """Ask this broker. If it refuses connections it may be starting: `awaits_start` waits for it."""
+        """Send a request to this broker, and return its response. Raises CannotAsk.
 
-        def attempt() -> Steps[Any]:
+        A broker that refuses connections may be starting: `awaits_start` retries until it accepts one.
+        """
+
+        def attempt_at_broker() -> Steps[Any]:
             if broker not in self.brokers:
                 yield from self._cluster.refresh(())
             if broker not in self.brokers:
@@ -117,14 +124,14 @@ class Admin:
                     raise
                 raise CannotAsk(f"refuses connections at {self.brokers[broker]}: check that it is running") from None
 
-        return await self._retried(attempt, f"broker {broker} does not answer")
+        return await self._run_with_retries(attempt_at_broker, f"broker {broker} does not answer")
 
     async def ask_controller(self, key: ApiKey, message: WireMessage | Build, *, repeatable: bool = True) -> Any:
-        """Ask the controller, also when it changes meanwhile.
+        """Send a request to the controller, and follow a change of the controller. Raises CannotAsk.
 
         A request that is not `repeatable` is not sent again if it may have taken effect.
         """
-        steps = to_controller(
+        steps = send_to_controller(
             self._cluster,
             Request(key, message),
             self._backoff(),
@@ -147,13 +154,14 @@ class Admin:
     async def look(self) -> None:
         """Read the live brokers and the controller."""
         no_topics = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        self.take_brokers(await self.ask(ApiKey.METADATA, no_topics))
+        self.update_brokers(await self.ask(ApiKey.METADATA, no_topics))
 
-    def take_brokers(self, metadata: Any) -> None:
-        """Take brokers and controller from a Metadata response."""
-        self._cluster.take(metadata)
+    def update_brokers(self, metadata: Any) -> None:
+        """Replace the known brokers and controller by those of a Metadata response."""
+        self._cluster.update(metadata)
 
-    async def _retried(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
+    async def _run_with_retries(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
+        """Run the steps of `attempt`, again after a retriable error. Raises CannotAsk with `problem` at the timeout."""
         try:
             return await self._run(retried(problem, attempt, self._backoff()))
         except Unreachable as error:
@@ -161,17 +169,19 @@ class Admin:
             raise kind(f"{problem} within {self._timeout_s:g} s: {error.cause}") from None
 
     async def _run(self, steps: Steps[T]) -> T:
+        """Run steps of the client; an API version that the broker does not support becomes CannotAsk."""
         try:
             return await self._client.run(steps)
         except UnsupportedVersion as error:
             raise CannotAsk(str(error)) from None
 
     def _backoff(self) -> Backoff:
+        """The pauses between retries, until the timeout."""
         return Backoff(self._now_s, self.left_s, _PAUSE_S)
 
 
 def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Address]:
-    """`host:port,host:port`. Raises UsageError."""
+    """Parse `host:port,host:port`. Raises UsageError."""
     try:
         return list(addresses.parse_addresses(text))
     except ValueError as error:
@@ -182,8 +192,8 @@ def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitab
     """Run `work` in its own event loop, and close its connections at the end. Raises CannotAsk."""
     given = parse_addresses(bootstrap)
 
-    async def run() -> T:
+    async def run_with_client() -> T:
         async with Admin(real_world(), given, timeout_s) as admin:
             return await work(admin)
 
-    return run_loop(run())
+    return run_loop(run_with_client())

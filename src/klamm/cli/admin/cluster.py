@@ -19,26 +19,26 @@ from klamm.wire.messages import (
 
 
 async def read_cluster(admin: Admin, names: Sequence[str] | None = None, of: BrokerId | None = None) -> Cluster:
-    """All topics, or the existing ones of `names`; the metadata of any broker, or of broker `of`."""
+    """Read metadata from any broker, or from broker `of`: all topics, or those of `names` that exist."""
     topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     asked = admin.ask(ApiKey.METADATA, request) if of is None else admin.ask_broker(of, ApiKey.METADATA, request)
     answer = await asked
     if of is None:
-        admin.take_brokers(answer)
+        admin.update_brokers(answer)
     return Cluster(
         BrokerId(answer.controller_id),
         {BrokerId(b.node_id): Broker(Address(b.host, b.port), b.rack) for b in answer.brokers},
-        {t.name: _topic(t) for t in sorted(answer.topics, key=lambda t: str(t.name)) if _exists(t)},
+        {t.name: _topic_from_response(t) for t in sorted(answer.topics, key=lambda t: str(t.name)) if _exists(t)},
     )
 
 
 def _exists(topic: Any) -> bool:
-    """A topic without a leader somewhere, or just being made, is one."""
+    """Whether a topic of a Metadata response exists; its partitions may be without a leader."""
     return topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name is not None
 
 
-def _topic(found: Any) -> Topic:
+def _topic_from_response(found: Any) -> Topic:
     partitions = {
         p.partition_index: Partition(
             BrokerId(p.leader_id), tuple(p.replica_nodes), tuple(p.isr_nodes), tuple(p.offline_replicas)
@@ -49,7 +49,7 @@ def _topic(found: Any) -> Topic:
 
 
 async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
-    """Every reassignment under way, sorted. Raises CannotAsk."""
+    """The running reassignments, sorted by partition. Raises CannotAsk."""
     request = ListPartitionReassignmentsRequest(timeout_ms=admin.left_ms, topics=None)
     answer = await admin.ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
     if answer.error_code:

@@ -32,19 +32,19 @@ async def read_configs(
     found: dict[Entity, Configs] = {}
     refused: list[Refusal] = []
     for answer in await asyncio.gather(
-        *(_describe(admin, p, keys, documented) for p in _requests_per_broker(entities))
+        *(_send_describe_configs(admin, p, keys, documented) for p in _group_by_request(entities))
     ):
         for result in answer.results:
             entity = Entity(result.resource_type, result.resource_name)
             if result.error_code:
                 refused.append(Refusal(str(entity), result.error_code, result.error_message))
             else:
-                found[entity] = {c.name: _config(c) for c in result.configs}
+                found[entity] = {c.name: _config_from_response(c) for c in result.configs}
     return found, refused
 
 
-def _requests_per_broker(entities: Iterable[Entity]) -> list[list[Entity]]:
-    """Entities that one request can contain: a broker answers only for itself."""
+def _group_by_request(entities: Iterable[Entity]) -> list[list[Entity]]:
+    """Entities that one request may contain: only a broker itself answers for its configs."""
     anywhere, portions = list[Entity](), list[list[Entity]]()
     for entity in entities:
         if entity.type == BROKER and entity.name:
@@ -54,7 +54,9 @@ def _requests_per_broker(entities: Iterable[Entity]) -> list[list[Entity]]:
     return portions + [anywhere[i : i + _CHUNK] for i in range(0, len(anywhere), _CHUNK)]
 
 
-async def _describe(admin: Admin, entities: list[Entity], keys: Sequence[str] | None, documented: bool) -> Any:
+async def _send_describe_configs(
+    admin: Admin, entities: list[Entity], keys: Sequence[str] | None, documented: bool
+) -> Any:
     wanted = None if keys is None else tuple(keys)
 
     def request(version: int) -> DescribeConfigsRequest:
@@ -64,16 +66,17 @@ async def _describe(admin: Admin, entities: list[Entity], keys: Sequence[str] | 
             include_documentation=documented and version >= 3,
         )
 
-    return await _ask_for(admin, entities[0], ApiKey.DESCRIBE_CONFIGS, request)
+    return await _ask_broker_of(admin, entities[0], ApiKey.DESCRIBE_CONFIGS, request)
 
 
-async def _ask_for(admin: Admin, entity: Entity, key: ApiKey, request: Any) -> Any:
+async def _ask_broker_of(admin: Admin, entity: Entity, key: ApiKey, request: Any) -> Any:
+    """Send the request to the broker that `entity` is, or to any broker for other entities."""
     if entity.type == BROKER and entity.name:
         return await admin.ask_broker(BrokerId(int(entity.name)), key, request)
     return await admin.ask(key, request)
 
 
-def _config(found: Any) -> Config:
+def _config_from_response(found: Any) -> Config:
     return Config(
         found.name,
         found.value,
@@ -87,7 +90,9 @@ def _config(found: Any) -> Config:
 
 async def change_configs(admin: Admin, changes: Mapping[Entity, Mapping[str, str | None]]) -> list[Refusal]:
     """Set these configs, unset those that are None. Each entity changes completely or not at all."""
-    answers = await asyncio.gather(*(_alter(admin, portion, changes) for portion in _requests_per_broker(changes)))
+    answers = await asyncio.gather(
+        *(_send_alter_configs(admin, portion, changes) for portion in _group_by_request(changes))
+    )
     return [
         Refusal(str(Entity(r.resource_type, r.resource_name)), r.error_code, r.error_message)
         for answer in answers
@@ -96,7 +101,9 @@ async def change_configs(admin: Admin, changes: Mapping[Entity, Mapping[str, str
     ]
 
 
-async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, Mapping[str, str | None]]) -> Any:
+async def _send_alter_configs(
+    admin: Admin, entities: list[Entity], changes: Mapping[Entity, Mapping[str, str | None]]
+) -> Any:
     request = IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequestAlterConfigsResource(
@@ -111,7 +118,7 @@ async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, 
         ]
     )
     try:
-        return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        return await _ask_broker_of(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
     except NoAnswer as error:
         raise NoAnswer(f"{error}. The change may still happen: check before you repeat it.") from None
 
@@ -119,11 +126,12 @@ async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, 
 async def read_controller_only(admin: Admin, brokers: Iterable[BrokerId]) -> frozenset[BrokerId]:
     """Brokers that are only controllers, by the configs of these brokers; Apache Kafka's brokers lack the key."""
     entities = [Entity(BROKER, str(b)) for b in brokers]
-    lists = await asyncio.gather(*(_controller_only_brokers(admin, entity) for entity in entities))
+    lists = await asyncio.gather(*(_read_controller_only_config(admin, entity) for entity in entities))
     return frozenset(BrokerId(int(name)) for text in lists for name in text.split(",") if name.strip().isdigit())
 
 
-async def _controller_only_brokers(admin: Admin, entity: Entity) -> str:
+async def _read_controller_only_config(admin: Admin, entity: Entity) -> str:
+    """The config's value on this broker; empty if the broker does not answer or lacks the key."""
     try:
         found, _ = await read_configs(admin, [entity], [_CONTROLLER_ONLY])
     except CannotAsk:

@@ -46,14 +46,15 @@ class Queue(NamedTuple):
     """Quantile -> how long the oldest change in a request waited until it was sent."""
 
 
-async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
+async def read_metadata_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
+    """Id and address of the controller by the brokers' metadata; None without a controller."""
     await admin.look()
     address = admin.brokers.get(admin.controller)
     return (admin.controller if admin.controller >= 0 else None), address
 
 
 async def read_controller_status(client: ZooKeeperClient) -> ControllerStatus:
-    """Raises MalformedZnode if the epoch is not a number."""
+    """Read `/controller` and `/controller_epoch`. Raises MalformedZnode if the epoch is not a number."""
     epoch, epoch_version = None, -1
     try:
         text, epoch_stat = await client.get(znodes.CONTROLLER_EPOCH)
@@ -82,7 +83,7 @@ async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> Controller
         )
     if gone not in (ZkCode.OK, ZkCode.NO_NODE):
         raise error_of(gone, znodes.CONTROLLER)
-    found = await _wait_for_another(client, seen)
+    found = await _wait_for_new_controller(client, seen)
     if found is None:
         raise KlammError(f"No broker became controller within {_ELECTION_TIMEOUT_S:g} s. Look at the brokers' logs.")
     return found
@@ -99,23 +100,24 @@ async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: Broke
         raise KlammError(
             f"{znodes.NEXT_CONTROLLER} exists: another handover is running. Wait, or delete the znode."
         ) from error
-    found = await _wait_for_another(client, seen)
+    found = await _wait_for_new_controller(client, seen)
     await remove_handover_request(client)
     if found is None:
         raise KlammError(
-            f"Broker {broker} did not become controller within {_ELECTION_TIMEOUT_S:g} s; {_named(seen.controller)} "
-            "remains. Only a klamm node can be chosen: see its log, or omit --broker."
+            f"Broker {broker} did not become controller within {_ELECTION_TIMEOUT_S:g} s; "
+            f"{_broker_text(seen.controller)} remains. Only a klamm node can be chosen: see its log, or omit --broker."
         )
     if found.controller != broker:
-        raise KlammError(f"{_named(found.controller).capitalize()} was elected meanwhile. Try again.")
+        raise KlammError(f"{_broker_text(found.controller).capitalize()} was elected meanwhile. Try again.")
     return found
 
 
-def _named(broker: BrokerId | None) -> str:
+def _broker_text(broker: BrokerId | None) -> str:
     return "no broker" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
+async def _wait_for_new_controller(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
+    """The first controller after `seen`; None if none is elected in time."""
     try:
         async with asyncio.timeout(_ELECTION_TIMEOUT_S):
             while True:
@@ -136,22 +138,23 @@ async def read_queues(world: World, addresses: Sequence[Address], timeout_s: flo
     problems = [p for p in pages if isinstance(p, CannotAsk)]
     if len(problems) == len(pages):
         raise problems[0]
-    return [q for a, p in zip(addresses, pages, strict=True) if isinstance(p, str) for q in queues(str(a), p)]
+    return [q for a, p in zip(addresses, pages, strict=True) if isinstance(p, str) for q in parse_queues(str(a), p)]
 
 
 async def _page_or_problem(world: World, address: Address, timeout_s: float) -> str | CannotAsk:
+    """The metrics page, or the error instead of an exception."""
     try:
-        return await _page(world, address, timeout_s)
+        return await _fetch_metrics_page(world, address, timeout_s)
     except CannotAsk as error:
         return error
 
 
-def queues(controller: str, page: str) -> list[Queue]:
-    """Empty if the node is not the controller."""
+def parse_queues(controller: str, page: str) -> list[Queue]:
+    """The queue of each broker on a metrics page; empty if the node is not the controller."""
     depth: dict[str, int] = {}
     sent: dict[str, int] = {}
     waited: dict[str, dict[str, float]] = {}
-    for sample in _samples(page):
+    for sample in _parse_samples(page):
         broker = sample.labels.get("broker_id", "")
         if sample.name == ACTIVE and sample.value != 1:
             return []
@@ -165,17 +168,18 @@ def queues(controller: str, page: str) -> list[Queue]:
     return [Queue(controller, b, depth[b], sent.get(b, 0), waited.get(b, {})) for b in ordered]
 
 
-def _samples(page: str) -> Iterable[Any]:
+def _parse_samples(page: str) -> Iterable[Any]:
+    """All samples of a page in Prometheus' text format."""
     return (sample for family in text_string_to_metric_families(page) for sample in family.samples)
 
 
-async def _page(world: World, address: Address, timeout_s: float) -> str:
-    """`GET /metrics`. Raises CannotAsk."""
+async def _fetch_metrics_page(world: World, address: Address, timeout_s: float) -> str:
+    """Send `GET /metrics`, and return the body. Raises CannotAsk."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()
     try:
         async with asyncio.timeout(timeout_s):
-            await world.network.connect(lambda: _Get(address, answer), address.host, address.port)
+            await world.network.connect(lambda: _MetricsRequest(address, answer), address.host, address.port)
             content = await answer
     except (OSError, TimeoutError) as error:
         why = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
@@ -188,7 +192,9 @@ async def _page(world: World, address: Address, timeout_s: float) -> str:
     return body.decode(errors="replace")
 
 
-class _Get(asyncio.Protocol):
+class _MetricsRequest(asyncio.Protocol):
+    """Sends one `GET /metrics`, and sets `answer` to all bytes received when the connection ends."""
+
     def __init__(self, address: Address, answer: "asyncio.Future[bytes]") -> None:
         self._address = address
         self._answer = answer

@@ -32,21 +32,22 @@ class Elected(NamedTuple):
 
 
 async def elect(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Elected:
-    """`partitions` None: all of the cluster; the answer then omits partitions that needed no election."""
+    """Elect leaders of these partitions; None: of all, and then the result omits those that needed no election."""
     outcome = Elected([], [], [])
     if partitions is None:
-        _take(outcome, await _ask(admin, kind, None))
+        _add_results(outcome, await _send_elect_leaders(admin, kind, None))
         return outcome
     progress = ProgressLine()
     for begin in range(0, len(partitions), _CHUNK):
-        _take(outcome, await _ask(admin, kind, partitions[begin : begin + _CHUNK]))
+        _add_results(outcome, await _send_elect_leaders(admin, kind, partitions[begin : begin + _CHUNK]))
         if len(partitions) > _CHUNK:
             progress.show(f"{min(begin + _CHUNK, len(partitions)):,} of {len(partitions):,} partitions")
     progress.clear()
     return outcome
 
 
-async def _ask(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Any:
+async def _send_elect_leaders(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Any:
+    """Raises CannotAsk if the controller rejects the whole election."""
     grouped = None if partitions is None else group_by_topic(partitions)
 
     def request(version: int) -> ElectLeadersRequest:
@@ -66,7 +67,8 @@ async def _ask(admin: Admin, kind: ElectionType, partitions: Sequence[TopicParti
     return answer
 
 
-def _take(outcome: Elected, answer: Any) -> None:
+def _add_results(outcome: Elected, answer: Any) -> None:
+    """Sort the result of each partition into `outcome`."""
     for topic in answer.replica_election_results:
         for result in topic.partition_result:
             at = TopicPartition(topic.topic, result.partition_id)

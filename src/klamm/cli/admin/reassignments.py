@@ -16,7 +16,7 @@ from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState, PartitionProgress, is_over, progress_of
 from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
-from klamm.plan.throttles import Changes, copying, plan_removal, plan_throttle, throttled_entities
+from klamm.plan.throttles import Changes, plan_copies, plan_removal, plan_throttle, throttled_entities
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -58,7 +58,7 @@ async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
     left_out = frozenset[BrokerId]()
     if wanted.brokers is None:
         left_out = await read_controller_only(admin, cluster.brokers)
-    racks, gone = _racks(cluster, wanted, left_out), frozenset(wanted.removed)
+    racks, gone = _allowed_racks(cluster, wanted, left_out), frozenset(wanted.removed)
     is_spread = wanted.brokers is not None
     chosen = [at for at in current if at.topic in set(names)]
     if wanted.topics is None and not is_spread and wanted.replication_factor is None:
@@ -70,15 +70,16 @@ async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
     return Planned({at: current[at] for at in chosen}, plan)
 
 
-def _racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[BrokerId]) -> Racks:
+def _allowed_racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[BrokerId]) -> Racks:
+    """The brokers that may get replicas, with their racks; None as rack if racks do not count."""
     brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
     if unknown := [b for b in brokers if b not in cluster.brokers]:
-        raise UsageError(_unknown("--broker-list", unknown, cluster))
+        raise UsageError(_not_alive_text("--broker-list", unknown, cluster))
     kept = [b for b in brokers if b not in wanted.removed]
     return {b: cluster.brokers[b].rack if wanted.rack_aware else None for b in sorted(kept)}
 
 
-def _unknown(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
+def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
     alive = ", ".join(map(str, sorted(cluster.brokers)))
     return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
@@ -91,7 +92,7 @@ class Started(NamedTuple):
 
 
 async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """Raises UsageError for partitions and brokers that do not exist."""
+    """The replicas that these partitions have now. Raises UsageError for absent partitions and dead brokers."""
     cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
     found = cluster.partitions
     if absent := [at for at in wanted if at not in found]:
@@ -100,14 +101,14 @@ async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPart
             "file."
         )
     if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
-        raise UsageError(_unknown("--reassignment-json-file", unknown, cluster))
+        raise UsageError(_not_alive_text("--reassignment-json-file", unknown, cluster))
     return {at: found[at].replicas for at in wanted}
 
 
 async def start(
     admin: Admin, wanted: Assignment, current: Assignment, throttle: int | None, additional: bool
 ) -> Started:
-    """Set the throttle, then start. Raises KlammError when another reassignment runs, unless `additional`."""
+    """Set the throttle, then start the reassignment. Raises KlammError if another one runs, unless `additional`."""
     moving = await read_moves(admin)
     if moving and not additional:
         raise KlammError(
@@ -116,7 +117,9 @@ async def start(
         )
     if throttle is not None:
         await admin.look()
-        refused = await change_configs(admin, plan_throttle(copying(wanted, current, moving), throttle, admin.brokers))
+        refused = await change_configs(
+            admin, plan_throttle(plan_copies(wanted, current, moving), throttle, admin.brokers)
+        )
         if refused:
             return Started(current, [], refused)
     refused = await reassign(admin, wanted)
@@ -125,19 +128,19 @@ async def start(
 
 
 async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
-    """None as replicas cancels the reassignment of a partition."""
+    """Send the reassignments in chunks, and return what was refused; None as replicas cancels a reassignment."""
     refused: list[Refusal] = []
     progress = ProgressLine()
     ordered = sorted(wanted)
     for begin in range(0, len(ordered), _CHUNK):
-        refused += await _reassign_some(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
+        refused += await _send_reassignments(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
         if len(ordered) > _CHUNK:
             progress.show(f"requested {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
     progress.clear()
     return refused
 
 
-async def _reassign_some(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+async def _send_reassignments(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
     topics: dict[str, list[ReassignablePartition]] = {}
     for at, replicas in wanted.items():
         topics.setdefault(at.topic, []).append(ReassignablePartition(at.partition, replicas))
@@ -162,7 +165,7 @@ async def read_progress(admin: Admin, wanted: Assignment | None) -> tuple[list[P
     """
     for _ in range(_MAX_POLLS):
         moves = await read_moves(admin)
-        partitions = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
+        partitions = {at: _target_replicas(move) for at, move in moves.items()} if wanted is None else wanted
         cluster = await read_cluster(admin, sorted({at.topic for at in partitions}))
         found = progress_of(partitions, cluster.partitions, moves, cluster.brokers)
         if all(s.state is not MoveState.ELSEWHERE for s in found) or not await admin.pause():
@@ -170,12 +173,13 @@ async def read_progress(admin: Admin, wanted: Assignment | None) -> tuple[list[P
     return found, bool(moves)
 
 
-def _target(move: ReplicaAssignment) -> Replicas:
+def _target_replicas(move: ReplicaAssignment) -> Replicas:
+    """The replicas after the reassignment."""
     return tuple(b for b in move.replicas if b not in move.removing)
 
 
 async def wait_until_over(admin: Admin, wanted: Assignment) -> list[PartitionProgress]:
-    """Raises CannotAsk at the timeout."""
+    """Wait until none of these partitions is being reassigned. Raises CannotAsk at the timeout."""
     progress = ProgressLine()
     while True:
         found, _ = await read_progress(admin, wanted)

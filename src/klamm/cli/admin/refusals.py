@@ -28,6 +28,8 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 class Refusal(NamedTuple):
+    """An error of one topic, partition, broker or other subject in a response."""
+
     subject: str
     """For example `topic orders`."""
     code: int
@@ -44,7 +46,7 @@ class Refusal(NamedTuple):
 
 
 def print_refusals(refusals: Sequence[Refusal]) -> int:
-    """Print each on a line; returns the exit status."""
+    """Print each on a line. Returns the exit status: 1 if there are any."""
     for refusal in refusals:
         print_error(str(refusal))
     return 1 if refusals else 0

@@ -7,7 +7,7 @@ from klamm.broker.topic_names import name_error
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.admin.topic_selection import literal_names, selected
+from klamm.cli.admin.topic_selection import literal_names, select_topics
 from klamm.cli.output import ProgressLine
 from klamm.client.errors import code_name
 from klamm.model.cluster import Cluster, Topic
@@ -44,17 +44,19 @@ class NewTopic(NamedTuple):
 
 
 async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
+    """Create a topic. Returns the error of the controller, None for success."""
+
     def request(version: int) -> CreateTopicsRequest:
         if version < _DEFAULTS_SINCE_VERSION and topic.assignment is None and None in (topic[1], topic[2]):
             raise CannotAsk("These brokers are too old for defaults. Add --partitions and --replication-factor.")
-        return CreateTopicsRequest(topics=[_creatable(topic)], timeout_ms=admin.left_ms, validate_only=False)
+        return CreateTopicsRequest(topics=[_creatable_topic(topic)], timeout_ms=admin.left_ms, validate_only=False)
 
     answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request, repeatable=False)
     [result] = answer.topics
-    return _refusal(result) if result.error_code else None
+    return _topic_refusal(result) if result.error_code else None
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def _creatable_topic(topic: NewTopic) -> CreatableTopic:
     configs = [CreatableTopicConfig(name, value) for name, value in topic.configs.items()]
     if topic.assignment is not None:
         given = [CreatableReplicaAssignment(index, replicas) for index, replicas in enumerate(topic.assignment)]
@@ -64,8 +66,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     return CreatableTopic(topic.name, partitions, copies, [], configs)
 
 
-async def grow(admin: Admin, topics: Sequence[Topic], partitions: int, assignment: Assignment | None) -> list[Refusal]:
-    """`assignment` lists all partitions, including the existing ones."""
+async def add_partitions(
+    admin: Admin, topics: Sequence[Topic], partitions: int, assignment: Assignment | None
+) -> list[Refusal]:
+    """Raise the partition count to `partitions`; `assignment` lists all partitions, the existing ones too."""
     topics_to_create = [
         CreatePartitionsTopic(
             t.name,
@@ -76,35 +80,37 @@ async def grow(admin: Admin, topics: Sequence[Topic], partitions: int, assignmen
     ]
     request = CreatePartitionsRequest(topics=topics_to_create, timeout_ms=admin.left_ms, validate_only=False)
     answer = await admin.ask_controller(ApiKey.CREATE_PARTITIONS, request, repeatable=False)
-    return [_refusal(r) for r in answer.results if r.error_code]
+    return [_topic_refusal(r) for r in answer.results if r.error_code]
 
 
 async def delete(admin: Admin, names: Sequence[str]) -> list[Refusal]:
+    """Request the deletion of these topics. Returns the errors of the controller."""
+
     def request(version: int) -> DeleteTopicsRequest:
         if version >= _TOPIC_STATES_SINCE_VERSION:
             return DeleteTopicsRequest(topics=[DeleteTopicState(name=n) for n in names], timeout_ms=admin.left_ms)
         return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=admin.left_ms)
 
     answer = await admin.ask_controller(ApiKey.DELETE_TOPICS, request, repeatable=False)
-    return [_refusal(r) for r in answer.responses if r.error_code]
+    return [_topic_refusal(r) for r in answer.responses if r.error_code]
 
 
-def _refusal(result: Any) -> Refusal:
+def _topic_refusal(result: Any) -> Refusal:
     return Refusal(f"topic {result.name}", result.error_code, getattr(result, "error_message", None))
 
 
-async def find(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
-    """The existing topics that match."""
+async def find_topics(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
+    """The cluster, and the names of its topics that match."""
     cluster = await read_cluster(admin, literal_names(pattern))
-    return cluster, selected(cluster, pattern)
+    return cluster, select_topics(cluster, pattern)
 
 
 async def find_deletable(admin: Admin, pattern: str) -> list[str]:
-    """The topics of `find`, and exact names that exist only in ZooKeeper.
+    """The topics of `find_topics`, and exact names that exist only in ZooKeeper.
 
     No broker has metadata of a topic that never had a leader: all its replicas were dead when it was created.
     """
-    cluster, names = await find(admin, pattern)
+    cluster, names = await find_topics(admin, pattern)
     named = {part.strip() for part in pattern.split(",")}
     unknown = sorted(name for name in named - cluster.topics.keys() if name_error(name) is None)
     codes = await _creation_errors(admin, unknown) if unknown else {}
@@ -124,9 +130,9 @@ def no_such_topic(pattern: str) -> Refusal:
 
 
 def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Cluster], str | None]:
-    """A check of one broker's metadata: what is missing until all partitions exist and have leaders, or None."""
+    """A check of one broker's metadata: it says what is missing until all partitions have leaders, then None."""
 
-    def missing(cluster: Cluster) -> str | None:
+    def missing_leaders(cluster: Cluster) -> str | None:
         for name in names:
             topic = cluster.topics.get(name)
             if topic is None or (partitions is not None and len(topic.partitions) < partitions):
@@ -135,19 +141,21 @@ def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Clust
                 return f"{leaderless} partitions of {name} have no leader yet"
         return None
 
-    return missing
+    return missing_leaders
 
 
 def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
-    def missing(cluster: Cluster) -> str | None:
+    """A check of one broker's metadata: it says how many of these topics still exist, None when none does."""
+
+    def existing_topics(cluster: Cluster) -> str | None:
         left = [name for name in names if name in cluster.topics]
         return f"{len(left)} of {len(names)} topics still exist" if left else None
 
-    return missing
+    return existing_topics
 
 
 async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Cluster], str | None]) -> None:
-    """Wait until nothing is missing on any live broker. Raises CannotAsk at the timeout."""
+    """Repeat the check `missing` on all live brokers until it returns None on each. Raises CannotAsk at the timeout."""
     progress = ProgressLine()
     while True:
         await admin.look()

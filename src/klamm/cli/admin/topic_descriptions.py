@@ -9,7 +9,7 @@ from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import read_configs
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.admin.topic_selection import Filters, Row, literal_names, passing, selected
+from klamm.cli.admin.topic_selection import Filters, Row, filter_rows, literal_names, select_topics
 from klamm.cli.output import print_json, print_line, print_table
 from klamm.config.entities import TOPIC, Config, Configs, Entity
 from klamm.config.topic_config import ConfigSource
@@ -48,15 +48,17 @@ class Described(NamedTuple):
 
 async def list_topics(admin: Admin, query: TopicQuery) -> list[str]:
     cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
-    return selected(cluster, query.pattern, exclude_internal=query.exclude_internal)
+    return select_topics(cluster, query.pattern, exclude_internal=query.exclude_internal)
 
 
 async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Refusal]]:
     """The description, and errors for configs that the brokers did not return."""
     cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
-    topics = [cluster.topics[name] for name in _names(cluster, query)]
-    configs, refused = await _configs(admin, topics)
-    moves = await _moves(admin) if _CONFIGS_UNKNOWN not in refused else {}  # reading reassignments needs ZooKeeper, too
+    topics = [cluster.topics[name] for name in _selected_names(cluster, query)]
+    configs, refused = await _read_topic_configs(admin, topics)
+    moves = (
+        await _read_moves_if_supported(admin) if _CONFIGS_UNKNOWN not in refused else {}
+    )  # reading reassignments needs ZooKeeper, too
     by_name = {entity.name: found for entity, found in configs.items()}
     rows = [
         Row(at, p, _min_isr(by_name.get(t.name, {})), moves.get(at))
@@ -64,17 +66,17 @@ async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Ref
         for at, p in ((TopicPartition(t.name, n), p) for n, p in t.partitions.items())
     ]
     own = {name: {k: c for k, c in found.items() if c.source is ConfigSource.TOPIC} for name, found in by_name.items()}
-    return Described(topics, own, passing(rows, query.filters, cluster.brokers)), refused
+    return Described(topics, own, filter_rows(rows, query.filters, cluster.brokers)), refused
 
 
-def _names(cluster: Cluster, query: TopicQuery) -> list[str]:
+def _selected_names(cluster: Cluster, query: TopicQuery) -> list[str]:
     if query.topic_id is not None:
         return [t.name for t in cluster.topics.values() if t.id == query.topic_id]
-    return selected(cluster, query.pattern, exclude_internal=query.exclude_internal)
+    return select_topics(cluster, query.pattern, exclude_internal=query.exclude_internal)
 
 
-async def _configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
-    """Brokers without ZooKeeper answer metadata, but not configs: use only a third of the timeout for these."""
+async def _read_topic_configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
+    """The configs of the topics. Brokers without ZooKeeper return none: this uses a third of the timeout at most."""
     try:
         async with asyncio.timeout(admin.left_s / 3):
             configs, refused = await read_configs(admin, [Entity(TOPIC, t.name) for t in topics])
@@ -83,8 +85,8 @@ async def _configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entit
     return configs, [r for r in refused if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # deleted since
 
 
-async def _moves(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment]:
-    """Empty for brokers older than 2.4 or without permission, as in Kafka's tool."""
+async def _read_moves_if_supported(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment]:
+    """The running reassignments; empty for brokers older than 2.4 or without permission, as in Kafka's tool."""
     try:
         return await read_moves(admin)
     except CannotAsk:
@@ -123,10 +125,18 @@ def _replication_factor(topic: Topic) -> int:
 def _partition_row(row: Row) -> Sequence[object]:
     p = row.partition
     leader = p.leader if p.leader >= 0 else "none"
-    return (*row.at, leader, p.preferred, listed(p.replicas), listed(p.isr), listed(p.offline), ", ".join(_states(row)))
+    return (
+        *row.at,
+        leader,
+        p.preferred,
+        listed(p.replicas),
+        listed(p.isr),
+        listed(p.offline),
+        ", ".join(_partition_states(row)),
+    )
 
 
-def _states(row: Row) -> list[str]:
+def _partition_states(row: Row) -> list[str]:
     """Problems of the partition, and its reassignment."""
     problems = []
     if row.partition.leader < 0:
@@ -172,5 +182,5 @@ def _row_as_data(row: Row) -> dict[str, Any]:
         "min_isr": row.min_isr,
         "adding": move.adding if move else (),
         "removing": move.removing if move else (),
-        "state": _states(row),
+        "state": _partition_states(row),
     }

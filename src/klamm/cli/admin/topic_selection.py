@@ -13,7 +13,7 @@ _LITERAL: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def topic_pattern(text: str) -> "re.Pattern[str]":
-    """As in Kafka's tools: a regular expression, or several separated by commas. Raises UsageError."""
+    """Compile a topic pattern of Kafka's tools: regular expressions separated by commas. Raises UsageError."""
     try:
         return re.compile("|".join(f"(?:{part.strip()})" for part in text.strip("\"' ").split(",")))
     except re.error as error:
@@ -26,7 +26,7 @@ def literal_names(text: str) -> list[str] | None:
     return parts if all(map(_LITERAL.fullmatch, parts)) else None
 
 
-def selected(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = False) -> list[str]:
+def select_topics(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = False) -> list[str]:
     """The names of the topics that match, sorted. Raises UsageError for a malformed pattern."""
     fits: Callable[[str], object] = topic_pattern(pattern).fullmatch if pattern else lambda _name: True
     return [t.name for t in cluster.topics.values() if fits(t.name) and not (exclude_internal and t.is_internal)]
@@ -73,7 +73,7 @@ class Row(NamedTuple):
         return self.partition.leader != self.partition.preferred
 
 
-def passing(rows: Sequence[Row], filters: Filters, live: Collection[BrokerId]) -> list[Row]:
+def filter_rows(rows: Sequence[Row], filters: Filters, live: Collection[BrokerId]) -> list[Row]:
     """The rows that match any of the filters."""
     if not any(filters):
         return list(rows)
@@ -89,7 +89,7 @@ def passing(rows: Sequence[Row], filters: Filters, live: Collection[BrokerId]) -
 
 
 def parse_assignment(text: str) -> list[tuple[BrokerId, ...]]:
-    """`1:2,2:3`: the replicas of partition 0, of partition 1. Raises UsageError."""
+    """Parse `1:2,2:3`: the replicas of partition 0, of partition 1. Raises UsageError."""
     found: list[tuple[BrokerId, ...]] = []
     for part in text.split(","):
         pieces = [piece.strip() for piece in part.split(":")]

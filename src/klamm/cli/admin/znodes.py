@@ -28,13 +28,13 @@ class CannotRead(KlammError):
     pass
 
 
-def read(
+def run_with_session(
     zookeeper: str, timeout_s: float, ask: Callable[[ZooKeeper], Awaitable[T]], auth: Sequence[str] | None = None
 ) -> T:
-    """Call `ask` with a session; `auth` has `SCHEME:CREDENTIALS`. Raises CannotRead."""
+    """Call `ask` with a ZooKeeper session; `auth` has `SCHEME:CREDENTIALS`. Raises CannotRead."""
     credentials = [parse_auth(text) for text in auth or ()]
 
-    async def run() -> T:
+    async def connect_and_ask() -> T:
         client = ZooKeeper(real_world(), zookeeper, SESSION_MS)
         try:
             await client.connect(timeout_s)
@@ -49,20 +49,20 @@ def read(
         finally:
             await client.close()
 
-    return run_loop(run())
+    return run_loop(connect_and_ask())
 
 
 async def list_children(client: ZooKeeper, path: str) -> list[str]:
     return sorted((await client.children(path))[0])
 
 
-async def get(client: ZooKeeper, path: str) -> dict[str, Any]:
-    """Value and stat of a znode."""
+async def read_znode(client: ZooKeeper, path: str) -> dict[str, Any]:
+    """Value, stat and number of children of a znode."""
     (data, stat), (children, _) = await asyncio.gather(client.get(path), client.children(path))
-    return {"path": path, "value": decoded(data), "stat": stat_as_data(stat), "children": len(children)}
+    return {"path": path, "value": decode_value(data), "stat": stat_as_data(stat), "children": len(children)}
 
 
-async def tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str, str]]:
+async def read_tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str, str]]:
     """(level, name, value on one line) of `path` and all znodes below it, parents first."""
     found: dict[str, str] = {}
     level = [path]
@@ -71,13 +71,13 @@ async def tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str,
             break
         for at, result in zip(level, await client.get_many(level), strict=True):
             readable = result.code is ZkCode.OK
-            found[at] = one_line(decoded(result.data)) if readable else f"({result.code.name})"
+            found[at] = one_line(decode_value(result.data)) if readable else f"({result.code.name})"
         listed = await client.children_many(level)
         level = [
             f"{at.rstrip('/')}/{child}" for at, r in zip(level, listed, strict=True) for child in sorted(r.children)
         ]
     base = path.rstrip("/").count("/")
-    return [(at.rstrip("/").count("/") - base, at.rpartition("/")[2] or at, found[at]) for at in _in_order(found)]
+    return [(at.rstrip("/").count("/") - base, at.rpartition("/")[2] or at, found[at]) for at in _sort_paths(found)]
 
 
 # ---- changes by hand
@@ -104,11 +104,11 @@ async def read_state(client: ZooKeeper, path: str) -> ZnodeState:
         listed = await client.children_many(level)
         level = [f"{at}/{child}" for at, r in zip(level, listed, strict=True) for child in sorted(r.children)]
         below += level
-    return ZnodeState(path, decoded(data), stat.version, tuple(below))
+    return ZnodeState(path, decode_value(data), stat.version, tuple(below))
 
 
-def as_value(text: str) -> bytes:
-    """Raises UsageError for malformed JSON: most of Kafka's znodes contain JSON."""
+def encode_value(text: str) -> bytes:
+    """The bytes of a value. Raises UsageError for malformed JSON: most of Kafka's znodes contain JSON."""
     if text[:1] in ("{", "["):
         try:
             msgspec.json.decode(text)
@@ -139,12 +139,12 @@ async def delete(client: ZooKeeper, before: ZnodeState) -> None:
 # ---- decoding and printing
 
 
-def _in_order(paths: Iterable[str]) -> list[str]:
-    """Sort paths: parents before children, numbers by value."""
+def _sort_paths(paths: Iterable[str]) -> list[str]:
+    """Parents before children, numbers by value."""
     return sorted(paths, key=lambda at: [(not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in at.split("/")])
 
 
-def decoded(data: bytes | None) -> Any:
+def decode_value(data: bytes | None) -> Any:
     """Decoded JSON, or text, or bytes as hex; None for an empty znode."""
     if not data:
         return None
@@ -159,12 +159,13 @@ def decoded(data: bytes | None) -> Any:
 
 
 def one_line(value: Any) -> str:
+    """The value on one line, cut at WIDTH characters."""
     text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
 
 def stat_as_data(stat: Stat) -> dict[str, Any]:
-    times = {name: _when(getattr(stat, name)) for name in ("ctime", "mtime")}
+    times = {name: _utc_text(getattr(stat, name)) for name in ("ctime", "mtime")}
     owner = f"{stat.ephemeral_owner:#x}" if stat.ephemeral_owner else None
     return {
         "version": stat.version,
@@ -175,11 +176,11 @@ def stat_as_data(stat: Stat) -> dict[str, Any]:
     }
 
 
-def _when(ms: int) -> str:
+def _utc_text(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def show_get(found: dict[str, Any], as_json: bool) -> None:
+def print_znode(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_line(msgspec.json.encode(found).decode())
         return
@@ -191,7 +192,7 @@ def show_get(found: dict[str, Any], as_json: bool) -> None:
     print_line(f"children = {found['children']}")
 
 
-def show_tree(found: list[tuple[int, str, str]], as_json: bool) -> None:
+def print_tree(found: list[tuple[int, str, str]], as_json: bool) -> None:
     if as_json:
         rows = [{"level": level, "name": name, "value": value} for level, name, value in found]
         print_line(msgspec.json.encode(rows).decode())

@@ -32,7 +32,7 @@ def audit(
 
 
 def run_audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[str]) -> int:
-    """Returns the exit status. Raises CannotAudit."""
+    """Audit the cluster, and print the findings. Returns the exit status. Raises CannotAudit."""
     snapshot = take_snapshot(zookeeper, timeout_s, auth)
     check = check_transactions(snapshot, timeout_s)
     snapshot.open_transactions = check.open
@@ -40,7 +40,7 @@ def run_audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[st
     if as_json:
         print_json({**as_data(snapshot, found), "transactions_not_checked": check.not_checked})
     else:
-        _print(snapshot, found)
+        _print_findings(snapshot, found)
         for broker, reason in sorted(check.not_checked.items()):
             print_line(f"Open transactions on partitions that broker {broker} leads were not checked: {reason}")
     return 0 if is_healthy(found) else 1
@@ -59,14 +59,14 @@ def as_data(snapshot: Snapshot, found: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def _print(snapshot: Snapshot, found: Sequence[Finding]) -> None:
+def _print_findings(snapshot: Snapshot, found: Sequence[Finding]) -> None:
     controller = "none" if snapshot.controller is None else f"broker {snapshot.controller}"
     print_line(
         f"{len(snapshot.broker_ownership)} brokers, {len(snapshot.topic_ids):,} topics, "
         f"{len(snapshot.assignments):,} partitions; controller: {controller}, epoch {snapshot.controller_epoch}"
     )
     shown = _first_of_each_kind(found)
-    rows = [(n, f.severity, f.kind, _some(f.subjects), f.why, f.remedy) for n, f in enumerate(shown, start=1)]
+    rows = [(n, f.severity, f.kind, _first_subjects(f.subjects), f.why, f.remedy) for n, f in enumerate(shown, start=1)]
     columns = ("", "severity", "problem", "where", "reason", "remedy")
     if rows and is_terminal():  # remedies are printed below the table: a wrapped command cannot be copied
         print_table(columns[:-1], [row[:-1] for row in rows])
@@ -92,6 +92,7 @@ def _first_of_each_kind(found: Sequence[Finding]) -> list[Finding]:
     return shown
 
 
-def _some(subjects: Sequence[str]) -> str:
+def _first_subjects(subjects: Sequence[str]) -> str:
+    """The first subjects, and how many more there are."""
     more = len(subjects) - _MAX_SUBJECTS
     return ", ".join(subjects[:_MAX_SUBJECTS]) + (f" and {more:,} more" if more > 0 else "")

@@ -27,14 +27,14 @@ def brokers(
     if as_json:
         print_json([_as_data(b) for b in found])
     else:
-        print_table(_COLUMNS, [_row(b) for b in found])
+        print_table(_COLUMNS, [_broker_row(b) for b in found])
         if log_dirs:
             print_line()
             print_table(_DIRECTORY_COLUMNS, [row for b in found for row in _directory_rows(b)])
     raise typer.Exit(int(any(b.problem for b in found)))
 
 
-def _row(b: BrokerFacts) -> Sequence[object]:
+def _broker_row(b: BrokerFacts) -> Sequence[object]:
     size = format_bytes(sum(d.bytes for d in b.directories)) if b.directories else ""
     mark = " ".join(word for word, holds in (("*", b.is_controller), ("only", b.is_controller_only)) if holds)
     return (b.id, mark, b.address, b.rack, b.leads, b.preferred_by, b.holds, b.out_of_sync, size, b.problem)

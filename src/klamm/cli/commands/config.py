@@ -36,7 +36,7 @@ def entity(kind: EntityType | None, name: str | None, default: bool, topic: str 
     ways = [
         *([Entity(TOPIC, topic)] if topic is not None else []),
         *([Entity(BROKER, str(broker))] if broker is not None else []),
-        *([_named(kind, name, default)] if kind is not None else []),
+        *([_entity_by_type(kind, name, default)] if kind is not None else []),
     ]
     if len(ways) == 1:
         if kind is None and (name is not None or default):
@@ -45,7 +45,8 @@ def entity(kind: EntityType | None, name: str | None, default: bool, topic: str 
     raise UsageError("Choose one of --topic T, --broker N, and --entity-type topics|brokers with --entity-name NAME.")
 
 
-def _named(kind: EntityType, name: str | None, default: bool) -> Entity:
+def _entity_by_type(kind: EntityType, name: str | None, default: bool) -> Entity:
+    """The entity of `--entity-type` with `--entity-name` or `--entity-default`. Raises UsageError."""
     if default and kind is EntityType.TOPICS:
         raise UsageError("Topics have no defaults of their own: set them on the brokers with --entity-type brokers.")
     if (name is None) != default:
@@ -73,25 +74,29 @@ def get(
     found, refused = with_admin(bootstrap, timeout, lambda admin: read_configs(admin, [wanted], keys or None))
     if refused:
         raise typer.Exit(print_refusals(refused))
-    shown = _shown(found[wanted], wanted, everything or bool(keys))
+    shown = _configs_to_show(found[wanted], wanted, everything or bool(keys))
     if as_json:
         print_json(
             {c.name: {"value": c.value, "source": c.source.kafka_name, "read_only": c.is_read_only} for c in shown}
         )
     else:
-        rows = [(c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _given(c)) for c in shown]
+        rows = [
+            (c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _synonyms_text(c))
+            for c in shown
+        ]
         print_table(("key", "value", "source", "set by"), rows)
     if absent := [key for key in keys or () if key not in found[wanted]]:
         raise UsageError(f"{wanted} has no config {absent[0]}. `klamm config explain {absent[0]}` shows similar keys.")
 
 
-def _shown(configs: Configs, of: Entity, everything: bool) -> list[Config]:
+def _configs_to_show(configs: Configs, of: Entity, everything: bool) -> list[Config]:
+    """All configs with `everything`, else those that are set on the entity itself."""
     broker_source = ConfigSource.DYNAMIC_BROKER if of.name else ConfigSource.DYNAMIC_DEFAULT
     own = ConfigSource.TOPIC if of.type == TOPIC else broker_source
     return [c for _, c in sorted(configs.items()) if everything or c.source is own]
 
 
-def _given(config: Config) -> str:
+def _synonyms_text(config: Config) -> str:
     """All places that set a value, the effective one first, as kafka-configs shows them."""
     return ", ".join(f"{s.source.kafka_name}:{s.name}={s.value}" for s in config.synonyms)
 
@@ -111,7 +116,7 @@ def set_(
     """Set configs without a restart: all of them or none."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
     values = parse_pairs("argument", pairs, "retention.ms=60000")
-    _change(bootstrap, timeout, wanted, values, as_json)
+    _change_and_exit(bootstrap, timeout, wanted, values, as_json)
 
 
 @config_app.command()
@@ -128,10 +133,13 @@ def unset(
 ) -> None:
     """Remove configs, so that the defaults apply again."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
-    _change(bootstrap, timeout, wanted, dict.fromkeys(keys), as_json)
+    _change_and_exit(bootstrap, timeout, wanted, dict.fromkeys(keys), as_json)
 
 
-def _change(bootstrap: str, timeout: float, of: Entity, values: Mapping[str, str | None], as_json: bool) -> None:
+def _change_and_exit(
+    bootstrap: str, timeout: float, of: Entity, values: Mapping[str, str | None], as_json: bool
+) -> None:
+    """Change the configs, print the result, and exit with its status."""
     refused = with_admin(bootstrap, timeout, lambda admin: change_configs(admin, {of: values}))
     if as_json:
         print_json({"entity": str(of), "changed": {} if refused else values, "refused": [r.as_data() for r in refused]})
@@ -161,22 +169,25 @@ def explain(
     explained = config_reference.explain_key(key, kind)
     now: Config | None = None
     if topic is not None or broker is not None or entity_name is not None or entity_default:
-        now = _now(bootstrap or LOCAL, timeout, entity(entity_type, entity_name, entity_default, topic, broker), key)
+        now = _read_current_value(
+            bootstrap or LOCAL, timeout, entity(entity_type, entity_name, entity_default, topic, broker), key
+        )
     if as_json:
         print_json([config_reference.as_data(e, now) for e in explained])
         return
     for index, about in enumerate(explained):
         if index:
             print_line()
-        _print(config_reference.rows(about, now))
+        _print_rows(config_reference.explanation_rows(about, now))
 
 
-def _print(rows: Sequence[tuple[str, object]]) -> None:
+def _print_rows(rows: Sequence[tuple[str, object]]) -> None:
     for name, fact in rows:
         print_line(f"{name + ':' if name else '':<15}{fact}")
 
 
-def _now(bootstrap: str, timeout: float, of: Entity, key: str) -> Config | None:
+def _read_current_value(bootstrap: str, timeout: float, of: Entity, key: str) -> Config | None:
+    """The config as the entity has it now; None if the entity does not have the key. Exits on an error."""
     found, refused = with_admin(bootstrap, timeout, lambda a: read_configs(a, [of], [key], documented=True))
     if refused:
         raise typer.Exit(print_refusals(refused))

@@ -9,8 +9,8 @@ from klamm.cli.admin.client import parse_addresses, with_admin
 from klamm.cli.admin.controller import (
     ControllerStatus,
     hand_to,
-    named_controller,
     read_controller_status,
+    read_metadata_controller,
     read_queues,
     reelect,
 )
@@ -47,23 +47,26 @@ def controller(
         return
     status: ControllerStatus | None = None
     if zookeeper is not None:
-        status = znodes.read(zookeeper, timeout, read_controller_status)
+        status = znodes.run_with_session(zookeeper, timeout, read_controller_status)
         named, address = (status.controller, None)
     if zookeeper is None or bootstrap != LOCAL:
-        named, address = with_admin(bootstrap, timeout, named_controller)
-    _print(named, address, status, as_json)
+        named, address = with_admin(bootstrap, timeout, read_metadata_controller)
+    _print_controller(named, address, status, as_json)
     if status is not None and status.controller != named:
         print_error(
-            f"The brokers say {_who(named)}, ZooKeeper says {_who(status.controller)}: the brokers have old metadata."
+            f"The brokers say {_broker_text(named)}, ZooKeeper says {_broker_text(status.controller)}: "
+            "the brokers have old metadata."
         )
     raise typer.Exit(int(named is None or (status is not None and status.controller != named)))
 
 
-def _who(broker: BrokerId | None) -> str:
+def _broker_text(broker: BrokerId | None) -> str:
     return "none" if broker is None else f"broker {broker}"
 
 
-def _print(named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool) -> None:
+def _print_controller(
+    named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool
+) -> None:
     since = utc_time(status.since_ms) if status is not None and status.since_ms is not None else None
     epoch = status.epoch if status is not None else None
     if as_json:
@@ -71,7 +74,7 @@ def _print(named: BrokerId | None, address: Address | None, status: ControllerSt
         print_json({"controller": named, "address": where, "epoch": epoch, "since": since})
         return
     known = "" if status is None else f", epoch {epoch}" + (f", since {since}" if since else "")
-    print_line(f"controller: {_who(named)}{f' at {address}' if address else ''}{known}")
+    print_line(f"controller: {_broker_text(named)}{f' at {address}' if address else ''}{known}")
 
 
 @controller_app.command("reelect")
@@ -89,22 +92,24 @@ def reelect_(
     With --broker this klamm node becomes controller in one transaction. Without it, /controller is deleted, and the
     first broker to create it wins, which may be the same one. Apache Kafka's brokers cannot be chosen with --broker.
     """
-    seen = znodes.read(zookeeper, timeout, read_controller_status)
+    seen = znodes.run_with_session(zookeeper, timeout, read_controller_status)
     if seen.since_ms is None:
         raise KlammError(
             "There is no controller. A live broker should become controller at once: look at the brokers' logs."
         )
     if broker is not None and seen.controller == broker:
         raise KlammError(f"Broker {broker} is already the controller.")
-    confirm(f"This ends the term of the controller, {_who(seen.controller)}, epoch {seen.epoch}.", yes)
+    confirm(f"This ends the term of the controller, {_broker_text(seen.controller)}, epoch {seen.epoch}.", yes)
     if broker is None:
-        now = znodes.read(zookeeper, timeout, lambda client: reelect(client, seen))
+        now = znodes.run_with_session(zookeeper, timeout, lambda client: reelect(client, seen))
     else:
-        now = znodes.read(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
+        now = znodes.run_with_session(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
     if as_json:
         print_json({"before": seen.controller, "controller": now.controller, "epoch": now.epoch})
     else:
-        print_line(f"controller: {_who(now.controller)}, epoch {now.epoch}; before: {_who(seen.controller)}")
+        print_line(
+            f"controller: {_broker_text(now.controller)}, epoch {now.epoch}; before: {_broker_text(seen.controller)}"
+        )
 
 
 @controller_app.command()
@@ -144,7 +149,10 @@ def queues(
         return
     if found:
         columns = ("broker", "depth", "sent", "waited p50 ms", "waited p99 ms")
-        rows = [(q.broker, q.depth, q.sent, _quantile(q.waited_ms, 0.5), _quantile(q.waited_ms, 0.99)) for q in found]
+        rows = [
+            (q.broker, q.depth, q.sent, _quantile_text(q.waited_ms, 0.5), _quantile_text(q.waited_ms, 0.99))
+            for q in found
+        ]
         print_table(columns, rows, f"request queues of the controller at {found[0].controller}")
     if found and waiting:
         print_line()
@@ -156,5 +164,5 @@ def queues(
         )
 
 
-def _quantile(waited_ms: dict[str, float], wanted: float) -> str:
+def _quantile_text(waited_ms: dict[str, float], wanted: float) -> str:
     return next((f"{ms:.1f}" for q, ms in waited_ms.items() if float(q) == wanted), "")

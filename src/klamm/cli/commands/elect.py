@@ -43,22 +43,22 @@ def elect(
     if election_type is ElectionType.UNCLEAN:
         confirm("An unclean election loses all records that the new leader does not have.", yes)
 
-    async def work(admin: Admin) -> Elected:
+    async def run_election(admin: Admin) -> Elected:
         if topic is None:
             return await run_elect(admin, election_type, listed)
-        numbers = [partition] if partition is not None else await _partitions(admin, topic)
+        numbers = [partition] if partition is not None else await _partitions_of(admin, topic)
         return await run_elect(admin, election_type, [TopicPartition(topic, n) for n in numbers])
 
-    _print(with_admin(bootstrap, timeout, work), as_json)
+    _print_outcome(with_admin(bootstrap, timeout, run_election), as_json)
 
 
-async def _partitions(admin: Admin, topic: str) -> list[int]:
+async def _partitions_of(admin: Admin, topic: str) -> list[int]:
     """All partitions; for an unknown topic its first one, so that the controller answers with the error."""
     found = (await read_cluster(admin, [topic])).topics.get(topic)
     return list(found.partitions) if found else [0]
 
 
-def _print(outcome: Elected, as_json: bool) -> None:
+def _print_outcome(outcome: Elected, as_json: bool) -> None:
     if as_json:
         print_json(
             {

@@ -9,7 +9,7 @@ from klamm.cli.options import Data
 from klamm.cli.output import print_json, print_line
 from klamm.explain import brokers, partitions
 from klamm.explain.answer import Answer, zookeeper_problem
-from klamm.explain.sources import ExplainInputs, Sources, is_not_partition_line, read
+from klamm.explain.sources import ExplainInputs, Sources, is_not_partition_line, read_inputs
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
@@ -56,7 +56,7 @@ def run_explain(
 ) -> int:
     """Print the answer. Returns 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain."""
     subject = parse_subject(words, None if everything else MAX_EVENTS)
-    inputs = read(sources, disk or RealDisk(), subject.needed_lines)
+    inputs = read_inputs(sources, disk or RealDisk(), subject.needed_lines)
     answer = subject.answer(inputs)
     lines = [*answer.lines, *zookeeper_problem(inputs)]
     if as_json:
@@ -69,14 +69,14 @@ def run_explain(
 
 
 def parse_subject(words: Sequence[str], max_events: int | None = None) -> Subject:
-    """Raises UsageError when the words are not a subject."""
+    """Parse the words of the command line. Raises UsageError when they are not a subject."""
     match list(words):
         case ["controller"]:
-            return Subject(brokers.controller, is_not_partition_line)
+            return Subject(brokers.explain_controller, is_not_partition_line)
         case ["reassignment"]:
-            return Subject(brokers.reassignment, is_not_partition_line)
+            return Subject(brokers.explain_reassignments, is_not_partition_line)
         case ["broker", number] if number.isdigit():
-            return Subject(lambda inputs: brokers.broker(inputs, BrokerId(int(number))), is_not_partition_line)
+            return Subject(lambda inputs: brokers.explain_broker(inputs, BrokerId(int(number))), is_not_partition_line)
         case [name] if name != "broker":
             topics = {name, name.rpartition("-")[0] or name}
             return Subject(lambda inputs: _topic_or_partition(inputs, name, max_events), about(*sorted(topics)))
@@ -86,12 +86,12 @@ def parse_subject(words: Sequence[str], max_events: int | None = None) -> Subjec
 
 
 def _topic_or_partition(inputs: ExplainInputs, name: str, max_events: int | None) -> Answer:
-    """`orders-0` is a partition, unless there is a topic `orders-0` and no partition 0 of `orders`."""
+    """Explain a partition or topic: `orders-0` is a partition, unless only a topic `orders-0` exists."""
     try:
         partition = parse_topic_partition(name)
     except ValueError:
-        return partitions.topic(inputs, name)
-    answer = partitions.partition(inputs, partition, max_events)
-    if not answer.is_known and (as_topic := partitions.topic(inputs, name)).is_known:
+        return partitions.explain_topic(inputs, name)
+    answer = partitions.explain_partition(inputs, partition, max_events)
+    if not answer.is_known and (as_topic := partitions.explain_topic(inputs, name)).is_known:
         return as_topic
     return answer

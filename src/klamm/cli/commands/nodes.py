@@ -65,5 +65,5 @@ def node_stop(
 
 
 def parse_overrides(texts: list[str]) -> dict[str, str]:
-    """`KEY=VALUE` each. Raises UsageError for one that is not."""
+    """Parse `KEY=VALUE` texts. Raises UsageError for one that is not."""
     return parse_pairs("--override", texts, "log.segment.bytes=1048576")

@@ -18,7 +18,7 @@ from klamm.model.cluster import listed
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan import json_files
-from klamm.plan.progress import PartitionProgress, describe, is_complete, is_over
+from klamm.plan.progress import PartitionProgress, is_complete, is_over, progress_text
 from klamm.plan.throttles import Changes
 from klamm.runtime.disk import RealDisk
 
@@ -82,7 +82,7 @@ def plan(
 
 
 def parse_brokers(text: str) -> list[BrokerId]:
-    """`1,2,3`. Raises UsageError."""
+    """Parse broker ids such as `1,2,3`. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3.")
@@ -123,9 +123,9 @@ def apply(
     timeout: MaybeTimeout = None,
 ) -> None:
     """Start a reassignment. Prints the current assignment for a rollback. --wait waits for the end."""
-    wanted = _read(file)
+    wanted = _read_reassignment(file)
 
-    async def work(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
+    async def start_and_wait(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
         current = await reassignments.current_assignment(admin, wanted)
         if not as_json:  # before anything is changed
             print_line("Current assignment, for a rollback:")
@@ -138,7 +138,7 @@ def apply(
             return started, found, {}, []
         return started, found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
 
-    started, found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
+    started, found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), start_and_wait)
     if as_json:
         print_json(
             {
@@ -159,12 +159,13 @@ def apply(
 
 def _print_start(started: Started, throttle: int | None, wait: bool) -> None:
     if started.begun:
-        print_line(f"Started: {len(started.begun):,} partitions ({_some(started.begun)})")
+        print_line(f"Started: {len(started.begun):,} partitions ({_first_partitions(started.begun)})")
     if started.begun and throttle is not None and not wait:
         print_line("Throttled: run `klamm reassign status` with the same file at the end; it removes the throttles.")
 
 
-def _some(partitions: Sequence[TopicPartition], most: int = 10) -> str:
+def _first_partitions(partitions: Sequence[TopicPartition], most: int = 10) -> str:
+    """The first partitions, and how many more there are."""
     return ", ".join(map(str, partitions[:most])) + (" ..." if len(partitions) > most else "")
 
 
@@ -180,9 +181,9 @@ def status(
     timeout: MaybeTimeout = None,
 ) -> None:
     """Show the progress; remove the throttles when everything is complete. Exit status 1: not complete."""
-    wanted = None if file is None else _read(file)
+    wanted = None if file is None else _read_reassignment(file)
 
-    async def work(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
+    async def read_and_unthrottle(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
         found, moving = await reassignments.read_progress(admin, wanted)
         if wait and not is_over(found):
             found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
@@ -191,7 +192,7 @@ def status(
             return found, {}, []
         return found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
 
-    found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
+    found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), read_and_unthrottle)
     if as_json:
         print_json({"partitions": _progress_as_data(found), "throttles_removed": _removed_as_data(unset)})
     else:
@@ -202,7 +203,7 @@ def status(
 def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
     print_table(
         ("partition", "state", "wanted", "replicas"),
-        [(s.at, describe(s), listed(s.wanted), listed(s.replicas)) for s in found],
+        [(s.at, progress_text(s), listed(s.wanted), listed(s.replicas)) for s in found],
     )
     for entity, changes in unset.items():
         typer.echo(f"Throttle removed: {entity}: {', '.join(changes)}", err=True)
@@ -241,7 +242,7 @@ def cancel(
     """Cancel reassignments: the replicas stay where they were."""
     if sum((file is not None, bool(topic), everything)) != 1:
         raise UsageError(f"Choose exactly one of {_FILE} FILE, --topic TOPIC and --all.")
-    wanted = None if file is None else _read(file)
+    wanted = None if file is None else _read_reassignment(file)
 
     cancelled, unset, refused = with_admin(
         bootstrap, timeout, lambda admin: reassignments.cancel(admin, wanted, topic or (), preserve_throttles)
@@ -255,7 +256,7 @@ def cancel(
             }
         )
     else:
-        print_line(f"Cancelled: {_some(cancelled)}" if cancelled else "None of these is being reassigned.")
+        print_line(f"Cancelled: {_first_partitions(cancelled)}" if cancelled else "None of these is being reassigned.")
     raise typer.Exit(print_refusals(refused))
 
 
@@ -275,8 +276,9 @@ def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
 
 
 def _timeout_s(timeout: float | None, wait: bool) -> float:
+    """The given timeout; without one, `--wait` waits longer."""
     return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
 
 
-def _read(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+def _read_reassignment(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     return json_files.parse_reassignment(json_files.read_file(RealDisk(), _FILE, path), path)

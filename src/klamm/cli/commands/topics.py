@@ -112,13 +112,13 @@ def create(
     configs = parse_pairs("--config", config or [], "retention.ms=60000")
     new = topic_changes.NewTopic(topic, partitions, replication_factor, assignment, configs)
 
-    async def work(admin: Admin) -> Refusal | None:
+    async def create_and_wait(admin: Admin) -> Refusal | None:
         refusal = await topic_changes.create(admin, new)
         if wait and (refusal is None or refusal.code == ErrorCode.TOPIC_ALREADY_EXISTS):
             await topic_changes.wait_until(admin, [topic], topic_changes.has_leaders([topic], partitions))
         return refusal
 
-    refusal = with_admin(bootstrap, timeout, work)
+    refusal = with_admin(bootstrap, timeout, create_and_wait)
     exists = refusal is not None and refusal.code == ErrorCode.TOPIC_ALREADY_EXISTS
     if refusal is not None and not (exists and if_not_exists):
         raise typer.Exit(print_refusals([refusal]))
@@ -147,17 +147,17 @@ def alter(
             "them, including the existing ones."
         )
 
-    async def work(admin: Admin) -> tuple[list[str], list[Refusal]]:
-        cluster, names = await topic_changes.find(admin, topic)
+    async def add_and_wait(admin: Admin) -> tuple[list[str], list[Refusal]]:
+        cluster, names = await topic_changes.find_topics(admin, topic)
         if not names:
             return [], [] if if_exists else [topic_changes.no_such_topic(topic)]
-        refused = await topic_changes.grow(admin, [cluster.topics[n] for n in names], partitions, assignment)
+        refused = await topic_changes.add_partitions(admin, [cluster.topics[n] for n in names], partitions, assignment)
         grown = [n for n in names if f"topic {n}" not in {r.subject for r in refused}]
         if wait and grown:
             await topic_changes.wait_until(admin, grown, topic_changes.has_leaders(grown, partitions))
         return grown, refused
 
-    grown, refused = with_admin(bootstrap, timeout, work)
+    grown, refused = with_admin(bootstrap, timeout, add_and_wait)
     if as_json:
         print_json({"altered": grown, "partitions": partitions, "refused": [r.as_data() for r in refused]})
     else:
@@ -184,14 +184,14 @@ def delete(
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         confirm(f"This deletes {shown} and every record in {'them' if len(names) > 1 else 'it'}.", yes)
 
-    async def work(admin: Admin) -> tuple[list[Refusal], dict[str, str]]:
+    async def delete_and_wait(admin: Admin) -> tuple[list[Refusal], dict[str, str]]:
         refused = await topic_changes.delete(admin, names) if names else []
         left = {r.subject for r in refused}
         gone = [n for n in names if f"topic {n}" not in left]
         return refused, await topic_changes.wait_until_gone(admin, gone) if wait and gone else {}
 
     try:
-        refused, unconfirmed = with_admin(bootstrap, timeout, work)
+        refused, unconfirmed = with_admin(bootstrap, timeout, delete_and_wait)
     except CannotAsk as error:
         raise CannotAsk(f"{error} `klamm explain {names[0]}` shows what it waits for.") from error
     deleted = [n for n in names if f"topic {n}" not in {r.subject for r in refused}]
@@ -199,11 +199,11 @@ def delete(
         print_json({"deleted": deleted, "unconfirmed": unconfirmed, "refused": [r.as_data() for r in refused]})
     else:
         for name in deleted:
-            print_line(_deletion_result(name, wait, unconfirmed.get(name)))
+            print_line(_deletion_text(name, wait, unconfirmed.get(name)))
     raise typer.Exit(print_refusals(refused))
 
 
-def _deletion_result(name: str, wait: bool, unconfirmed: str | None) -> str:
+def _deletion_text(name: str, wait: bool, unconfirmed: str | None) -> str:
     if not wait:
         return f"Topic {name} is being deleted."
     if unconfirmed is None:

@@ -17,7 +17,7 @@ def zk_ls(
     path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
 ) -> None:
     """List the children of a znode."""
-    names = znodes.read(zookeeper, timeout, lambda client: znodes.list_children(client, path), auth)
+    names = znodes.run_with_session(zookeeper, timeout, lambda client: znodes.list_children(client, path), auth)
     print_json(names) if as_json else print_line("\n".join(names))
 
 
@@ -26,7 +26,9 @@ def zk_get(
     path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
 ) -> None:
     """Print the value and the stat of a znode."""
-    znodes.show_get(znodes.read(zookeeper, timeout, lambda client: znodes.get(client, path), auth), as_json)
+    znodes.print_znode(
+        znodes.run_with_session(zookeeper, timeout, lambda client: znodes.read_znode(client, path), auth), as_json
+    )
 
 
 @zk_app.command("tree")
@@ -39,7 +41,9 @@ def zk_tree(
     auth: Auth = None,
 ) -> None:
     """Print all znodes below a path with their values."""
-    znodes.show_tree(znodes.read(zookeeper, timeout, lambda client: znodes.tree(client, path, depth), auth), as_json)
+    znodes.print_tree(
+        znodes.run_with_session(zookeeper, timeout, lambda client: znodes.read_tree(client, path, depth), auth), as_json
+    )
 
 
 @zk_app.command("set")
@@ -53,11 +57,13 @@ def zk_set(
     auth: Auth = None,
 ) -> None:
     """Set the value of a znode, or create it. Brokers and controller are not involved."""
-    content = znodes.as_value(value)
-    before = znodes.read(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
+    content = znodes.encode_value(value)
+    before = znodes.run_with_session(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
     was = "which does not exist yet" if before.version is None else f"now {znodes.one_line(before.value) or '(empty)'}"
     confirm(f"This writes {path}, {was}, without the brokers and the controller.", yes)
-    version = znodes.read(zookeeper, timeout, lambda client: znodes.write_state(client, before, content), auth)
+    version = znodes.run_with_session(
+        zookeeper, timeout, lambda client: znodes.write_state(client, before, content), auth
+    )
     if as_json:
         print_json({"path": path, "before": before.value, "version": version})
     else:
@@ -75,14 +81,14 @@ def zk_delete(
     auth: Auth = None,
 ) -> None:
     """Delete a znode. Brokers and controller are not involved."""
-    before = znodes.read(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
+    before = znodes.run_with_session(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
     if before.version is None:
         raise KlammError(f"There is no znode {path}.")
     if before.below and not recursive:
         raise KlammError(f"{path} has {len(before.below):,} znodes below it. Pass --recursive to delete them, too.")
     more = f" and the {len(before.below):,} znodes below it" if before.below else ""
     confirm(f"This deletes {path}{more}, without the brokers and the controller.", yes)
-    znodes.read(zookeeper, timeout, lambda client: znodes.delete(client, before), auth)
+    znodes.run_with_session(zookeeper, timeout, lambda client: znodes.delete(client, before), auth)
     if as_json:
         print_json({"path": path, "before": before.value, "deleted": [path, *before.below]})
     else:

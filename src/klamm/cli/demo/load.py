@@ -40,7 +40,7 @@ class Loader:
         )
 
     def offer(self, row: Row) -> bool:
-        """Pass one record to the producer; False if its queue is full."""
+        """Pass one record to the producer. Returns False if the producer's queue is full."""
         try:
             self._producer.produce(
                 self.topic, row.value, row.key, on_delivery=lambda error, m: self._on_delivery(row.number, error, m)
@@ -50,12 +50,13 @@ class Loader:
         self.sent += 1
         return True
 
-    def collect(self, wait_s: float = 0.0) -> None:
-        """Handle the delivery reports."""
+    def poll(self, wait_s: float = 0.0) -> None:
+        """Handle the delivery reports that have arrived; wait for one for `wait_s` at most."""
         self._producer.poll(wait_s)
 
     @property
     def unanswered(self) -> int:
+        """How many records have neither an acknowledgement nor an error."""
         return len(self._producer)
 
     def longest_gap_s(self, began: float, ended: float) -> float:
@@ -63,6 +64,7 @@ class Loader:
         return max((length for when, length in self.gaps if began <= when <= ended), default=0.0)
 
     def _on_delivery(self, number: int, error: KafkaError | None, _message: Message | Any) -> None:
+        """Record the acknowledgement or the error of a record."""
         if error is not None:
             self.failures.append(f"record {number}: {error}")
             return

@@ -22,7 +22,7 @@ class NotReached(KlammError):
 
 
 async def wait_until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = HEAL_TIMEOUT_S) -> None:
-    """Poll until it holds. Raises NotReached at the timeout."""
+    """Poll `holds` until it returns True. Raises NotReached with `what` at the timeout."""
     now = asyncio.get_running_loop().time
     deadline = now() + timeout_s
     while not await holds():
@@ -40,44 +40,44 @@ class ClusterObserver:
         self._topic = topic
 
     async def controller_id(self) -> BrokerId:
-        """NO_BROKER while nodes do not answer or disagree."""
-        seen = {facts.controller if facts else NO_BROKER for facts in await self._ask()}
+        """The controller by the metadata of all running nodes; NO_BROKER if they do not answer or disagree."""
+        seen = {facts.controller if facts else NO_BROKER for facts in await self._read_metadata_of_all()}
         return seen.pop() if len(seen) == 1 else NO_BROKER
 
     async def is_complete(self) -> bool:
         """Whether all nodes run, answer, and know each other."""
         ids = {node.broker_id for node in self._cluster.nodes}
-        seen = await self._ask()
+        seen = await self._read_metadata_of_all()
         return len(seen) == len(ids) and all(facts is not None and facts.brokers == ids for facts in seen)
 
     async def all_in_sync(self) -> bool:
         """Whether all nodes run and report all replicas of the topic in sync."""
         if not await self.is_complete():
             return False
-        return all(facts is not None and self._in_sync(facts) for facts in await self._ask())
+        return all(facts is not None and self._is_topic_in_sync(facts) for facts in await self._read_metadata_of_all())
 
     async def leaders(self) -> Counter[int]:
         """How many partitions of the topic each node leads, by the first node that answers."""
-        for facts in await self._ask():
+        for facts in await self._read_metadata_of_all():
             if facts is not None:
                 return Counter(p.leader for tp, p in facts.partitions.items() if tp.topic == self._topic)
         return Counter()
 
     async def has_topic(self) -> bool:
         """Whether a node knows the topic."""
-        return any(facts is not None and self._partitions(facts) for facts in await self._ask())
+        return any(facts is not None and self._topic_partitions(facts) for facts in await self._read_metadata_of_all())
 
-    def _partitions(self, facts: ClusterFacts) -> list[int]:
+    def _topic_partitions(self, facts: ClusterFacts) -> list[int]:
         return [tp.partition for tp in facts.partitions if tp.topic == self._topic]
 
-    def _in_sync(self, facts: ClusterFacts) -> bool:
+    def _is_topic_in_sync(self, facts: ClusterFacts) -> bool:
         own = [p for tp, p in facts.partitions.items() if tp.topic == self._topic]
         return bool(own) and all(p.is_in_sync for p in own)
 
-    async def _ask(self) -> list[ClusterFacts | None]:
-        return [await self._ask_one(node.port) for node in self._cluster.nodes if node.is_running]
+    async def _read_metadata_of_all(self) -> list[ClusterFacts | None]:
+        return [await self._read_metadata_of(node.port) for node in self._cluster.nodes if node.is_running]
 
-    async def _ask_one(self, port: int) -> ClusterFacts | None:
+    async def _read_metadata_of(self, port: int) -> ClusterFacts | None:
         try:
             return await read_metadata(self._world, HOST, port)
         except ConnectionLost:

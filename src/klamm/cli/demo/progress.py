@@ -32,6 +32,7 @@ class LoadProgress:
             self._bar.stop()
 
     def show(self, done: int) -> None:
+        """Show how many records are acknowledged."""
         if self._bar:
             self._bar.update(self._task, completed=done)
         elif (tenth := done * TENTHS // self._total) > self._last_tenth:

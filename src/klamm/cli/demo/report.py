@@ -53,7 +53,7 @@ def _print_counts(loader: Loader, count: Count) -> None:
 def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Interruption, loader: Loader) -> None:
     print_line()
     print_line(f"{interruption.what}: every partition in sync again after {interruption.recovery_s:.1f} s")
-    print_line(f"  {_absence(entries, interruption)}")
+    print_line(f"  {_controller_absence_text(entries, interruption)}")
     gap = loader.longest_gap_s(interruption.began, interruption.ended)
     print_line(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
     changes = [
@@ -68,7 +68,7 @@ def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Inte
 
 
 def merge_leader_gaps(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
-    """Sorted by partition; a change to no leader and the next change to a leader become one."""
+    """Sort changes by partition, and merge a change to no leader with the next change to a leader."""
     joined: list[LeaderChange] = []
     for change in sorted(changes, key=lambda c: (c.partition, c.ts_ms)):
         last = joined[-1] if joined else None
@@ -79,7 +79,7 @@ def merge_leader_gaps(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
     return joined
 
 
-def _absence(entries: Sequence[Entry], interruption: Interruption) -> str:
+def _controller_absence_text(entries: Sequence[Entry], interruption: Interruption) -> str:
     if not interruption.was_controller:
         return "the controller was active all the time"
     terms = controller_terms(entries)
@@ -92,10 +92,11 @@ def _absence(entries: Sequence[Entry], interruption: Interruption) -> str:
 
 
 def _change_row(change: LeaderChange) -> tuple[str, str, str, str]:
+    """One line of the table of leader changes."""
     rejected = "; ".join(f"not {broker}: {why}" for broker, why in change.rejected)
     why = f"{change.why} ({rejected})" if rejected else change.why
-    return str(change.partition), _broker(change.leader_from), _broker(change.leader_to), why
+    return str(change.partition), _broker_text(change.leader_from), _broker_text(change.leader_to), why
 
 
-def _broker(broker_id: int) -> str:
+def _broker_text(broker_id: int) -> str:
     return "none" if broker_id < 0 else f"node {broker_id}"

@@ -45,13 +45,14 @@ class DemoFailed(KlammError):
 
 
 async def demo(cluster: LocalCluster, world: World) -> int:
+    """Run the demo on this cluster. Returns the exit status."""
     acknowledged_rows = AcknowledgedRows(world.disk, join(cluster.directory, "demo"))
     print_line(f"1. Start ZooKeeper and {NODES} nodes in {cluster.directory}.")
     if found := cluster.nodes_with_data:
         print_line(f"   Using the data of an earlier run ({', '.join(node.name for node in found)}).")
     started = asyncio.get_running_loop().time()
     observer = ClusterObserver(world, cluster, TOPIC)
-    await _start(cluster, observer)
+    await _start_cluster(cluster, observer)
     print_line(
         f"   Ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}"
     )
@@ -62,9 +63,9 @@ async def demo(cluster: LocalCluster, world: World) -> int:
     print_line("4. Kill the controller's node at one third of the load, stop another node at two thirds.")
     loader = Loader(cluster.bootstrap, TOPIC, flights.num_rows)
     try:
-        interruptions = await _load(cluster, observer, world, loader, flights, run)
+        interruptions = await _load_flights(cluster, observer, world, loader, flights, run)
     finally:
-        acknowledged_rows.keep(run, loader.acknowledged)
+        acknowledged_rows.write_run(run, loader.acknowledged)
     print_line("5. Read the topic with Spark.")
     task = Task(cluster.bootstrap, TOPIC, run, acknowledged_rows.paths, join(cluster.directory, "tables"))
     count = await _read_with_spark(cluster, world, task)
@@ -74,7 +75,7 @@ async def demo(cluster: LocalCluster, world: World) -> int:
     return await _check_result(observer, loader, count)
 
 
-async def _start(cluster: LocalCluster, observer: ClusterObserver) -> None:
+async def _start_cluster(cluster: LocalCluster, observer: ClusterObserver) -> None:
     cluster.start_zookeeper()
     cluster.start_nodes()
     await wait_until("every node knows every other and a controller", observer.is_complete)
@@ -84,7 +85,7 @@ async def _create_topic(cluster: LocalCluster, observer: ClusterObserver, acknow
     if await observer.has_topic():
         print_line(f"2. The topic {TOPIC} already exists, with {len(acknowledged_rows.runs)} earlier run(s).")
     else:
-        acknowledged_rows.forget()
+        acknowledged_rows.remove_all()
         print_line(f"2. Create the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2.")
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, NODES, config={"min.insync.replicas": "2"})
@@ -95,7 +96,7 @@ async def _create_topic(cluster: LocalCluster, observer: ClusterObserver, acknow
     await wait_until("every partition has all its replicas in sync", observer.all_in_sync)
 
 
-async def _load(
+async def _load_flights(
     cluster: LocalCluster, observer: ClusterObserver, world: World, loader: Loader, flights: pa.Table, run: int
 ) -> list[Interruption]:
     """Send every row; start an interruption at one third and at two thirds."""
@@ -119,6 +120,7 @@ async def _send_all(
     due: list[tuple[int, Coroutine[Any, Any, Interruption]]],
     progress: LoadProgress,
 ) -> list[Interruption]:
+    """Send the rows, and begin each interruption of `due` when its number of rows is acknowledged."""
     done: list[Interruption] = []
     active: asyncio.Task[Interruption] | None = None
     row = next(rows, None)
@@ -130,7 +132,7 @@ async def _send_all(
         if active is None and due and loader.acknowledged_count >= due[0][0]:
             active = asyncio.create_task(due.pop(0)[1])
         row = _send_some(loader, row, rows, BURST // 10 if active else BURST)
-        loader.collect()
+        loader.poll()
         progress.show(loader.acknowledged_count)
         await asyncio.sleep(BURST / 10 / SLOW_ROWS_PER_S if active or row is None else 0)
         if row is None and active is None:
@@ -155,12 +157,13 @@ async def _read_with_spark(cluster: LocalCluster, world: World, task: Task) -> C
     world.disk.write_atomically(path, b"")
     child = spawn("spark", words, path)
     try:
-        return await _count_of(child, world)
+        return await _wait_for_count(child, world)
     finally:
         child.kill()
 
 
-async def _count_of(child: Child, world: World) -> Count:
+async def _wait_for_count(child: Child, world: World) -> Count:
+    """Wait for the Spark process, and return the counts that it prints. Raises DemoFailed."""
     for _ in range(int(SPARK_TIMEOUT_S * 10)):
         if not child.is_running:
             break
@@ -172,6 +175,7 @@ async def _count_of(child: Child, world: World) -> Count:
 
 
 async def _check_result(observer: ClusterObserver, loader: Loader, count: Count) -> int:
+    """Print what went wrong, if anything. Returns the exit status."""
     problems = list(loader.failures[:3])
     if loader.unanswered:
         problems.append(f"{loader.unanswered} records were not acknowledged or rejected in time")

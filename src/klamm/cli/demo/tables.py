@@ -61,17 +61,18 @@ def flight_schema() -> StructType:
 
 
 def make_tables(spark: SparkSession, task: Task) -> Count:
+    """Write the flights and carriers tables from the topic, and count the rows of all runs."""
     flights_path, carriers_path = join(task.directory, "flights"), join(task.directory, "carriers")
-    _write(_read_topic(spark, task), flights_path)
+    _write_parquet(_read_topic(spark, task), flights_path)
     flights = spark.read.parquet(flights_path)
     this_run = flights.where(sql.col("run") == task.run)
-    _write(_per_carrier(this_run), carriers_path)
+    _write_parquet(_delays_by_carrier(this_run), carriers_path)
     carriers = spark.read.parquet(carriers_path).orderBy("carrier").collect()
     acknowledged = spark.read.parquet(*task.acknowledged)
-    lost, earlier_lost = _by_run(acknowledged.join(flights, ["run", "row"], "left_anti"), task.run)
-    found, earlier_found = _by_run(flights, task.run)
+    lost, earlier_lost = _count_by_run(acknowledged.join(flights, ["run", "row"], "left_anti"), task.run)
+    found, earlier_found = _count_by_run(flights, task.run)
     repeated = flights.groupBy("run", "row").count().where("count > 1")
-    twice, earlier_twice = _by_run(repeated, task.run)
+    twice, earlier_twice = _count_by_run(repeated, task.run)
     return Count(
         found=found,
         lost=lost,
@@ -100,18 +101,18 @@ def _read_topic(spark: SparkSession, task: Task) -> DataFrame:
     )
 
 
-def _per_carrier(flights: DataFrame) -> DataFrame:
+def _delays_by_carrier(flights: DataFrame) -> DataFrame:
     return flights.groupBy("carrier").agg(
         sql.count("*").alias("flights"), sql.round(sql.avg("dep_delay"), 2).alias("mean_departure_delay")
     )
 
 
-def _write(table: DataFrame, path: str) -> None:
+def _write_parquet(table: DataFrame, path: str) -> None:
     table.write.mode("overwrite").parquet(path)
 
 
-def _by_run(rows: DataFrame, run: int) -> tuple[int, int]:
-    """Counts of this run and of earlier runs."""
+def _count_by_run(rows: DataFrame, run: int) -> tuple[int, int]:
+    """Count the rows of this run, and those of all earlier runs."""
     counts: dict[bool, Any] = {
         r["own"]: r["count"] for r in rows.groupBy((sql.col("run") == run).alias("own")).count().collect()
     }

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
-from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
+from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
 from klamm.broker.handlers import control, controller_apis
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
@@ -435,7 +435,7 @@ class StubBroker:
         build = partial(self._alter_partition, asked)
         if self._isr_znodes is None:
             answer = await self._channel.ask(
-                ApiKey.ALTER_PARTITION, self._alter_version, build, says_not_controller_anywhere
+                ApiKey.ALTER_PARTITION, self._alter_version, build, is_not_controller_anywhere
             )
         else:
             try:

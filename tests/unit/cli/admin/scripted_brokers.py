@@ -1,4 +1,4 @@
-"""A network of brokers that answer as the test says, and remember what they were asked."""
+"""A network of scripted brokers that record the requests they receive."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast

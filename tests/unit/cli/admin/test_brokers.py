@@ -1,4 +1,4 @@
-"""What is counted for each broker, and who has a problem."""
+"""The counts and problems that `klamm brokers` reports for each broker."""
 
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
@@ -39,22 +39,22 @@ def test_a_broker_that_refuses_connections_is_reported_at_once() -> None:
     brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _v, _m: DescribeLogDirsResponse()
     brokers.answers[ApiKey.DESCRIBE_CONFIGS] = lambda _v, _m: DescribeConfigsResponse()
 
-    async def work(admin: Admin) -> tuple[list[BrokerFacts], float]:
+    async def read_and_time(admin: Admin) -> tuple[list[BrokerFacts], float]:
         found = await read_brokers(admin)
         return found, admin.left_s
 
-    (first, second), left_s = run(brokers, work, timeout_s=30)
+    (first, second), left_s = run(brokers, read_and_time, timeout_s=30)
 
     assert first.problem is None
     assert second.problem == "refuses connections at b2:9092: check that it is running"
     assert left_s == 30
 
 
-def test_sizes_have_units() -> None:
+def test_byte_counts_are_printed_with_binary_units() -> None:
     assert [format_bytes(n) for n in (None, 0, 1023, 1536, 5 << 30)] == ["", "0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
 
 
-def test_a_refusal_has_kafkas_error_code_and_a_remedy() -> None:
+def test_a_refusal_is_printed_with_kafkas_error_code_and_a_remedy() -> None:
     known = Refusal("topic t", ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 't' already exists.")
 
     assert str(known) == (

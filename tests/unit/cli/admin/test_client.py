@@ -21,8 +21,8 @@ from klamm.wire.messages import (
 NO_TOPICS = CreateTopicsRequest()
 
 
-def creation(brokers: Brokers) -> None:
-    """Answered by the controller alone, in the item: NOT_CONTROLLER elsewhere."""
+def offer_create_topics(brokers: Brokers) -> None:
+    """Let only the controller create topics: other brokers answer NOT_CONTROLLER for each topic."""
 
     def answer(_version: int, _message: object) -> CreateTopicsResponse:
         is_controller = brokers.asked[-1][0] == f"b{brokers.controller}"
@@ -32,11 +32,11 @@ def creation(brokers: Brokers) -> None:
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_the_highest_common_version_is_used() -> None:
+def test_a_request_uses_the_highest_version_that_client_and_broker_support() -> None:
     brokers = Brokers(1, 2, 3)
     brokers.controller = 2
     brokers.newest[ApiKey.CREATE_TOPICS] = 5
-    creation(brokers)
+    offer_create_topics(brokers)
 
     run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
 
@@ -45,7 +45,7 @@ def test_the_highest_common_version_is_used() -> None:
 
 def test_not_controller_is_retried_with_the_new_controller() -> None:
     brokers = Brokers(1, 2)
-    creation(brokers)
+    offer_create_topics(brokers)
 
     async def work(admin: Admin) -> None:
         await admin.look()
@@ -57,7 +57,7 @@ def test_not_controller_is_retried_with_the_new_controller() -> None:
     assert [host for host, _, _ in brokers.asked] == ["b1", "b2"]
 
 
-def test_a_top_level_not_controller_is_retried() -> None:
+def test_not_controller_for_the_whole_request_is_retried() -> None:
     brokers = Brokers(1)
     brokers.answers[ApiKey.ELECT_LEADERS] = lambda _v, _m: ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
@@ -88,7 +88,7 @@ def test_a_dead_bootstrap_server_is_skipped() -> None:
     assert run(brokers, work) == {2: Address("b2", 9092)}
 
 
-def test_no_broker_answers_in_time() -> None:
+def test_a_command_fails_with_the_addresses_when_no_broker_answers_in_time() -> None:
     brokers = Brokers(1)
     brokers.down = {"b1"}
 
@@ -104,7 +104,7 @@ def test_a_dead_broker_is_reported_with_the_live_ones() -> None:
         )
 
 
-def test_an_api_that_the_broker_does_not_offer_is_an_error() -> None:
+def test_an_api_that_the_broker_does_not_offer_fails_with_unsupported_version() -> None:
     brokers = Brokers(1)
     brokers.newest[ApiKey.ELECT_LEADERS] = -1
 
@@ -112,7 +112,7 @@ def test_an_api_that_the_broker_does_not_offer_is_an_error() -> None:
         run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
 
 
-def test_an_old_broker_is_asked_for_its_versions_in_the_oldest_version() -> None:
+def test_api_versions_falls_back_to_version_0_for_an_old_broker() -> None:
     brokers = Brokers(1)
     brokers.old_api_versions = True
     brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _v, _m: DescribeLogDirsResponse()
@@ -122,7 +122,7 @@ def test_an_old_broker_is_asked_for_its_versions_in_the_oldest_version() -> None
     assert len(brokers.asked) == 1
 
 
-def test_a_cluster_without_a_controller() -> None:
+def test_a_controller_request_fails_when_there_is_no_controller() -> None:
     brokers = Brokers(1)
     brokers.controller = -1
 
@@ -130,7 +130,7 @@ def test_a_cluster_without_a_controller() -> None:
         run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
 
 
-def test_addresses() -> None:
+def test_bootstrap_addresses_without_host_or_valid_port_are_rejected() -> None:
     assert parse_addresses("a:1, [::1]:2,") == [Address("a", 1), Address("::1", 2)]
     for wrong in ("a", "a:x", ":1", "a:70000", "", ","):
         with pytest.raises(UsageError, match="HOST:PORT"):

@@ -29,7 +29,7 @@ class Cluster:
     async def elect(self) -> None:
         await register_controller(self.ensemble.client(), ONE, 0)
 
-    async def take_when_asked(self, client: MemoryZooKeeper) -> None:
+    async def become_controller_when_requested(self, client: MemoryZooKeeper) -> None:
         while (request := await watch_handover_request(client)) is None:  # noqa: ASYNC110
             await asyncio.sleep(1)
         await replace_controller(client, TWO, 0, request.epoch)
@@ -43,7 +43,9 @@ def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
+        node = asyncio.get_running_loop().create_task(
+            cluster.become_controller_when_requested(cluster.ensemble.client())
+        )
 
         assert await cluster.hand_to(2) == 2
         await node
@@ -53,7 +55,7 @@ def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
 
 
 @pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 remains"), (3, "Broker 3 is not alive")])
-def test_a_handover_that_fails_removes_its_request(broker: int, why: str) -> None:
+def test_a_failed_handover_removes_its_request_znode(broker: int, why: str) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -84,8 +86,8 @@ def test_a_handover_request_ends_with_the_session_that_made_it() -> None:
     SimulatedLoop().run(main())
 
 
-@pytest.mark.parametrize("is_ours", [True, False], ids=["whose answer was lost", "of somebody else"])
-def test_an_existing_handover_request_of_another_session_is_respected(is_ours: bool) -> None:
+@pytest.mark.parametrize("is_ours", [True, False], ids=["created by this command", "created by another session"])
+def test_hand_to_leaves_an_existing_handover_request_of_another_session(is_ours: bool) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -93,7 +95,9 @@ def test_an_existing_handover_request_of_another_session_is_respected(is_ours: b
         await request_handover(asker, TWO, 1)
 
         if is_ours:
-            node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
+            node = asyncio.get_running_loop().create_task(
+                cluster.become_controller_when_requested(cluster.ensemble.client())
+            )
             assert await cluster.hand_to(2) == 2
             await node
         else:
@@ -104,7 +108,7 @@ def test_an_existing_handover_request_of_another_session_is_respected(is_ours: b
 
 
 def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None:
-    """Ourselves, where only the answer was lost."""
+    """For example deleted by this command, when only the answer was lost."""
 
     async def main() -> None:
         cluster = Cluster()

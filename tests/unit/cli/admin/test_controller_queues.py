@@ -1,6 +1,6 @@
-"""Queues as a metrics page tells them, and what journals say of requests that were not answered."""
+"""Request queues from a metrics page, and unanswered control requests from a journal."""
 
-from klamm.cli.admin.controller import Queue, queues
+from klamm.cli.admin.controller import Queue, parse_queues
 from klamm.explain.unanswered import Unanswered, unanswered
 from klamm.telemetry.exposition import Reading, render
 from klamm.telemetry.journal_reader import Entry
@@ -15,11 +15,11 @@ def page(*readings: Reading) -> str:
     return render(readings, "text/plain")[0].decode()
 
 
-def test_queue_depth_and_waiting_times_per_broker() -> None:
+def test_queue_depth_and_waiting_times_are_parsed_for_each_broker() -> None:
     timer = Timer()
     for ms in (1.0, 3.0):
         timer.observe(ms)
-    found = queues(
+    found = parse_queues(
         "b1:1", page(Reading(ACTIVE, 1), *(Reading(SIZE, n, (str(n),)) for n in (10, 2)), Reading(TIME, timer, ("2",)))
     )
 
@@ -29,14 +29,14 @@ def test_queue_depth_and_waiting_times_per_broker() -> None:
 
 
 def test_a_node_that_is_not_controller_has_no_queues() -> None:
-    assert queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
+    assert parse_queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
 
 
 def entry(seq: int, kind: str, **facts: object) -> Entry:
     return Entry(seq * 1000, 1, 1, seq, "c", kind, facts)
 
 
-def test_requests_without_an_answer() -> None:
+def test_only_control_requests_without_a_response_are_listed_as_unanswered() -> None:
     lines = [
         entry(1, "request", broker=2, api="UPDATE_METADATA", count=5),
         entry(2, "request", broker=2, api="LEADER_AND_ISR", count=7, causes=["a", "b"]),

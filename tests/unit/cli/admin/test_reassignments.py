@@ -1,4 +1,4 @@
-"""What a reassignment looks like while brokers still hear of it."""
+"""Progress, plans and throttles of reassignments, with brokers whose metadata is stale."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ AT = TopicPartition("t", 0)
 WANTED = {AT: (BrokerId(2), BrokerId(1))}
 
 
-def cluster(*known: tuple[int, ...]) -> Brokers:
-    """Where nothing moves any more; the broker asked knows these replicas, one after the other."""
+def brokers_with_assignments(*known: tuple[int, ...]) -> Brokers:
+    """Brokers without running reassignments; each Metadata request gets the next of these replica lists."""
     brokers, left = Brokers(1, 2), list(known)
 
     def metadata(_version: int, asked: Any) -> MetadataResponse:
@@ -43,14 +43,16 @@ def cluster(*known: tuple[int, ...]) -> Brokers:
     return brokers
 
 
-def test_stale_metadata_after_a_reassignment_is_read_again() -> None:
-    [progress], moving = run(cluster((1, 2), (1, 2), (2, 1)), lambda admin: read_progress(admin, WANTED))
+def test_progress_reads_stale_metadata_again_after_a_reassignment_ended() -> None:
+    [progress], moving = run(
+        brokers_with_assignments((1, 2), (1, 2), (2, 1)), lambda admin: read_progress(admin, WANTED)
+    )
 
     assert (progress.state, moving) == (MoveState.COMPLETE, False)
 
 
-def test_a_partition_with_other_replicas_is_reported() -> None:
-    [progress], _ = run(cluster((1, 2)), lambda admin: read_progress(admin, WANTED))
+def test_a_partition_whose_replicas_differ_from_the_plan_is_reported_as_not_moving() -> None:
+    [progress], _ = run(brokers_with_assignments((1, 2)), lambda admin: read_progress(admin, WANTED))
 
     assert progress.state is MoveState.ELSEWHERE
 
@@ -84,8 +86,8 @@ LEFT = {
 }
 
 
-def throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
-    """Each topic has its list, each broker its rate."""
+def describe_throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
+    """Each topic has throttled replicas, each broker a throttle rate."""
     results = []
     for r in asked.resources:
         name, source = (LIST, 1) if r.resource_type == 2 else (RATE, 2)
@@ -106,7 +108,7 @@ def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
 
     brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
     brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
-    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = describe_throttles
     brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: IncrementalAlterConfigsResponse()
 
     cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, None, ["t"], preserve_throttles=False))
@@ -122,7 +124,7 @@ def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_moves() -> N
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])
     brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
     brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
-    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = describe_throttles
 
     cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, [AT], (), preserve_throttles=False))
 

@@ -1,4 +1,4 @@
-"""`klamm topics delete`: metadata forgets a topic before ZooKeeper does, and knows none that never had a leader."""
+"""`klamm topics delete`: brokers drop a topic from metadata before its znodes are deleted."""
 
 from collections.abc import Iterator
 
@@ -20,8 +20,8 @@ from klamm.wire.messages import (
 EXISTS = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def probed(brokers: Brokers, codes: Iterator[ErrorCode]) -> None:
-    """What the controller says each time when it is asked whether the topics could be created."""
+def answer_validated_creation_with(brokers: Brokers, codes: Iterator[ErrorCode]) -> None:
+    """Let the controller answer each validate-only creation with the next of these error codes."""
 
     def answer(_version: int, asked: CreateTopicsRequest) -> CreateTopicsResponse:
         assert asked.validate_only, "nothing may be created"
@@ -31,17 +31,17 @@ def probed(brokers: Brokers, codes: Iterator[ErrorCode]) -> None:
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_a_topic_is_deleted_when_its_name_is_free() -> None:
+def test_a_deletion_is_complete_when_the_name_can_be_created_again() -> None:
     brokers = Brokers(1, 2)
-    probed(brokers, iter([EXISTS, EXISTS, ErrorCode.NONE]))
+    answer_validated_creation_with(brokers, iter([EXISTS, EXISTS, ErrorCode.NONE]))
 
     assert run(brokers, lambda admin: wait_until_gone(admin, ["a", "b"])) == {}
     assert [api for _, api, _ in brokers.asked] == ["CREATE_TOPICS"] * 3
 
 
-def test_a_topic_whose_znodes_remain_is_not_deleted() -> None:
+def test_a_deletion_is_not_complete_while_the_topics_znodes_exist() -> None:
     brokers = Brokers(1)
-    probed(brokers, iter([EXISTS] * 100))
+    answer_validated_creation_with(brokers, iter([EXISTS] * 100))
 
     with pytest.raises(CannotAsk, match=r"ZooKeeper still has znodes of 1 of 1 topics \(a\)"):
         run(brokers, lambda admin: wait_until_gone(admin, ["a"]))
@@ -55,7 +55,7 @@ def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
     code: ErrorCode, unconfirmed: dict[str, str]
 ) -> None:
     brokers = Brokers(1)
-    probed(brokers, iter([code]))
+    answer_validated_creation_with(brokers, iter([code]))
 
     assert run(brokers, lambda admin: wait_until_gone(admin, ["a"])) == unconfirmed
 
@@ -65,12 +65,12 @@ def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, f
     brokers = Brokers(1)
     known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])]
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
-    probed(brokers, iter([code]))
+    answer_validated_creation_with(brokers, iter([code]))
 
     assert run(brokers, lambda admin: find_deletable(admin, "known, un.led")) == found
 
 
-def test_a_pattern_does_not_match_topics_without_metadata() -> None:
+def test_a_regular_expression_does_not_match_topics_without_metadata() -> None:
     brokers = Brokers(1)
 
     assert run(brokers, lambda admin: find_deletable(admin, "orders-[0-9]+")) == []

@@ -5,7 +5,7 @@ from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin import topic_descriptions
 from klamm.cli.admin.topic_descriptions import Described, TopicQuery, describe
-from klamm.cli.admin.topic_selection import Filters, Row, literal_names, parse_assignment, passing, selected
+from klamm.cli.admin.topic_selection import Filters, Row, filter_rows, literal_names, parse_assignment, select_topics
 from klamm.config.entities import Config
 from klamm.config.topic_config import ConfigSource
 from klamm.model.assignment import ReplicaAssignment
@@ -33,16 +33,16 @@ def cluster(*names: str) -> Cluster:
     return Cluster(BrokerId(1), {BrokerId(1): Broker(Address("b1", 1), None)}, topics)
 
 
-def test_topic_patterns_are_those_of_kafkas_tools() -> None:
+def test_topic_patterns_match_as_in_kafkas_tools() -> None:
     there = cluster("__own", "a", "a.b", "aXb", "b")
 
-    assert selected(there, None) == ["__own", "a", "a.b", "aXb", "b"]
-    assert selected(there, None, exclude_internal=True) == ["a", "a.b", "aXb", "b"]
-    assert selected(there, "a.b") == ["a.b", "aXb"]
-    assert selected(there, "a,b") == ["a", "b"]
-    assert selected(there, "a.*") == ["a", "a.b", "aXb"]
+    assert select_topics(there, None) == ["__own", "a", "a.b", "aXb", "b"]
+    assert select_topics(there, None, exclude_internal=True) == ["a", "a.b", "aXb", "b"]
+    assert select_topics(there, "a.b") == ["a.b", "aXb"]
+    assert select_topics(there, "a,b") == ["a", "b"]
+    assert select_topics(there, "a.*") == ["a", "a.b", "aXb"]
     with pytest.raises(UsageError, match="not a regular expression"):
-        selected(there, "(")
+        select_topics(there, "(")
 
 
 def test_only_literal_names_are_requested_by_name() -> None:
@@ -73,11 +73,11 @@ ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, UNOWNED, LEADER_AWAY, GROWING)
         (Filters(unavailable=True, non_preferred=True), (OTHER_LEADS, UNOWNED, LEADER_AWAY)),
     ],
 )
-def test_filters(filters: Filters, expected: tuple[Row, ...]) -> None:
-    assert passing(ALL, filters, ids(1, 2)) == list(expected)
+def test_each_filter_selects_only_partitions_with_that_problem(filters: Filters, expected: tuple[Row, ...]) -> None:
+    assert filter_rows(ALL, filters, ids(1, 2)) == list(expected)
 
 
-def test_replica_assignments() -> None:
+def test_a_replica_assignment_with_unequal_or_repeated_replicas_is_rejected() -> None:
     assert parse_assignment("1:2,2:3") == [(1, 2), (2, 3)]
     for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "the same number", "": "BROKER:BROKER"}.items():
         with pytest.raises(UsageError, match=why):

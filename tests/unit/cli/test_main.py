@@ -1,0 +1,45 @@
+"""The entry point of `klamm`, as a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INTERRUPTED_IN_A_CLASS = """
+import os, signal
+class Interrupting:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(10): pass
+class Owner:
+    attribute = Interrupting()
+"""
+INTERRUPTED_WITHIN_TRY = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(10): pass
+except:
+    pass
+"""
+
+
+@pytest.mark.parametrize("typer", [INTERRUPTED_IN_A_CLASS, INTERRUPTED_WITHIN_TRY], ids=["class", "try"])
+def test_ctrl_c_during_any_import_ends_the_process_without_output(tmp_path: Path, typer: str) -> None:
+    """An exception there can be caught, or become another one, as RuntimeError in `__set_name__`."""
+    (tmp_path / "typer.py").write_text(typer)
+    paths = [str(tmp_path), *sys.path]
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import signal; signal.signal(2, signal.default_int_handler); import klamm.__main__"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (130, "")
