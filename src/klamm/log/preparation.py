@@ -11,11 +11,11 @@ from klamm.log.append_rules import AppendRules, check_size
 from klamm.log.errors import AppendRefused, RecordError
 from klamm.model.errors import ErrorCode
 from klamm.runtime.disk import Buffer
-from klamm.wire.compression import BadCompression, Codec, fold
+from klamm.wire.compression import BadCompression, Codec, compress_pieces
 from klamm.wire.records import BatchHeader, header_at
 from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, sealed_batch
-from klamm.wire.records.walk import MalformedRecord, renumbered, walk
-from klamm.wire.unfolding import unfold
+from klamm.wire.records.walk import MalformedRecord, renumber_offset_deltas, walk
+from klamm.wire.unfolding import decompress_pieces
 
 MAX_UNFOLDED_BYTES: Final = 128 * 1024 * 1024
 MAX_RECORD_ERRORS: Final = 1_000
@@ -75,8 +75,8 @@ def _prepared(preparation: Preparation) -> bytes:
     payload: Buffer = content
     if target is not header.codec:
         pieces = _unfolded(header, content)
-        records = pieces if seen.is_sequential else renumbered(pieces, header.record_count)
-        payload = _collected(fold(target, records, rules.level), rules)
+        records = pieces if seen.is_sequential else renumber_offset_deltas(pieces, header.record_count)
+        payload = _collected(compress_pieces(target, records, rules.level), rules)
     elif not seen.is_sequential and target is not Codec.NONE:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "the offsets within a compressed batch are not 0, 1, 2 and so on")
     max_timestamp = header.max_timestamp if rules.log_append_time else seen.max_timestamp
@@ -88,10 +88,10 @@ def _prepared(preparation: Preparation) -> bytes:
 
 def _unfolded(header: BatchHeader, content: memoryview) -> Iterator[bytes]:
     size = 0
-    for piece in unfold(header.codec, content):
+    for piece in decompress_pieces(header.codec, content):
         size += len(piece)
         if size > MAX_UNFOLDED_BYTES:
-            raise BadCompression(f"its records unfold to more than {MAX_UNFOLDED_BYTES} bytes")
+            raise BadCompression(f"its records decompress to more than {MAX_UNFOLDED_BYTES} bytes")
         yield piece
 
 

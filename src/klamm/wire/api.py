@@ -86,18 +86,18 @@ class Api(NamedTuple):
     first_flexible: int
 
     def request_header_version(self, version: int) -> int:
-        """0: no client id; 1: with it; 2: with tagged fields too."""
+        """0: without client id; 1: with client id; 2: with tagged fields too."""
         if self.key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:
             return 0
         return 2 if version >= self.first_flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """0: the correlation id alone; 1: tagged fields follow. ApiVersions keeps 0, for older clients."""
+        """0: only the correlation id; 1: with tagged fields. ApiVersions keeps 0, for older clients."""
         return 1 if version >= self.first_flexible and self.key is not ApiKey.API_VERSIONS else 0
 
 
 def api(key: int) -> Api:
-    """Raises UnknownApi."""
+    """The API with this key. Raises UnknownApi."""
     found = APIS.get(key)
     if found is None:
         raise UnknownApi(key)
@@ -105,6 +105,7 @@ def api(key: int) -> Api:
 
 
 def _api(key: ApiKey, name: str) -> Api:
+    """The API's versions and classes, from the message tables."""
     request = MESSAGES[f"{name}Request"]
     return Api(
         key,

@@ -36,6 +36,7 @@ def make_classes() -> dict[str, type[WireStruct]]:
 
 
 def _make_class(struct: Struct, message: Message, inner: dict[str, type[WireStruct]]) -> type[WireStruct]:
+    """The class of one struct, with its fields and defaults."""
     is_body = struct is message.body
     made: Any = msgspec.defstruct(
         struct.name,
@@ -50,6 +51,7 @@ def _make_class(struct: Struct, message: Message, inner: dict[str, type[WireStru
 
 
 def _default(field: Field, inner: dict[str, type[WireStruct]]) -> Any:
+    """The default of a field in its class."""
     if field.null_default:
         return None
     if field.is_array:

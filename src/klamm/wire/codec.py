@@ -22,7 +22,7 @@ LARGE_BYTES: Final = 4096
 
 
 class Codec:
-    """One message's functions by version."""
+    """The compiled encoders and decoders of one message, by version."""
 
     def __init__(self, message: Message, classes: Mapping[str, type]) -> None:
         self.message = message
@@ -32,6 +32,8 @@ class Codec:
 
 
 class _Compiled(dict[int, Callable[..., Any]]):
+    """Version -> function, compiled on first use."""
+
     def __init__(
         self,
         message: Message,
@@ -61,14 +63,15 @@ class WireMessage(WireStruct, gc=False):
     CODEC: ClassVar[Codec]
 
     def encode(self, version: int) -> bytes:
-        """The body's bytes. Raises UnsupportedVersion, UnsupportedField, UnencodableField."""
+        """Encode the body. Raises UnsupportedVersion, UnsupportedField, UnencodableField."""
         return b"".join(self.encode_pieces(version))
 
     def encode_parts(self, version: int) -> Parts:
-        """The same bytes in few buffers; records are not copied, unless they are small."""
+        """Encode the body into few buffers; large records are not copied."""
         return join_small(self.encode_pieces(version))
 
     def encode_pieces(self, version: int) -> Parts:
+        """Encode the body into the pieces that the compiled encoder makes, not joined."""
         pieces: Parts = []
         codec = self.CODEC
         try:
@@ -80,7 +83,7 @@ class WireMessage(WireStruct, gc=False):
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int, offset: int = 0) -> Any:
-        """An instance from the bytes at `offset`; what follows it is ignored.
+        """Decode an instance from the bytes at `offset`; bytes behind it are ignored.
 
         Records are views into `buffer`. Raises UnsupportedVersion, MalformedMessage.
         """

@@ -2,7 +2,7 @@
 
 Consecutive fields of fixed size, together with the length that follows them, become one `unpack_from`. Lengths and
 counts are held against the bytes that remain before anything is made. The generated code says only *that* bytes do
-not parse (`ParseError`, `struct.error`, `IndexError`); `klamm.wire.plain` finds the field.
+not parse (`ParseError`, `struct.error`, `IndexError`); `klamm.wire.length_format` finds the field.
 """
 
 import struct
@@ -17,8 +17,8 @@ from klamm.wire.source import (
     CountedUnpack,
     ParseError,
     Source,
+    continue_uvarint,
     min_bytes,
-    more_uvarint,
     read_uvarint,
     skip_tagged,
     uuid_of,
@@ -37,19 +37,20 @@ def compile_decoder(message: Message, version: int, classes: Mapping[str, type])
 
 
 class _Run:
-    """Fixed fields waiting to be read at once: (character, name, bytes)."""
+    """Consecutive fields of fixed size, to be unpacked at once: (format character, name, bytes)."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._waiting: list[tuple[str, str, int]] = []
 
     def add(self, character: str, size: int) -> str:
+        """Add one field; the name of the variable that will hold it."""
         name = self._source.name("v")
         self._waiting.append((character, name, size))
         return name
 
     def read(self) -> None:
-        """Emit the code that reads what waits."""
+        """Emit the code that unpacks the added fields."""
         if not self._waiting:
             return
         line = self._source.line
@@ -66,6 +67,8 @@ class _Run:
 
 
 class _Decoder:
+    """Generates the source of one message's decoder; methods emit code and return the expression of a value."""
+
     def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
         self._message = message
         self._version = version
@@ -76,7 +79,7 @@ class _Decoder:
         self.source.constants.update(
             ParseError=ParseError,
             ZERO_ID=ZERO_ID,
-            more=more_uvarint,
+            more=continue_uvarint,
             skip=skip_tagged,
             unpack=_unpack_many,
             uuid=uuid_of,
@@ -84,6 +87,7 @@ class _Decoder:
         )
 
     def function(self) -> Callable[[bytes, int], Any]:
+        """The compiled decoder."""
         self.source.line("end = len(b)")
         if self._needs_view():
             self.source.line("m = memoryview(b)")
@@ -91,6 +95,7 @@ class _Decoder:
         return self.source.compile("decode", f"decode {self._message.name} v{self._version}")
 
     def _needs_view(self) -> bool:
+        """Whether the decoder slices a memoryview: for records, or for arrays of flat structs."""
         return any(
             f.element is Kind.RECORDS
             or (f.is_array and isinstance(f.element, Struct) and f.element.is_flat(self._version))
@@ -99,7 +104,7 @@ class _Decoder:
         )
 
     def _struct(self, struct_: Struct) -> str:
-        """Emit the reading of all fields; the expression that makes the instance."""
+        """Emit the decoding of all fields; the expression that creates the instance."""
         run = _Run(self.source)
         values = {f.name: self._field(f, run) for f in struct_.in_order(self._version)}
         if self._flexible:
@@ -112,10 +117,12 @@ class _Decoder:
         return f"{name}({', '.join(arguments)})"
 
     def _class(self, struct_: Struct) -> str:
+        """The name of the struct's class in the generated code."""
         self.source.constants[struct_.name] = self._classes[struct_.name]
         return struct_.name
 
     def _default(self, field: Field) -> str:
+        """The expression of a field's default."""
         if field.null_default:
             return "None"
         if field.is_array:
@@ -129,7 +136,7 @@ class _Decoder:
         return {Kind.BOOL: "False", Kind.STR: "''", Kind.BYTES: "b''", Kind.F64: "0.0"}.get(field.element, "0")
 
     def _tagged(self, struct_: Struct, count: str) -> dict[str, str]:
-        """Emit the reading of a tagged section whose first byte was read into `count`."""
+        """Emit the decoding of a tagged section whose count is in `count`; variable names by field."""
         line, source = self.source.line, self.source
         known = struct_.tagged(self._version)
         if not known:
@@ -163,31 +170,32 @@ class _Decoder:
         return values
 
     def _field(self, field: Field, run: _Run) -> str:
-        """Put the field into the run or emit its reading; an expression with its value."""
+        """Add the field to the run, or emit its decoding; the expression of its value."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
-            return self._after_length("i", nullable, run, lambda n: self._array(field.element, n))
+            return self._emit_with_length("i", nullable, run, lambda n: self._array(field.element, n))
         if isinstance(field.element, Struct):
             inner = field.element
             if nullable:
-                return self._after_length("b", nullable, run, lambda n: self._struct(inner))
+                return self._emit_with_length("b", nullable, run, lambda n: self._struct(inner))
             run.read()
             return self._struct(inner)
         return self._primitive(field.element, nullable, run)
 
     def _primitive(self, kind: Kind, nullable: bool, run: _Run) -> str:
+        """Add the value to the run, or emit its decoding; the expression of the value."""
         if kind in FIXED:
             value = run.add(*FIXED[kind])
             return f"uuid({value})" if kind is Kind.UUID else value
         if kind is Kind.STR:
-            return self._after_length("h", nullable, run, self._string)
-        return self._after_length("i", nullable, run, lambda n: self._bytes(kind, n))
+            return self._emit_with_length("h", nullable, run, self._string)
+        return self._emit_with_length("i", nullable, run, lambda n: self._bytes(kind, n))
 
-    def _after_length(self, plain: str, nullable: bool, run: _Run, body: Callable[[str], str]) -> str:
-        """Read a length (or a null mark), then the body; a name with the value, None where null."""
+    def _emit_with_length(self, length_format: str, nullable: bool, run: _Run, body: Callable[[str], str]) -> str:
+        """Emit the decoding of a length or null mark, then of the `body`; the name of the value's variable."""
         line, source = self.source.line, self.source
-        compact = self._flexible and plain != "b"
-        character = "B" if compact else plain
+        compact = self._flexible and length_format != "b"
+        character = "B" if compact else length_format
         length = run.add(character, _PREFIX_BYTES[character])
         run.read()
         if compact:
@@ -205,6 +213,7 @@ class _Decoder:
         return value
 
     def _string(self, length: str) -> str:
+        """Emit the decoding of a string of this length; the name of its variable."""
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
@@ -215,6 +224,7 @@ class _Decoder:
         return value
 
     def _bytes(self, kind: Kind, length: str) -> str:
+        """Emit the slicing of bytes or records of this length; the name of their variable."""
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
@@ -224,6 +234,7 @@ class _Decoder:
         return value
 
     def _array(self, element: Kind | Struct, count: str) -> str:
+        """Emit the decoding of `count` elements; the expression of the list or tuple."""
         if isinstance(element, Kind) and element in _COUNTED:
             return self._numbers(element, count)
         line, source = self.source.line, self.source
@@ -231,7 +242,7 @@ class _Decoder:
         value = source.name("a")
         line(f"{value} = []")
         if isinstance(element, Struct):
-            self._structs(element, count, value)
+            self._emit_structs(element, count, value)
             return value
         line(f"for _ in range({count}):")
         source.indent()
@@ -242,7 +253,8 @@ class _Decoder:
         source.dedent()
         return f"tuple({value})"
 
-    def _structs(self, struct_: Struct, count: str, into: str) -> None:
+    def _emit_structs(self, struct_: Struct, count: str, into: str) -> None:
+        """Emit a loop that appends `count` structs to the list `into`; flat ones are decoded in runs."""
         line, source = self.source.line, self.source
         if not struct_.is_flat(self._version):
             line(f"for _ in range({count}):")
@@ -268,6 +280,7 @@ class _Decoder:
         source.dedent()
 
     def _numbers(self, kind: Kind, count: str) -> str:
+        """Emit the unpacking of an array of numbers; the name of its variable."""
         line = self.source.line
         self._lengths.append(count)
         character, size = FIXED[kind]

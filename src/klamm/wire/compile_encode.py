@@ -3,7 +3,7 @@
 Consecutive fields of fixed size, together with the length that follows them, become one `pack`. Structs that are
 only numbers and arrays of numbers (partition states) become a single `pack` whose format is looked up by the lengths
 of the arrays. Records are appended as they are, never copied. The generated code says only *that* a value does not
-fit; `klamm.wire.plain` finds the field.
+fit; `klamm.wire.length_format` finds the field.
 """
 
 import struct
@@ -33,14 +33,16 @@ class _Run:
         self.add_name = add
 
     def add(self, character: str, value: str) -> None:
+        """Add one value, to be packed later."""
         self._characters += character
         self._values.append(value)
 
     def pad(self) -> None:
+        """Add one zero byte."""
         self._characters += "x"
 
     def write(self, character: str = "", value: str = "", keep: bool = False) -> None:
-        """Emit the packing of what waits and one more value; `keep` it waiting, for another branch."""
+        """Emit the packing of the added values and one more; with `keep` they stay, for another branch."""
         characters = self._characters + character
         values = [*self._values, value] if value else self._values
         if characters == "x":
@@ -53,45 +55,52 @@ class _Run:
 
 
 class _Encoder:
+    """Generates the source of one message's encoder; methods emit code for a value given as an expression."""
+
     def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
         self._message = message
         self._version = version
         self._flexible = message.is_flexible(version)
         self._classes = classes
         self.source = Source("def encode(x, w):")
-        self.source.constants.update(uvarint=uvarint, ZERO_ID=ZERO_ID, lacking=self._lacking, too_long=_too_long)
+        self.source.constants.update(
+            uvarint=uvarint, ZERO_ID=ZERO_ID, lacking=self._raise_unsupported, too_long=_raise_too_long
+        )
 
     def function(self) -> Callable[[Any, Parts], None]:
+        """The compiled encoder."""
         self.source.line("add = w.append")
         run = _Run(self.source, "add")
         self._struct(self._message.body, "x", run)
         run.write()
         return self.source.compile("encode", f"encode {self._message.name} v{self._version}")
 
-    def _lacking(self, field: str, value: object) -> None:
+    def _raise_unsupported(self, field: str, value: object) -> None:
         raise UnsupportedField(self._message.name, self._version, field, value)
 
     def _struct(self, struct_: Struct, owner: str, run: _Run) -> None:
-        self._refuse_absent(struct_, owner)
+        """Emit the encoding of all fields."""
+        self._emit_absent_check(struct_, owner)
         for f in struct_.in_order(self._version):
             self._field(f, f"{owner}.{f.name}", run)
         if self._flexible:
             self._tagged(struct_, owner, run)
 
-    def _refuse_absent(self, struct_: Struct, owner: str) -> None:
+    def _emit_absent_check(self, struct_: Struct, owner: str) -> None:
+        """Emit checks that fields missing in this version have their default."""
         for f in struct_.absent(self._version):
             if not f.ignorable:
                 value = f"{owner}.{f.name}"
-                self.source.line(f"if {self._differs(f, value)}: lacking('{f.name}', {value})")
+                self.source.line(f"if {self._is_not_default(f, value)}: lacking('{f.name}', {value})")
 
-    def _differs(self, field: Field, value: str) -> str:
-        """An expression: is the value anything but the field's default?"""
+    def _is_not_default(self, field: Field, value: str) -> str:
+        """The expression: is the value different from the field's default?"""
         if field.null_default:
             return f"{value} is not None"
         if field.is_array:
             return f"{value} is None or len({value})" if field.is_nullable_ever else f"len({value})"
         if isinstance(field.element, Struct):
-            return " or ".join(f"({self._differs(f, f'{value}.{f.name}')})" for f in field.element.fields)
+            return " or ".join(f"({self._is_not_default(f, f'{value}.{f.name}')})" for f in field.element.fields)
         if field.element is Kind.UUID:
             return f"{value} is not ZERO_ID and {value} != ZERO_ID"
         if field.default is not None:
@@ -101,6 +110,7 @@ class _Encoder:
         return f"{value} != 0"
 
     def _tagged(self, struct_: Struct, owner: str, run: _Run) -> None:
+        """Emit the encoding of the tagged fields whose values are not their defaults."""
         known = struct_.tagged(self._version)
         if not known:
             run.pad()
@@ -108,7 +118,7 @@ class _Encoder:
         line, source = self.source.line, self.source
         flags = [source.name("c") for _ in known]
         for flag, (_, f) in zip(flags, known, strict=True):
-            line(f"{flag} = bool({self._differs(f, f'{owner}.{f.name}')})")
+            line(f"{flag} = bool({self._is_not_default(f, f'{owner}.{f.name}')})")
         line(f"if not ({' or '.join(flags)}):")
         source.indent()
         run.write("x", keep=True)
@@ -131,22 +141,24 @@ class _Encoder:
         source.dedent()
 
     def _field(self, field: Field, value: str, run: _Run) -> None:
+        """Add the field to the run, or emit its encoding."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
-            self._after_length("i", value, nullable, run, lambda v, n: self._array(field.element, v, n, run))
+            self._emit_with_length("i", value, nullable, run, lambda v, n: self._array(field.element, v, n, run))
         elif isinstance(field.element, Struct):
             if nullable:
                 self._nullable_struct(field.element, value, run)
             else:
                 self._struct(field.element, value, run)
         elif field.element in FIXED:
-            _fixed(field.element, value, run)
+            _add_fixed(field.element, value, run)
         elif field.element is Kind.STR:
             self._string(value, nullable, run)
         else:
-            self._after_length("i", value, nullable, run, lambda v, _: self.source.line(f"{run.add_name}({v})"))
+            self._emit_with_length("i", value, nullable, run, lambda v, _: self.source.line(f"{run.add_name}({v})"))
 
     def _nullable_struct(self, struct_: Struct, value: str, run: _Run) -> None:
+        """Emit a null mark, then the struct where it is not None."""
         line, source = self.source.line, self.source
         run.write()
         line(f"if {value} is None: {run.add_name}(b'\\xff')")
@@ -158,13 +170,14 @@ class _Encoder:
         source.dedent()
 
     def _string(self, value: str, nullable: bool, run: _Run) -> None:
+        """Emit the encoding of a string with its length."""
         text = self.source.name("s")
         if not nullable:
             self.source.line(f"{text} = {value}.encode()")
-            self._length("h", text, run)
+            self._emit_length("h", text, run)
             self.source.line(f"{run.add_name}({text})")
             return
-        self._after_length(
+        self._emit_with_length(
             "h",
             value,
             nullable,
@@ -173,41 +186,41 @@ class _Encoder:
             convert=".encode()",
         )
 
-    def _after_length(
+    def _emit_with_length(
         self,
-        plain: str,
+        length_format: str,
         value: str,
         nullable: bool,
         run: _Run,
         body: Callable[[str, str], None],
         convert: str = "",
     ) -> None:
-        """Write a length, then the body; `body` gets the names of the value and its length."""
+        """Emit the encoding of a length, then the body; `body` gets the names of the value and its length."""
         line, source = self.source.line, self.source
         held = source.name("a")
         line(f"{held} = {value}")
         if not nullable:
-            body(held, self._length(plain, held, run))
+            body(held, self._emit_length(length_format, held, run))
             return
         line(f"if {held} is None:")
         source.indent()
-        run.write("B" if self._flexible else plain, "0" if self._flexible else "-1", keep=True)
+        run.write("B" if self._flexible else length_format, "0" if self._flexible else "-1", keep=True)
         source.dedent()
         line("else:")
         source.indent()
         if convert:
             line(f"{held} = {held}{convert}")
-        body(held, self._length(plain, held, run))
+        body(held, self._emit_length(length_format, held, run))
         run.write()
         source.dedent()
 
-    def _length(self, plain: str, value: str, run: _Run) -> str:
+    def _emit_length(self, length_format: str, value: str, run: _Run) -> str:
         """Write what waits and the length of `value`; the name of that length."""
         line, source = self.source.line, self.source
         length = source.name("n")
         line(f"{length} = len({value})")
         if not self._flexible:
-            run.write(plain, length)
+            run.write(length_format, length)
             return length
         line(f"if {length} < 127:")
         source.indent()
@@ -215,7 +228,7 @@ class _Encoder:
         source.dedent()
         line("else:")
         source.indent()
-        if plain == "h":
+        if length_format == "h":
             line(f"if {length} > {MAX_STRING_BYTES}: too_long({length})")
         run.write()
         line(f"{run.add_name}(uvarint({length} + 1))")
@@ -223,6 +236,7 @@ class _Encoder:
         return length
 
     def _array(self, element: Kind | Struct, items: str, length: str, run: _Run) -> None:
+        """Emit the encoding of an array's elements; its length is written already."""
         line, source = self.source.line, self.source
         if isinstance(element, Kind) and element in FIXED and element is not Kind.UUID:
             packs = f"COUNTED_{FIXED[element][0]}"
@@ -234,7 +248,7 @@ class _Encoder:
         source.indent()
         if isinstance(element, Struct):
             if element.is_flat(self._version) and any(f.is_array for f in element.in_order(self._version)):
-                self._flat(element, item, run)
+                self._emit_flat_struct(element, item, run)
             else:
                 self._struct(element, item, run)
         else:
@@ -242,10 +256,10 @@ class _Encoder:
         run.write()
         source.dedent()
 
-    def _flat(self, struct_: Struct, owner: str, run: _Run) -> None:
-        """The whole struct as one pack, its format found by the lengths of the arrays."""
+    def _emit_flat_struct(self, struct_: Struct, owner: str, run: _Run) -> None:
+        """Emit one pack of the whole struct; its format is looked up by the lengths of the arrays."""
         line, source = self.source.line, self.source
-        self._refuse_absent(struct_, owner)
+        self._emit_absent_check(struct_, owner)
         shape: list[str] = []
         values: list[str] = []
         lengths: list[str] = []
@@ -265,9 +279,10 @@ class _Encoder:
         line(f"{run.add_name}({packs}[{', '.join(lengths)},]({', '.join(values)}))")
 
 
-def _fixed(kind: Kind, value: str, run: _Run) -> None:
+def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
+    """Add a value of fixed size to the run."""
     run.add(FIXED[kind][0], f"{value}.bytes" if kind is Kind.UUID else value)
 
 
-def _too_long(length: int) -> None:
+def _raise_too_long(length: int) -> None:
     raise ValueError(f"a string of {length} bytes; at most {MAX_STRING_BYTES} fit")

@@ -21,7 +21,7 @@ _MAX_ARRAY_LENGTH: Final = 16
 
 
 class Runs(dict[tuple[int, ...], Run]):
-    """Run readers of a struct by the lengths of its arrays."""
+    """Compiled readers of consecutive structs, by the lengths of the struct's arrays."""
 
     def __init__(
         self, struct_: Struct, version: int, flexible: bool, defaults: list[str], constants: dict[str, Any]
@@ -36,13 +36,14 @@ class Runs(dict[tuple[int, ...], Run]):
 
     def __missing__(self, lengths: tuple[int, ...]) -> Run:
         if len(self) >= _MAX_SHAPES or max(lengths, default=0) > _MAX_ARRAY_LENGTH:
-            return _no_run
-        made = self[lengths] = self._compile(lengths)
-        return made
+            return _decode_nothing
+        reader = self[lengths] = self._compile(lengths)
+        return reader
 
     def _compile(self, lengths: tuple[int, ...]) -> Run:
+        """A reader of structs whose arrays have these lengths; it stops at the first that differs."""
         source = Source("def run(m, p, left, end, items):")
-        characters, names, wrong, arguments = ">", [], [], []
+        characters, names, mismatches, arguments = ">", [], [], []
         left = iter(lengths)
         for field, default in zip(self._struct.fields, self._defaults, strict=True):
             if self._version not in field.versions:
@@ -53,7 +54,7 @@ class Runs(dict[tuple[int, ...], Run]):
                 length = source.name("n")
                 characters += "B" if self._flexible else "i"
                 names.append(length)
-                wrong.append(f"{length} != {count + self._flexible}")
+                mismatches.append(f"{length} != {count + self._flexible}")
             numbers = [source.name("v") for _ in range(1 if count is None else count)]
             characters += len(numbers) * _character(field)
             names += numbers
@@ -61,12 +62,15 @@ class Runs(dict[tuple[int, ...], Run]):
         if self._flexible:
             characters += "B"
             names.append("tags")
-            wrong.append("tags")
-        self._emit(source, struct.Struct(characters), names, wrong, arguments)
-        made: Run = source.compile("run", f"run of {self._struct.name} v{self._version}")
-        return made
+            mismatches.append("tags")
+        self._emit_loop(source, struct.Struct(characters), names, mismatches, arguments)
+        reader: Run = source.compile("run", f"run of {self._struct.name} v{self._version}")
+        return reader
 
-    def _emit(self, source: Source, shape: struct.Struct, names: list[str], wrong: list[str], made: list[str]) -> None:
+    def _emit_loop(
+        self, source: Source, shape: struct.Struct, names: list[str], mismatches: list[str], values: list[str]
+    ) -> None:
+        """Emit the loop that unpacks structs and checks their lengths."""
         source.constants |= self._constants
         source.constants["iter_unpack"] = shape.iter_unpack
         line = source.line
@@ -75,18 +79,20 @@ class Runs(dict[tuple[int, ...], Run]):
         line(f"count = min(left, (end - p) // {shape.size})")
         line(f"for {', '.join(names)}, in iter_unpack(m[p:p + count * {shape.size}]):")
         source.indent()
-        if wrong:
-            line(f"if {' or '.join(wrong)}: break")
-        line(f"add({self._struct.name}({', '.join(made)}))")
+        if mismatches:
+            line(f"if {' or '.join(mismatches)}: break")
+        line(f"add({self._struct.name}({', '.join(values)}))")
         source.dedent()
         line("done = len(items) - before")
         line(f"return p + done * {shape.size}, left - done")
 
 
 def _character(field: Field) -> str:
+    """The `struct` format character of a field of fixed size."""
     assert isinstance(field.element, Kind)
     return FIXED[field.element][0]
 
 
-def _no_run(_m: memoryview, position: int, left: int, _end: int, _items: list[Any]) -> tuple[int, int]:
+def _decode_nothing(_m: memoryview, position: int, left: int, _end: int, _items: list[Any]) -> tuple[int, int]:
+    """The reader for lengths that are not worth compiling: it leaves all structs to the ordinary code."""
     return position, left

@@ -26,24 +26,26 @@ class Codec(IntEnum):
 
 
 class BadCompression(KlammError):
-    """The bytes are not what their codec says, or unfold to more than allowed."""
+    """The data does not match its codec, or decompresses to more than allowed."""
 
 
 def compress(codec: Codec, content: Buffer, level: int | None = None) -> bytes:
-    """`level` None is the codec's usual one; snappy has none and ignores it."""
-    return b"".join(fold(codec, [content], level))
+    """Compress the content; `level` None is the codec's default; snappy ignores it."""
+    return b"".join(compress_pieces(codec, [content], level))
 
 
-def fold(codec: Codec, pieces: Iterable[Buffer], level: int | None = None) -> Iterator[bytes]:
-    """The same for content that comes in pieces, without ever holding all of it."""
+def compress_pieces(codec: Codec, pieces: Iterable[Buffer], level: int | None = None) -> Iterator[bytes]:
+    """Compress content that comes in pieces, without holding all of it."""
     return _FOLD[codec](pieces, level)
 
 
 def _plain(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
+    """The pieces unchanged."""
     return map(bytes, pieces)
 
 
 def _gzip(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
+    """The pieces as one gzip member."""
     stream = zlib.compressobj(-1 if level is None else level, wbits=31)
     yield from map(stream.compress, pieces)
     yield stream.flush()
@@ -56,6 +58,7 @@ XERIAL_BLOCK_LENGTH: Final = struct.Struct(">i")
 
 
 def _snappy(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
+    """The pieces as blocks in the Java snappy framing."""
     yield XERIAL_HEADER
     for block in _blocks(pieces, XERIAL_BLOCK_BYTES):
         compressed = bytes(cramjam.snappy.compress_raw(block))
@@ -63,7 +66,7 @@ def _snappy(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
 
 
 def _blocks(pieces: Iterable[Buffer], size: int) -> Iterator[bytes]:
-    """The same bytes cut into blocks of `size`; the last may be shorter."""
+    """The bytes of all pieces, cut into blocks of `size`; the last may be shorter."""
     rest = b""
     for piece in pieces:
         content = rest + bytes(piece) if rest else bytes(piece)
@@ -76,6 +79,7 @@ def _blocks(pieces: Iterable[Buffer], size: int) -> Iterator[bytes]:
 
 
 def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
+    """The pieces as one lz4 frame."""
     # independent 64 KiB blocks, no content size: the only shape that Java's reader takes
     stream = lz4.frame.LZ4FrameCompressor(
         compression_level=0 if level is None else level,
@@ -89,6 +93,7 @@ def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
 
 
 def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
+    """The pieces as one zstd frame."""
     stream = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
     yield from map(stream.compress, pieces)
     yield stream.flush()

@@ -106,6 +106,7 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]
 
 
 def _skip_tagged(frame: bytes, at: int) -> int:
+    """The offset after a tagged section."""
     try:
         return skip_tagged(frame, at + 1, frame[at])
     except (IndexError, ParseError):
@@ -128,11 +129,11 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Of the frame that is not complete yet."""
+        """Bytes held of the incomplete frame."""
         return self._have + len(self._prefix)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Frames now complete, without their sizes.
+        """Add received bytes; returns the frames now complete, without their sizes.
 
         Raises MalformedFrame with the frames before it; the connection cannot go on after that.
         """
@@ -144,14 +145,14 @@ class FrameReader:
                 continue
             end = at + self._size - self._have
             if end > stop:
-                self._keep(data, at)
+                self._buffer_partial(data, at)
                 break
-            frames.append(self._complete(data, at, end))
+            frames.append(self._join_frame(data, at, end))
             at = end
         return frames
 
     def _read_size(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        """The position after what there is of a size."""
+        """Read as much of a frame size as has arrived; the position after it."""
         end = at + _SIZE.size - len(self._prefix)
         self._prefix += data[at:end]
         if len(self._prefix) == _SIZE.size:
@@ -162,8 +163,8 @@ class FrameReader:
             self._prefix = b""
         return min(end, len(data))
 
-    def _keep(self, data: bytes, at: int) -> None:
-        """Small chunks share one buffer, so that a frame that trickles in does not cost many times its size."""
+    def _buffer_partial(self, data: bytes, at: int) -> None:
+        """Keep part of a frame; small chunks share one buffer, so that memory stays near the frame's size."""
         rest = len(data) - at
         self._have += rest
         last = self._chunks[-1] if self._chunks else None
@@ -174,7 +175,8 @@ class FrameReader:
         else:
             self._chunks.append(bytearray(data[at:]))
 
-    def _complete(self, data: bytes, at: int, end: int) -> bytes:
+    def _join_frame(self, data: bytes, at: int, end: int) -> bytes:
+        """The complete frame from the buffered parts and the rest in `data`."""
         frame = data[at:end]
         if self._have:
             frame = b"".join((*self._chunks, memoryview(data)[at:end]))

@@ -27,7 +27,7 @@ _VERSIONS: Final = re.compile(r"(\d+)(\+|-(\d+))?")
 
 
 def parse(table: str) -> Iterator[Message]:
-    """The messages of a table. Raises ValueError naming the line it cannot read."""
+    """Parse the messages of a table. Raises ValueError naming the malformed line."""
     lines = [(len(line) - len(line.lstrip()), line.strip()) for line in table.splitlines() if line.strip()]
     at = 0
     while at < len(lines):
@@ -46,6 +46,7 @@ def parse(table: str) -> Iterator[Message]:
 
 
 def parse_versions(text: str, last: int) -> Versions:
+    """Versions such as `3`, `3+` or `0-2`; `last` ends an open range."""
     match = _VERSIONS.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a range of versions")
@@ -56,7 +57,7 @@ def parse_versions(text: str, last: int) -> Versions:
 
 
 class _Body:
-    """Reads the fields of one message."""
+    """Parses the field lines of one message."""
 
     def __init__(self, lines: list[tuple[int, str]], versions: Versions, structs: dict[str, Struct]) -> None:
         self._lines = lines
@@ -64,7 +65,7 @@ class _Body:
         self._structs = structs
 
     def read(self, at: int, indent: int, into: Struct) -> int:
-        """Read all lines deeper than `indent` into the struct; the number of the line after them."""
+        """Parse all lines deeper than `indent` into the struct; the number of the next line."""
         while at < len(self._lines) and self._lines[at][0] > indent:
             depth, line = self._lines[at]
             at += 1
@@ -78,6 +79,7 @@ class _Body:
         return at
 
     def _field(self, text: str) -> Field:
+        """Parse one field definition."""
         name, type_text, *rest = text.split()
         match = _TYPE.fullmatch(type_text)
         if match is None:

@@ -18,12 +18,12 @@ _LONG_LENGTH = (">i", 4)
 
 
 def decode(message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> Any:
-    """An instance. Raises MalformedMessage naming field and offset."""
+    """Decode an instance. Raises MalformedMessage naming field and offset."""
     return _Reader(message, version, classes, buffer, offset).message()
 
 
 def encode(message: Message, version: int, value: Any) -> bytes:
-    """The bytes. Raises UnsupportedField, UnencodableField naming the field."""
+    """Encode a value. Raises UnsupportedField, UnencodableField naming the field."""
     return _Writer(message, version).message(value)
 
 
@@ -36,8 +36,8 @@ class _FieldPath:
         self._flexible = message.is_flexible(version)
         self._path: list[str] = []
 
-    def _inside(self, step: str, walk: Callable[[], Any]) -> Any:
-        """Walk one step deeper; the path stays as it was where the walk fails."""
+    def _with_path(self, step: str, walk: Callable[[], Any]) -> Any:
+        """Call `walk` with `step` added to the path; after an error the path stays as it was there."""
         self._path.append(step)
         result = walk()
         self._path.pop()
@@ -56,6 +56,7 @@ class _Reader(_FieldPath):
         self._at = offset
 
     def message(self) -> Any:
+        """Decode the message. Raises MalformedMessage."""
         try:
             return self._struct(self._message.body)
         except (ParseError, IndexError) as error:
@@ -63,25 +64,27 @@ class _Reader(_FieldPath):
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
-        values = {f.name: self._inside(f.name, partial(self._field, f)) for f in struct_.in_order(self._version)}
+        values = {f.name: self._with_path(f.name, partial(self._field, f)) for f in struct_.in_order(self._version)}
         if self._flexible:
             values |= self._tagged(dict(struct_.tagged(self._version)))
         return self._classes[struct_.name](**values)
 
     def _tagged(self, known: Mapping[int, Field]) -> dict[str, Any]:
+        """Decode a tagged section: field name -> value; unknown tags are skipped."""
         values: dict[str, Any] = {}
         for _ in range(self._uvarint()):
             tag = self._uvarint()
             size = self._uvarint()
-            self._check(size)
+            self._check_remaining(size)
             stop = self._at + size
             field = known.get(tag)
             if field is not None:
-                values[field.name] = self._inside(field.name, partial(self._sized, field, stop))
+                values[field.name] = self._with_path(field.name, partial(self._tagged_value, field, stop))
             self._at = stop
         return values
 
-    def _sized(self, field: Field, stop: int) -> Any:
+    def _tagged_value(self, field: Field, stop: int) -> Any:
+        """Decode a tagged field that must end at `stop`."""
         value = self._field(field)
         if self._at != stop:
             raise ParseError("the tagged field does not have its declared size")
@@ -102,7 +105,7 @@ class _Reader(_FieldPath):
         minimum = min_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // minimum:
             raise ParseError(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
-        items = [self._inside(f"[{i}]", partial(self._element, element)) for i in range(count)]
+        items = [self._with_path(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
     def _element(self, element: Kind | Struct) -> Any:
@@ -110,7 +113,7 @@ class _Reader(_FieldPath):
 
     def _primitive(self, kind: Kind, nullable: bool) -> Any:
         if kind is Kind.UUID:
-            return uuid.UUID(bytes=self._take(16))
+            return uuid.UUID(bytes=self._read_bytes(16))
         if kind in FIXED:
             return self._number(*FIXED[kind])
         length = self._length(kind, nullable)
@@ -118,7 +121,7 @@ class _Reader(_FieldPath):
             return None
         if kind is Kind.STR and length > MAX_STRING_BYTES:
             raise ParseError(f"a string of {length} bytes")
-        raw = self._take(length)
+        raw = self._read_bytes(length)
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
     def _length(self, kind: Kind | None, nullable: bool) -> int | None:
@@ -134,21 +137,22 @@ class _Reader(_FieldPath):
         return value
 
     def _number(self, character: str, size: int) -> Any:
-        return struct.unpack(f">{character.lstrip('>')}", self._take(size))[0]
+        return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
-    def _take(self, size: int) -> bytes:
-        self._check(size)
+    def _read_bytes(self, size: int) -> bytes:
+        self._check_remaining(size)
         raw = self._buffer[self._at : self._at + size]
         self._at += size
         return raw
 
-    def _check(self, size: int) -> None:
+    def _check_remaining(self, size: int) -> None:
         if self._at + size > len(self._buffer):
             raise ParseError(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
 
 
 class _Writer(_FieldPath):
     def message(self, value: Any) -> bytes:
+        """Encode the message. Raises UnencodableField, UnsupportedField."""
         try:
             return self._struct(self._message.body, value)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
@@ -160,16 +164,17 @@ class _Writer(_FieldPath):
             if not f.ignorable and not is_default(f, held):
                 raise UnsupportedField(self._message.name, self._version, f.name, held)
         out = b"".join(
-            self._inside(f.name, partial(self._field, f, getattr(value, f.name)))
+            self._with_path(f.name, partial(self._field, f, getattr(value, f.name)))
             for f in struct_.in_order(self._version)
         )
         return out + self._tagged(struct_, value) if self._flexible else out
 
     def _tagged(self, struct_: Struct, value: Any) -> bytes:
+        """Encode the tagged section: the fields whose values are not their defaults."""
         present = [(t, f) for t, f in struct_.tagged(self._version) if not is_default(f, getattr(value, f.name))]
         out = uvarint(len(present))
         for tag, f in present:
-            payload = self._inside(f.name, partial(self._field, f, getattr(value, f.name)))
+            payload = self._with_path(f.name, partial(self._field, f, getattr(value, f.name)))
             out += uvarint(tag) + uvarint(len(payload)) + payload
         return out
 
@@ -178,8 +183,8 @@ class _Writer(_FieldPath):
         if field.is_array:
             if value is None:
                 return self._null(None, nullable)
-            one = self._element(field.element)
-            items = [self._inside(f"[{i}]", partial(one, v)) for i, v in enumerate(value)]
+            encode_element = self._element(field.element)
+            items = [self._with_path(f"[{i}]", partial(encode_element, v)) for i, v in enumerate(value)]
             return self._length(None, len(items)) + b"".join(items)
         if isinstance(field.element, Struct):
             if not nullable:

@@ -79,21 +79,22 @@ class Struct:
     fields: list[Field] = field(default_factory=list, repr=False)
 
     def in_order(self, version: int) -> list[Field]:
-        """The version's fields in wire order, without tagged ones."""
+        """The fields of a version in wire order, without tagged ones."""
         return [f for f in self.fields if f.tag is None and version in f.versions]
 
     def tagged(self, version: int) -> list[tuple[int, Field]]:
-        """(tag, field), tags rising, of the fields in that version's tagged section."""
+        """The tagged fields of a version with their tags, in ascending order."""
         return sorted((f.tag, f) for f in self.fields if f.tag is not None and version in f.versions)
 
     def is_flat(self, version: int) -> bool:
-        """Only numbers and arrays of numbers, as the partition states of control requests."""
+        """Whether the struct has only numbers and arrays of numbers, as partition states have."""
         return not self.tagged(version) and all(
             f.element in FIXED and f.element is not Kind.UUID and not (f.is_array and f.is_nullable(version))
             for f in self.in_order(version)
         )
 
     def absent(self, version: int) -> list[Field]:
+        """The fields that a version does not have."""
         return [f for f in self.fields if version not in f.versions]
 
 
@@ -120,6 +121,7 @@ class Message:
 
 
 def _collect(struct: Struct, seen: dict[str, Struct]) -> None:
+    """Add the struct and, before it, its inner structs to `seen`."""
     for f in struct.fields:
         if isinstance(f.element, Struct):
             _collect(f.element, seen)

@@ -22,7 +22,7 @@ class ParseError(Exception):
 
 
 class Source:
-    """Lines of one function, and the constants they name."""
+    """Generates the source of one Python function and holds the constants it names."""
 
     def __init__(self, header: str) -> None:
         self._lines = [header]
@@ -31,6 +31,7 @@ class Source:
         self.constants: dict[str, Any] = {}
 
     def line(self, text: str) -> None:
+        """Add one line at the current indentation."""
         self._lines.append("    " * self._indent + text)
 
     def indent(self) -> None:
@@ -40,10 +41,12 @@ class Source:
         self._indent -= 1
 
     def name(self, prefix: str) -> str:
+        """A new variable name that begins with `prefix`."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def constant(self, value: object, prefix: str = "K") -> str:
+        """The name under which the generated code can use `value`."""
         name = self.name(prefix)
         self.constants[name] = value
         return name
@@ -52,6 +55,7 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def compile(self, function: str, origin: str) -> Callable[..., Any]:
+        """Compile the source and return its function; `origin` names it in tracebacks."""
         namespace = dict(self.constants)
         exec(compile(self.text(), f"<klamm.wire {origin}>", "exec"), namespace)
         made: Callable[..., Any] = namespace[function]
@@ -68,6 +72,7 @@ def min_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
 
 
 def _min_field_bytes(field: Field, version: int, flexible: bool) -> int:
+    """The minimum encoded size of a field."""
     if field.is_array:
         return 1 if flexible else 4
     if isinstance(field.element, Struct) and field.is_nullable(version):
@@ -76,6 +81,7 @@ def _min_field_bytes(field: Field, version: int, flexible: bool) -> int:
 
 
 def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
     if value < 0x80:
         return value.to_bytes(1, "big")
     out = bytearray()
@@ -87,14 +93,14 @@ def uvarint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it). Raises IndexError at the buffer's end, ParseError after five bytes."""
+    """Decode an unsigned varint: (value, position after it). Raises IndexError, or ParseError after five bytes."""
     value = buffer[position]
     position += 1
-    return (value, position) if value < 0x80 else more_uvarint(buffer, position, value)
+    return (value, position) if value < 0x80 else continue_uvarint(buffer, position, value)
 
 
-def more_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int]:
-    """Continue a uvarint whose first byte `value` has its high bit set."""
+def continue_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int]:
+    """Decode the rest of an unsigned varint whose first byte was `value`."""
     value &= 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]
@@ -108,9 +114,9 @@ def more_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int]:
 
 
 def skip_tagged(buffer: bytes, position: int, count: int) -> int:
-    """Pass over the tagged fields of a section whose first byte was `count`; the position after them."""
+    """Skip a section of `count` tagged fields; the position after it."""
     if count > 0x7F:
-        count, position = more_uvarint(buffer, position, count)
+        count, position = continue_uvarint(buffer, position, count)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -122,7 +128,7 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
 
 @lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> uuid.UUID:
-    """Cached: topic ids repeat, and creating a UUID is slow."""
+    """The UUID of 16 bytes, cached: topic ids repeat, and creating a UUID is slow."""
     return uuid.UUID(bytes=raw)
 
 
@@ -131,6 +137,7 @@ class CountedUnpack(tuple[Callable[[bytes, int], tuple[Any, ...]], ...]):
 
     @staticmethod
     def of(character: str) -> "CountedUnpack":
+        """The unpackers for one format character."""
         return CountedUnpack(struct.Struct(f">{n}{character}").unpack_from for n in range(_CACHED_COUNT))
 
 
@@ -150,6 +157,7 @@ class CountedPack(dict[int, Callable[..., bytes]]):
     @staticmethod
     @cache
     def of(character: str) -> "CountedPack":
+        """The packers for one format character."""
         return CountedPack(character)
 
 
@@ -178,7 +186,7 @@ class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
         return made
 
     def _pack_long(self, lengths: tuple[int, ...], *values: Any) -> bytes:
-        """Where a length takes more than one byte."""
+        """Pack a struct with an array length that takes more than one byte."""
         left, numbers = iter(lengths), iter(values)
         out = b""
         for character in self._shape:

@@ -24,12 +24,13 @@ from klamm.wire.codec import Buffer, WireMessage, WireStruct
 
 
 def stub_text() -> str:
-    """The whole stub file."""
+    """The text of the generated stub file for all message classes."""
     shown = [_class(s, s is m.body) for m in MESSAGES.values() for s in m.structs()]
     return "\n".join([_HEAD, *shown])
 
 
 def _class(struct: Struct, is_body: bool) -> str:
+    """The stub of one class."""
     lines = [f"class {struct.name}({'WireMessage' if is_body else 'WireStruct'}):"]
     if is_body:
         lines.append("    API_KEY: ClassVar[int]")
@@ -40,6 +41,7 @@ def _class(struct: Struct, is_body: bool) -> str:
 
 
 def _type(field: Field) -> str:
+    """The type annotation of a field."""
     one = field.element.name if isinstance(field.element, Struct) else _TYPES.get(field.element, "int")
     if field.is_array:
         one = f"list[{one}]" if isinstance(field.element, Struct) else f"tuple[{one}, ...]"

@@ -18,7 +18,7 @@ from klamm.wire.compression import XERIAL_BLOCK_LENGTH, XERIAL_HEADER, XERIAL_MA
 STEP_BYTES: Final = 64 * 1024
 _WHOLE_STEP_BYTES: Final = 1024 * 1024
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
-"""What one batch may unfold to unless the caller says otherwise."""
+"""What one batch may decompress to unless the caller says otherwise."""
 _INPUT_BYTES: Final = 16 * 1024
 """What a decompressor is fed at once: it copies what it has not used yet at every step."""
 
@@ -41,8 +41,8 @@ _ERRORS: Final = (
 )
 
 
-def unfold(codec: Codec, content: Buffer, step_bytes: int = STEP_BYTES) -> Iterator[bytes]:
-    """The decompressed content in pieces of at most `step_bytes`; a block of zstd (128 KiB) or snappy is one piece.
+def decompress_pieces(codec: Codec, content: Buffer, step_bytes: int = STEP_BYTES) -> Iterator[bytes]:
+    """Decompress in pieces of at most `step_bytes`; a block of zstd (128 KiB) or snappy is one piece.
 
     Raises BadCompression where the content is malformed or ends early, once the pieces before that have been taken.
     """
@@ -55,6 +55,7 @@ def unfold(codec: Codec, content: Buffer, step_bytes: int = STEP_BYTES) -> Itera
 
 
 def _plain(content: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """The content in steps, not compressed."""
     for start in range(0, len(content), step_bytes):
         yield bytes(content[start : start + step_bytes])
 
@@ -97,7 +98,7 @@ def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
     try:
         while position < len(content):
             stream = decompressor.decompressobj()
-            for end in _zstd_steps(content, position):
+            for end in _zstd_block_ends(content, position):
                 if end > len(content):
                     raise BadCompression("zstd data ends before its frame does")
                 if piece := stream.decompress(content[position:end]):
@@ -109,12 +110,12 @@ def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
 
 
 _idle_zstd: Final[list[zstandard.ZstdDecompressor]] = []
-"""To make one takes longer than to unfold a small batch. Each serves one stream at a time."""
+"""To make one takes longer than to decompress a small batch. Each serves one stream at a time."""
 _MAX_IDLE_ZSTD: Final = 4
 
 
-def _zstd_steps(content: memoryview, position: int) -> Iterator[int]:
-    """Where the header of the frame at `position` ends, and each of its blocks, of at most 128 KiB. Source: RFC 8878.
+def _zstd_block_ends(content: memoryview, position: int) -> Iterator[int]:
+    """The end of the header of the frame at `position`, then of each of its blocks. Source: RFC 8878.
 
     A decompressor cannot stop inside what it is fed: this is what may be fed at once.
     """
@@ -162,7 +163,7 @@ def _unsnappy_block(block: memoryview) -> bytes:
 
 
 def snappy_length(block: memoryview) -> int:
-    """What a bare block says that it unfolds to. Raises BadCompression."""
+    """The decompressed length that a raw snappy block announces. Raises BadCompression."""
     length = 0
     for shift, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * shift)
@@ -172,18 +173,18 @@ def snappy_length(block: memoryview) -> int:
 
 
 def decompress(codec: Codec, content: Buffer, max_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
-    """All of it. Raises BadCompression where the content is malformed or its output is longer than `max_bytes`."""
+    """Decompress all content. Raises BadCompression where it is malformed or longer than `max_bytes`."""
     if codec is Codec.NONE:
         pieces, size = [bytes(content)], len(content)
     else:
         pieces, size = [], 0
-        for piece in unfold(codec, content, _WHOLE_STEP_BYTES):
+        for piece in decompress_pieces(codec, content, _WHOLE_STEP_BYTES):
             size += len(piece)
             if size > max_bytes:
                 break
             pieces.append(piece)
     if size > max_bytes:
-        raise BadCompression(f"{codec.name.lower()} data unfolds to more than {max_bytes} bytes")
+        raise BadCompression(f"{codec.name.lower()} data decompresses to more than {max_bytes} bytes")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

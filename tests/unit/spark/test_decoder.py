@@ -294,7 +294,7 @@ class TestDamage:
         struct.pack_into(">i", raw, 8, len(raw) - 12)
         raw[22] |= CODECS["gzip"]
 
-        with pytest.raises(CorruptBatch, match="unfolds to more"):
+        with pytest.raises(CorruptBatch, match="decompresses to more"):
             rows_of(with_crc(raw))
 
 

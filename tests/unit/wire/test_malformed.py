@@ -23,7 +23,7 @@ from klamm.wire.messages import (
     ProduceRequest,
 )
 from klamm.wire.schema import Message
-from klamm.wire.source import ParseError, min_bytes, more_uvarint, read_uvarint, uvarint
+from klamm.wire.source import ParseError, continue_uvarint, min_bytes, read_uvarint, uvarint
 
 ALL = [(m, v) for m in MESSAGES.values() for v in versions(m)]
 
@@ -189,7 +189,7 @@ def test_uvarints_beyond_31_bits_raise_parse_error(wire: str) -> None:
     with pytest.raises(ParseError):
         read_uvarint(raw, 0)
     with pytest.raises(ParseError):
-        more_uvarint(raw, 1, raw[0])
+        continue_uvarint(raw, 1, raw[0])
 
 
 def test_all_124_message_schemas_are_loaded() -> None:

@@ -80,7 +80,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return self.batch_length + PREFIX_BYTES
 
     @property
@@ -93,7 +93,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptRecords for 5 to 7, which are no codecs."""
+        """The compression codec. Raises CorruptRecords for 5 to 7, which are no codecs."""
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptRecords(f"batch at offset {self.base_offset} has codec {number}; valid are 0 to 4")
@@ -117,19 +117,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; wraps from 2³¹-1 to 0. -1 where the batch carries none."""
+        """The sequence of the last record, wrapping from 2³¹-1 to 0; -1 where the batch has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_to_sequence(self.base_sequence, self.last_offset_delta)
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
-    """Sequences count 0 … 2³¹-1 and begin again at 0."""
+    """Add to a producer sequence, which wraps from 2³¹-1 to 0."""
     return (sequence + increment) & _MAX_SEQUENCE
 
 
 def entry_size(buffer: Buffer, position: int = 0) -> int:
-    """Bytes of the entry that begins at `position`, of which 12 must be there. Raises CorruptRecords."""
+    """The size of the batch or message at `position`, of which 12 bytes must be there. Raises CorruptRecords."""
     offset, length = _PREFIX.unpack_from(buffer, position)
     if length < _MIN_LEGACY_BYTES[0]:
         raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is 14")
@@ -137,7 +137,7 @@ def entry_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The batch that begins at `position`; only its header must be there. Raises CorruptRecords."""
+    """Decode the batch header at `position`; the records need not be there. Raises CorruptRecords."""
     if position + HEADER_BYTES <= len(buffer):
         header = BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
         if header.magic == MAGIC:
@@ -150,12 +150,13 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
+    """Decode the header of a message in an old format (magic 0 or 1)."""
     if position + IDENTIFYING_BYTES > len(buffer):
         raise CorruptRecords(f"{len(buffer) - position} bytes do not hold a batch header")
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
     minimum = _MIN_LEGACY_BYTES.get(magic)
     if minimum is None:
-        what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not known"
+        what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not 0, 1 or 2"
         raise CorruptRecords(f"batch at offset {offset}: {what}")
     if length < minimum:
         raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is {minimum}")
@@ -167,7 +168,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
-    """Each whole batch between `start` and `end`; a batch cut off at the end is skipped, as clients do.
+    """Each complete batch between `start` and `end`; an incomplete one at the end is skipped, as clients do.
 
     Raises CorruptRecords where a header cannot be one.
     """
@@ -182,7 +183,7 @@ def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader) -> bool:
-    """Whether the whole batch, which must be in `buffer` at the header's position, matches its CRC."""
+    """Whether the batch at the header's position, which must be complete, matches its CRC."""
     end = header.position + header.size
     if header.magic == MAGIC:
         return crc32c(buffer, header.position + _CHECKED_POSITION, end) == header.crc
@@ -190,7 +191,7 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader) -> bool:
 
 
 def crc32c(buffer: Buffer, start: int, end: int, crc: int = 0) -> int:
-    """CRC-32C of a stretch, continued from `crc`.
+    """The CRC-32C of a range of bytes, continued from `crc`.
 
     In pieces: the library takes nothing but `bytes`, and a copy that fits the cache is cheap.
     """
@@ -203,14 +204,14 @@ def crc32c(buffer: Buffer, start: int, end: int, crc: int = 0) -> int:
 
 
 def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes as a leader writes them; the rest of the batch follows unchanged from byte 16."""
+    """The batch's first 16 bytes with its assigned base offset and leader epoch; the rest stays unchanged."""
     return _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
 
 
 def stamped_header(
     buffer: Buffer, header: BatchHeader, base_offset: int, leader_epoch: int, log_append_time_ms: int
 ) -> bytes:
-    """The 61 header bytes with LogAppendTime in them and a new CRC; the records stay as they are."""
+    """The 61 header bytes with LogAppendTime and a new CRC; the records stay unchanged."""
     checked = _CHECKED_HEADER.pack(
         header.attributes | LOG_APPEND_TIME_BIT,
         header.last_offset_delta,
@@ -222,11 +223,11 @@ def stamped_header(
         header.record_count,
     )
     crc = crc32c(buffer, header.position + HEADER_BYTES, header.position + header.size, google_crc32c.value(checked))
-    return pack_front(base_offset, header.batch_length, leader_epoch, crc) + checked
+    return pack_batch_prefix(base_offset, header.batch_length, leader_epoch, crc) + checked
 
 
-def pack_front(base_offset: int, batch_length: int, leader_epoch: int, crc: int) -> bytes:
-    """The first 21 bytes, which the CRC does not cover."""
+def pack_batch_prefix(base_offset: int, batch_length: int, leader_epoch: int, crc: int) -> bytes:
+    """The first 21 bytes of a batch, which the CRC does not cover."""
     return _FRONT.pack(base_offset, batch_length, leader_epoch, MAGIC, crc)
 
 
@@ -234,7 +235,7 @@ _FRONT: Final = struct.Struct(">qiibI")
 
 
 def sealed_batch(header: BatchHeader, payload: Buffer) -> bytes:
-    """A whole batch of these header fields and this payload; length and CRC are computed here."""
+    """A complete batch of these header fields and records; length and CRC are computed."""
     checked = _CHECKED_HEADER.pack(
         header.attributes,
         header.last_offset_delta,
@@ -247,4 +248,6 @@ def sealed_batch(header: BatchHeader, payload: Buffer) -> bytes:
     )
     crc = crc32c(payload, 0, len(payload), google_crc32c.value(checked))
     length = HEADER_BYTES - PREFIX_BYTES + len(payload)
-    return b"".join((pack_front(header.base_offset, length, header.partition_leader_epoch, crc), checked, payload))
+    return b"".join(
+        (pack_batch_prefix(header.base_offset, length, header.partition_leader_epoch, crc), checked, payload)
+    )

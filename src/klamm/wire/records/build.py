@@ -40,7 +40,7 @@ def build_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     log_append_time_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """One batch of at least one record, offsets consecutive."""
+    """Build one batch of at least one record, with consecutive offsets."""
     assert content, "a batch holds at least one record"
     base_timestamp = content[0].timestamp
     max_timestamp = max(record.timestamp for record in content)
@@ -89,6 +89,7 @@ _END_MARKER_VALUE: Final = struct.Struct(">hi")
 def build_end_marker(
     marker: EndMarker, producer_id: int, producer_epoch: int, timestamp: int, *, leader_epoch: int = NO_LEADER_EPOCH
 ) -> bytes:
+    """Build the control batch that commits or aborts a transaction."""
     record = NewRecord(
         value=_END_MARKER_VALUE.pack(0, marker.coordinator_epoch),
         key=_CONTROL_KEY.pack(0, marker.type),
@@ -105,7 +106,7 @@ def build_end_marker(
 
 
 def end_marker_of(buffer: Buffer, header: BatchHeader) -> EndMarker | None:
-    """The marker in a control batch; None where the control type is not one of transactions. Raises CorruptRecords."""
+    """The transaction marker in a control batch; None for another control type. Raises CorruptRecords."""
     record = next(records(buffer, header, _MAX_CONTROL_BYTES), None)
     if record is None:
         return None  # compacted away: an empty batch is kept for its header alone

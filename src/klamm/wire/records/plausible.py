@@ -10,7 +10,7 @@ from typing import Final
 from klamm.wire.compression import XERIAL_MAGIC, BadCompression, Codec
 from klamm.wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, CorruptRecords
 from klamm.wire.records.record import MAX_VARINT_BYTES, read_varint, record_at
-from klamm.wire.unfolding import MAX_SNAPPY_RATIO, snappy_length, unfold
+from klamm.wire.unfolding import MAX_SNAPPY_RATIO, decompress_pieces, snappy_length
 
 MIN_RECORD_BYTES: Final = 7
 """Length, attributes, timestamp, offset, null key, null value and no headers: a byte each."""
@@ -19,11 +19,11 @@ HEAD_BYTES: Final = 2 * 1024
 _MAX_PARSED_BYTES: Final = 16 * 1024
 _MAX_SNAPPY_HEAD_BYTES: Final = 64 * 1024
 _MAX_RATIOS: Final = {Codec.GZIP: 1032, Codec.SNAPPY: MAX_SNAPPY_RATIO, Codec.LZ4: 256, Codec.ZSTD: 128 * 1024 // 4}
-"""How many bytes one byte can unfold to."""
+"""How many bytes one byte can decompress to."""
 
 
 def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
-    """Raises CorruptRecords where the batch, whole at the header's position, cannot hold its records."""
+    """Raise CorruptRecords where a complete batch cannot hold the records that its header announces."""
     start = header.position + HEADER_BYTES
     content = memoryview(buffer)[start : header.position + header.size]
     codec = header.codec
@@ -49,7 +49,7 @@ def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
             return b"", False
     pieces = []
     size = 0
-    for piece in unfold(codec, content, HEAD_BYTES):
+    for piece in decompress_pieces(codec, content, HEAD_BYTES):
         pieces.append(piece)
         size += len(piece)
         if size > HEAD_BYTES:

@@ -37,7 +37,7 @@ class NewRecord(NamedTuple):
 
 
 def payload_of(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
-    """The batch's records, decompressed. Raises CorruptRecords."""
+    """The decompressed records of a batch. Raises CorruptRecords."""
     start = header.position
     content = memoryview(buffer)[start + HEADER_BYTES : start + header.size]
     try:
@@ -47,7 +47,7 @@ def payload_of(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_
 
 
 def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[Record]:
-    """Each record of the batch at the header's position, offsets and timestamps absolute.
+    """Decode each record of the batch at the header's position, with absolute offsets and timestamps.
 
     Raises CorruptRecords where a record's length does not match its fields, bytes are left over, or the batch is of an
     old magic.
@@ -69,7 +69,7 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
-    """The record that begins at `position`, and where it ends. Raises IndexError, UnicodeDecodeError."""
+    """Decode the record at `position`; also the position after it. Raises IndexError, UnicodeDecodeError."""
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
@@ -95,17 +95,18 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
 
 
 def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
+    """Decode a nullable byte string; also the position after it."""
     length, position = read_varint(payload, position)
     if length < 0:
         return None, position
     end = position + length
     if end > len(payload):
-        raise IndexError(f"length {length}")
+        raise IndexError(f"a key, value or header of {length} bytes")
     return payload[position:end], end
 
 
 def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
-    """A zig-zag number (varint or varlong) and the position behind it. Raises IndexError where it does not end."""
+    """Decode a zig-zag varint or varlong; also the position after it. Raises IndexError where it does not end."""
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -115,11 +116,11 @@ def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position + index + 1
-    raise IndexError("varint without an end")
+    raise IndexError("the batch ends inside a varint")
 
 
 def append_varint(output: bytearray, value: int) -> None:
-    """Zig-zag, then seven bits a byte, low group first."""
+    """Encode a zig-zag varint at the end of `output`."""
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         output.append((raw & 0x7F) | 0x80)
@@ -128,7 +129,7 @@ def append_varint(output: bytearray, value: int) -> None:
 
 
 def append_record(output: bytearray, record: NewRecord, offset_delta: int, base_timestamp: int) -> None:
-    """Encode one record behind what `output` already holds."""
+    """Encode one record at the end of `output`."""
     body = bytearray(1)  # attributes: none are defined
     append_varint(body, record.timestamp - base_timestamp)
     append_varint(body, offset_delta)
@@ -143,6 +144,7 @@ def append_record(output: bytearray, record: NewRecord, offset_delta: int, base_
 
 
 def _append_nullable(output: bytearray, content: bytes | None) -> None:
+    """Encode a nullable byte string at the end of `output`."""
     if content is None:
         output.append(0x01)
     else:

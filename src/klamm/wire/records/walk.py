@@ -1,6 +1,6 @@
 """A walk over all records of a batch that looks at what a broker checks and holds little of the content.
 
-Pieces come decompressed, as `unfold` gives them. Source: DefaultRecordBatch.java (skipKeyValueIterator).
+Pieces come decompressed, as `decompress_pieces` gives them. Source: DefaultRecordBatch.java (skipKeyValueIterator).
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class MalformedRecord(Exception):
 
 
 def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
-    """Each record. Raises MalformedRecord where there are not `count` of them, or a length is wrong."""
+    """Yield a summary of each record. Raises MalformedRecord for a wrong length or a count other than `count`."""
     window = _Window(iter(pieces))
     index = 0
     try:
@@ -34,7 +34,7 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
                 yield summary
                 index += 1
             if index < count:  # one that reaches beyond the window
-                yield _summary_in_passing(window)
+                yield _summary_of_next(window)
                 index += 1
     except IndexError as error:
         raise MalformedRecord(index, str(error)) from error
@@ -42,12 +42,12 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
         raise MalformedRecord(count, f"bytes follow the {count} records that the batch announces")
 
 
-def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """The encoded records, which `walk` has found well formed, with offset deltas 0, 1, 2 and so on."""
+def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """The encoded records with offset deltas 0, 1, 2 …; `walk` must have found them well formed."""
     window = _Window(iter(pieces))
     for index in range(count):
         length = window.varint()
-        start = window.hold(length)
+        start = window.read_ahead(length)
         content = window.content
         _timestamp_delta, offset_at = read_varint(content, start + 1)
         _offset_delta, behind = read_varint(content, offset_at)
@@ -60,7 +60,7 @@ def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
 
 
 def _summary(content: bytes, position: int, end: int) -> RecordSummary:
-    """Of the record between these positions. Raises IndexError.
+    """Summarize the record between these positions. Raises IndexError.
 
     Most numbers are one byte: those are read here, which halves the time of a walk.
     """
@@ -84,7 +84,7 @@ def _summary(content: bytes, position: int, end: int) -> RecordSummary:
     if value_bytes > 0:
         position += value_bytes
     if content[position]:
-        position = _behind_headers(content, position, end)
+        position = _skip_headers(content, position, end)
     else:
         position += 1
     if position != end:
@@ -92,7 +92,8 @@ def _summary(content: bytes, position: int, end: int) -> RecordSummary:
     return timestamp_delta, offset_delta, key_bytes >= 0
 
 
-def _behind_headers(content: bytes, position: int, end: int) -> int:
+def _skip_headers(content: bytes, position: int, end: int) -> int:
+    """Check the record's headers; the position after them."""
     headers, position = read_varint(content, position)
     if not 0 <= headers <= end - position:
         raise IndexError(f"it announces {headers} headers")
@@ -105,21 +106,21 @@ def _behind_headers(content: bytes, position: int, end: int) -> int:
     return position
 
 
-def _summary_in_passing(window: "_Window") -> RecordSummary:
-    """Of the next record; a small one is looked at whole, of a large one pieces go by."""
+def _summary_of_next(window: "_Window") -> RecordSummary:
+    """Summarize the next record; of a large one not all bytes are held in memory."""
     length = window.varint()
     if length < 1:
         raise IndexError(f"its length is {length}")
     if length <= _MAX_HELD_BYTES:
-        start = window.hold(length)
+        start = window.read_ahead(length)
         return _summary(window.content, start, start + length)
-    end = window.passed + length
+    end = window.position_in_stream + length
     window.skip(1)
     timestamp_delta, offset_delta, key_bytes = window.varint(), window.varint(), window.varint()
     window.skip(max(key_bytes, 0))
     window.skip(max(window.varint(), 0))
     headers = window.varint()
-    if not 0 <= headers <= max(end - window.passed, 0):
+    if not 0 <= headers <= max(end - window.position_in_stream, 0):
         raise IndexError(f"it announces {headers} headers")
     for _ in range(headers):
         name_bytes = window.varint()
@@ -127,13 +128,13 @@ def _summary_in_passing(window: "_Window") -> RecordSummary:
             raise IndexError("a header has no name")
         window.skip(name_bytes)
         window.skip(max(window.varint(), 0))
-    if window.passed != end:
-        raise IndexError(f"its fields end {window.passed - end} bytes behind it")
+    if window.position_in_stream != end:
+        raise IndexError(f"its fields end {window.position_in_stream - end} bytes behind it")
     return timestamp_delta, offset_delta, key_bytes >= 0
 
 
 class _Window:
-    """The pieces as one stream, of which a stretch is in memory. Raises IndexError where the stream ends early."""
+    """The pieces as one stream, part of which is in memory. Raises IndexError at its end."""
 
     __slots__ = ("_before", "_pieces", "_position", "content")
 
@@ -144,11 +145,11 @@ class _Window:
         self.content = b""
 
     @property
-    def passed(self) -> int:
+    def position_in_stream(self) -> int:
         return self._before + self._position
 
     def summaries(self, most: int) -> Iterator[RecordSummary]:
-        """Of the records that lie in `content` as a whole, at most so many."""
+        """Summarize up to `most` records that lie in memory completely."""
         content, position = self.content, self._position
         last = len(content) - _MAX_FIELD_HEAD_BYTES
         for _ in range(most):
@@ -166,8 +167,8 @@ class _Window:
             yield _summary(content, start, end)
             self._position = position = end
 
-    def hold(self, count: int) -> int:
-        """Where in `content` the next `count` bytes begin; they are passed with that."""
+    def read_ahead(self, count: int) -> int:
+        """Consume `count` bytes; the position in `content` where they begin."""
         start = self._position
         if start + count > len(self.content):
             self._fill(count)
@@ -176,6 +177,7 @@ class _Window:
         return start
 
     def varint(self) -> int:
+        """Consume and decode a varint."""
         content, position = self.content, self._position
         if position + _MAX_FIELD_HEAD_BYTES > len(content):
             self._fill(_MAX_FIELD_HEAD_BYTES, may_end=True)
@@ -184,6 +186,7 @@ class _Window:
         return value
 
     def skip(self, count: int) -> None:
+        """Consume `count` bytes without holding them in memory."""
         left = len(self.content) - self._position
         while count > left:
             count -= left
@@ -205,6 +208,7 @@ class _Window:
         return False
 
     def _fill(self, count: int, *, may_end: bool = False) -> None:
+        """Load pieces until `count` bytes are in memory."""
         parts = [self.content[self._position :]]
         self._before += self._position
         self._position = 0
