@@ -47,6 +47,13 @@ class ReceiveBuffer:
         self._big_size = 0
         self._filled = 0
 
+    def close(self) -> None:
+        """Nothing more comes: give the memory back, and drop the reference to the owner of `take`."""
+        self._take = _take_nothing
+        self._big = None
+        self._small = bytearray()
+        self._view = memoryview(b"")
+
     @property
     def is_full(self) -> bool:
         """Whether `next_frame` must be called before more can come."""
@@ -121,3 +128,7 @@ class ReceiveBuffer:
         frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0
         return frame
+
+
+def _take_nothing(_size: int) -> bool:
+    return False

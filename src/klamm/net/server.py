@@ -180,6 +180,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._abort()
         self._table.remove(self)
+        # without these references this object goes at once: the garbage collector would find it hours later
+        self._writer = None
+        self._received.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._received.writable()

@@ -1,6 +1,7 @@
 """One request at a time per connection, answers in order, nothing without a bound."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable
 
 import pytest
@@ -9,9 +10,10 @@ from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 from klamm.net.client_connection import ANONYMOUS, ClientConnection, Principal
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import RequestMemory, ResponseMemory
+from klamm.net.receive_buffer import ReceiveBuffer
 from klamm.net.response_writer import Answer
 from klamm.net.server import CloseConnection, EndsWithClient, Handler, Server, ServerConnection, ServerLimits
-from klamm.runtime.network import Listener
+from klamm.runtime.network import Listener, RealNetwork
 
 MAX = 1024 * 1024
 
@@ -329,3 +331,24 @@ async def test_stream_that_ends_at_any_byte_serves_only_complete_requests(table:
 
         assert desk.seen == [b"first"][: cut >= 9]
     assert not len(table)
+
+
+async def test_a_connection_that_ended_leaves_no_cycle_of_references() -> None:
+    """The collector rarely looks at old objects in a node: each would keep its receive buffer for hours."""
+    server = Server(RealNetwork(), ServerLimits())
+    port = await server.bind("PLAINTEXT", "127.0.0.1", 0)
+    await server.start(lambda request, connection: [frame(request), bytes(200_000)])
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(frame(b"one"))
+            assert await reader.readexactly(7) == frame(b"one")
+            writer.close()
+        await server.close()
+        await asyncio.sleep(0)  # the transports tell it to the connections
+        left = [each for each in gc.get_objects() if isinstance(each, ServerConnection | ReceiveBuffer)]
+    finally:
+        gc.enable()
+    assert not left
