@@ -29,11 +29,13 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), ENDS.values(), ids=ENDS)
-def test_where_an_epoch_ends(asked: int, expected: tuple[int, int]) -> None:
+def test_end_offset_is_that_of_the_largest_known_epoch_not_above_the_requested(
+    asked: int, expected: tuple[int, int]
+) -> None:
     assert epochs((2, 10), (4, 20), (7, 50)).end_offset_for(asked, END) == EpochEnd(*expected)
 
 
-def test_an_empty_cache_knows_nothing() -> None:
+def test_empty_epoch_cache_returns_no_epoch_and_no_end_offset() -> None:
     assert epochs().end_offset_for(0, END) == EpochEnd(-1, -1)
     assert (epochs().latest_epoch, epochs().earliest, epochs().epoch_for(3)) == (None,) * 3
 
@@ -49,7 +51,7 @@ ASSIGNMENTS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS)
-def test_assign(given: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+def test_assigned_epoch_replaces_contradicting_entries(given: tuple[int, int], expected: list[tuple[int, int]]) -> None:
     cache = epochs((2, 10), (4, 20), (7, 50))
 
     cache.assign(*given)
@@ -67,7 +69,9 @@ STARTS = {
 
 
 @pytest.mark.parametrize(("start", "expected"), STARTS.values(), ids=STARTS)
-def test_truncate_from_start(start: int, expected: list[tuple[int, int]]) -> None:
+def test_truncation_from_the_start_keeps_the_epoch_of_the_new_log_start(
+    start: int, expected: list[tuple[int, int]]
+) -> None:
     cache = epochs((2, 10), (4, 20))
 
     cache.truncate_from_start(start)
@@ -75,7 +79,7 @@ def test_truncate_from_start(start: int, expected: list[tuple[int, int]]) -> Non
     assert list(cache.entries) == expected
 
 
-def test_changes_are_told_and_only_changes() -> None:
+def test_listener_is_called_only_when_epochs_change() -> None:
     told: list[int] = []
     cache = LeaderEpochs([], lambda: told.append(1))
 
@@ -89,7 +93,7 @@ def test_changes_are_told_and_only_changes() -> None:
     assert (silent, len(told)) == (2, 2)
 
 
-def test_the_file_is_kafkas() -> None:
+def test_epochs_are_stored_in_kafkas_checkpoint_format() -> None:
     cache = epochs((0, 0), (3, 17))
 
     assert cache.text() == b"0\n2\n0 0\n3 17\n"
@@ -99,12 +103,12 @@ def test_the_file_is_kafkas() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\n0 0 0\n", b"0\n1\na b\n", b"0\nx\n", b"\xff\n0"]
 )
-def test_a_file_that_is_none_is_refused(content: bytes) -> None:
+def test_malformed_epoch_checkpoint_raises_corrupt_file(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="some-path"):
         parse_epochs(content, "some-path")
 
 
-def test_a_leader_that_appends_nothing_still_has_its_epoch(orders: Partition) -> None:
+def test_leader_epoch_without_records_is_kept_in_the_checkpoint(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 3)
     log.epochs.assign(5, log.end_offset)

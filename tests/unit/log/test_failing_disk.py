@@ -35,7 +35,9 @@ def frail(disk: FaultyDisk, clock: ManualClock) -> World:
     return World(clock, RealNetwork(), disk, RealRandomness())
 
 
-def test_a_full_disk_refuses_and_serves_nothing_half_written(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+def test_append_on_a_full_disk_fails_and_its_torn_bytes_are_never_read(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
     log = Partition(frail, f"{tmp_path}/orders-0").open()
     log.append_as_leader(batch("a"), 0)
     disk.fail_from_here(torn_bytes=40)
@@ -55,7 +57,7 @@ def test_a_full_disk_refuses_and_serves_nothing_half_written(frail: World, disk:
 
 @pytest.mark.parametrize("nth", range(1, 60))
 @pytest.mark.parametrize("torn_bytes", [0, 30])
-def test_a_write_that_fails_anywhere_loses_nothing_accepted(
+def test_failure_of_any_write_loses_no_accepted_record(
     frail: World, disk: FaultyDisk, tmp_path: Path, nth: int, torn_bytes: int
 ) -> None:
     """Appends, rolls, flushes, cuts: after the nth write of all failed, a reopened log has what was accepted."""
@@ -88,7 +90,9 @@ def test_a_write_that_fails_anywhere_loses_nothing_accepted(
         assert len(served) >= len(cut)
 
 
-async def test_one_failing_directory_goes_and_the_others_stay(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_failed_log_directory_goes_offline_and_the_others_stay_online(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
     failures: list[DirectoryFailure] = []
     paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
     logs = LogManager(frail, paths, 1, "cluster", on_directory_failed=failures.append)
@@ -121,7 +125,7 @@ async def test_one_failing_directory_goes_and_the_others_stay(frail: World, disk
     await again.close()
 
 
-async def test_a_directory_that_fails_at_the_start_is_left_out(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_directory_that_fails_at_startup_is_offline(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     bad = f"{tmp_path}/bad"
     disk.fail_from_here(IO_ERROR, prefix=bad)
     logs = LogManager(frail, [bad, f"{tmp_path}/good"], 1, "cluster")
@@ -133,14 +137,14 @@ async def test_a_directory_that_fails_at_the_start_is_left_out(frail: World, dis
     await logs.close()
 
 
-async def test_no_directory_left_ends_the_start(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_startup_fails_when_no_log_directory_is_usable(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     disk.fail_from_here(IO_ERROR)
 
     with pytest.raises(BadLogDirectory, match="no log directory can be used"):
         await LogManager(frail, [f"{tmp_path}/bad"], 1, "cluster").load()
 
 
-async def test_a_checkpoint_that_cannot_be_written_fails_its_directory(
+async def test_failed_checkpoint_write_takes_its_directory_offline(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     failures: list[DirectoryFailure] = []
@@ -154,7 +158,7 @@ async def test_a_checkpoint_that_cannot_be_written_fails_its_directory(
     await logs.close()
 
 
-async def test_many_logs_are_made_at_once_and_each_has_its_answer(
+async def test_creating_many_logs_returns_a_log_or_error_for_each(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     one, two = f"{tmp_path}/one", f"{tmp_path}/two"
@@ -181,9 +185,7 @@ async def test_many_logs_are_made_at_once_and_each_has_its_answer(
     await logs.close()
 
 
-async def test_a_deletion_that_fails_takes_the_directory_offline(
-    frail: World, disk: FaultyDisk, tmp_path: Path
-) -> None:
+async def test_failed_deletion_takes_the_directory_offline(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
@@ -198,7 +200,7 @@ async def test_a_deletion_that_fails_takes_the_directory_offline(
     await logs.close()
 
 
-async def test_closing_many_logs_syncs_the_filesystem_once(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_clean_shutdown_of_many_logs_flushes_them_all(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     partitions = [TopicPartition("many", number) for number in range(40)]
@@ -215,7 +217,7 @@ async def test_closing_many_logs_syncs_the_filesystem_once(frail: World, disk: F
     await again.close()
 
 
-def test_a_file_that_another_process_truncates_is_reported(frail: World, tmp_path: Path) -> None:
+def test_segment_truncated_by_another_process_raises_corrupt_records(frail: World, tmp_path: Path) -> None:
     log = Partition(frail, f"{tmp_path}/orders-0").open()
     log.append_as_leader(batch("a" * 500), 0)
     os.truncate(log.segments.active.log_path, 5)
@@ -225,7 +227,7 @@ def test_a_file_that_another_process_truncates_is_reported(frail: World, tmp_pat
 
 
 @pytest.mark.parametrize("nth", range(1, 16))
-def test_a_truncation_that_fails_halfway_leaves_no_gap(
+def test_truncation_that_fails_halfway_leaves_no_offset_gap(
     frail: World, disk: FaultyDisk, tmp_path: Path, nth: int
 ) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")
@@ -247,7 +249,7 @@ def test_a_truncation_that_fails_halfway_leaves_no_gap(
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_retention_that_fails_halfway_leaves_no_gap(
+def test_retention_that_fails_halfway_leaves_no_offset_gap(
     frail: World, disk: FaultyDisk, clock: ManualClock, tmp_path: Path, nth: int
 ) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")

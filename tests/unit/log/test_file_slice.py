@@ -44,7 +44,7 @@ def content(found: FileSlice) -> bytes:
 @pytest.mark.parametrize(
     ("offset", "max_bytes", "bound"), [(0, MAX, 3), (1, MAX, 3), (0, MAX, 2), (0, SIZE + 5, 3), (1, 1, 3), (2, MAX, 2)]
 )
-def test_a_slice_is_what_a_read_would_return(orders: Partition, offset: int, max_bytes: int, bound: int) -> None:
+def test_slice_returns_the_same_bytes_as_read(orders: Partition, offset: int, max_bytes: int, bound: int) -> None:
     log = filled(orders)
     at_once = log.read(offset, max_bytes, bound).records
 
@@ -81,7 +81,7 @@ CHANGES: dict[str, Callable[[Log], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_slice_survives(orders: Partition, change: Callable[[Log], object]) -> None:
+def test_slice_returns_its_bytes_after_the_log_changed(orders: Partition, change: Callable[[Log], object]) -> None:
     log = filled(orders)
     expected = log.read(0, MAX).records
     found = slice_of(log)
@@ -93,7 +93,7 @@ def test_a_slice_survives(orders: Partition, change: Callable[[Log], object]) ->
     assert content(found) == expected
 
 
-def test_a_slice_survives_that_retention_removes_its_segment(orders: Partition) -> None:
+def test_slice_returns_its_bytes_after_retention_deleted_the_segment(orders: Partition) -> None:
     log = filled(orders, segment_bytes=SIZE, retention_bytes=0, file_delete_delay_ms=0)
     expected = log.read(0, MAX).records
     found = slice_of(log)
@@ -105,7 +105,7 @@ def test_a_slice_survives_that_retention_removes_its_segment(orders: Partition) 
     assert content(found) == expected
 
 
-async def test_a_slice_of_a_truncated_file_never_becomes_other_bytes(orders: Partition) -> None:
+async def test_slice_of_a_truncated_segment_raises_slice_lost_instead_of_new_records(orders: Partition) -> None:
     """The next leader's records come to stand where the slice has still to read."""
     log = filled(orders)
     found = slice_of(log)
@@ -121,7 +121,7 @@ async def test_a_slice_of_a_truncated_file_never_becomes_other_bytes(orders: Par
     assert content(slice_of(log)) == log.read(0, MAX).records
 
 
-async def test_a_truncation_while_a_thread_reads(orders: Partition) -> None:
+async def test_truncation_while_a_thread_reads_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     disk = log._world.disk
@@ -137,7 +137,7 @@ async def test_a_truncation_while_a_thread_reads(orders: Partition) -> None:
     assert disk is log._world.disk
 
 
-def test_a_truncation_is_known_also_where_the_file_was_closed_meanwhile(orders: Partition) -> None:
+def test_truncation_after_the_file_was_closed_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     log.segments.active._files.close()
@@ -149,7 +149,7 @@ def test_a_truncation_is_known_also_where_the_file_was_closed_meanwhile(orders: 
         content(found)
 
 
-async def test_a_file_that_somebody_cut_ends_the_slice(orders: Partition) -> None:
+async def test_file_truncated_by_another_process_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     os.truncate(log.segments.active.log_path, SIZE)
@@ -161,7 +161,7 @@ async def test_a_file_that_somebody_cut_ends_the_slice(orders: Partition) -> Non
     assert len(slice_of(log)) == SIZE  # what is asked for from now on
 
 
-def test_an_input_output_error_takes_the_log_out_of_use(orders: Partition) -> None:
+def test_io_error_in_a_slice_marks_the_log_as_failed(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
 
@@ -178,7 +178,7 @@ def test_an_input_output_error_takes_the_log_out_of_use(orders: Partition) -> No
     assert log.has_failed
 
 
-def test_files_that_readers_keep_are_bounded_and_then_few_bytes_are_read_at_once(orders: Partition) -> None:
+def test_records_are_read_at_once_when_readers_hold_too_many_open_files(orders: Partition) -> None:
     log = filled(orders)
     files = OpenFiles(RealDisk(), most=2)
     for number in range(2):
@@ -194,7 +194,7 @@ def test_files_that_readers_keep_are_bounded_and_then_few_bytes_are_read_at_once
     assert content(slice_of(log)) == log.read(0, MAX).records
 
 
-def test_a_file_is_closed_with_its_last_reader(tmp_path: Path) -> None:
+def test_forgotten_file_is_closed_with_its_last_reader(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abc")
     descriptors = lambda: len(os.listdir("/proc/self/fd"))  # noqa: E731

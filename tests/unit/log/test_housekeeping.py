@@ -93,7 +93,7 @@ def created(logs: LogManager, name: str = "orders", **configs: object) -> Log:
     return logs.get_or_create(TopicPartition(name, 0), TopicConfig.parse(texts), None, is_new=True)
 
 
-def test_epochs_and_topic_ids_reach_the_disk_soon(node: Node) -> None:
+def test_leader_epochs_and_topic_id_are_written_soon_after_a_change(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9), is_new=True)
         log.append_as_leader(batch("a"), 7)
@@ -116,7 +116,7 @@ def test_epochs_and_topic_ids_reach_the_disk_soon(node: Node) -> None:
     node.run(again)
 
 
-def test_epochs_on_their_way_to_the_disk_when_the_node_stops_get_there(node: Node) -> None:
+def test_pending_leader_epochs_are_written_before_a_clean_shutdown(node: Node) -> None:
     """The end is marked as clean: nobody would read them from the batches again."""
 
     async def main(logs: LogManager) -> None:
@@ -132,7 +132,7 @@ def test_epochs_on_their_way_to_the_disk_when_the_node_stops_get_there(node: Nod
     node.run(main)
 
 
-def test_a_closed_segment_is_flushed_soon(node: Node) -> None:
+def test_rolled_segment_is_flushed_and_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=2 * SIZE)
         for _ in range(5):
@@ -146,7 +146,7 @@ def test_a_closed_segment_is_flushed_soon(node: Node) -> None:
     node.run(main)
 
 
-def test_flush_by_time(node: Node) -> None:
+def test_log_is_flushed_after_flush_ms(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         slow, fast = created(logs, "slow"), created(logs, "fast", flush_ms=50_000)
         for log in (slow, fast):
@@ -159,7 +159,7 @@ def test_flush_by_time(node: Node) -> None:
     node.run(main, flush_scheduler_interval_ms=10_000)
 
 
-def test_flush_by_messages_comes_before_the_acknowledgement(node: Node) -> None:
+def test_flush_messages_flushes_before_the_acknowledgement(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=3)
         points = []
@@ -175,7 +175,7 @@ def test_flush_by_messages_comes_before_the_acknowledgement(node: Node) -> None:
     node.run(main)
 
 
-def test_a_flush_by_messages_does_not_hold_the_loop_and_is_shared(node: Node) -> None:
+def test_appends_during_a_flush_share_the_next_flush(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=1)
         node.disk.delay_s = 1.0
@@ -199,7 +199,7 @@ def test_a_flush_by_messages_does_not_hold_the_loop_and_is_shared(node: Node) ->
     node.run(main)
 
 
-def test_a_flush_by_messages_that_fails_is_told_to_all_that_wait(node: Node) -> None:
+def test_failed_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=1)
         node.disk.delay_s = 1.0
@@ -214,7 +214,7 @@ def test_a_flush_by_messages_that_fails_is_told_to_all_that_wait(node: Node) -> 
     node.run(main)
 
 
-def test_a_flush_that_a_truncation_overtakes_does_not_count(node: Node) -> None:
+def test_flush_overtaken_by_a_truncation_does_not_move_the_recovery_point(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -233,7 +233,7 @@ def test_a_flush_that_a_truncation_overtakes_does_not_count(node: Node) -> None:
     node.run(main)
 
 
-def test_a_truncation_below_the_recovery_point_is_checkpointed(node: Node) -> None:
+def test_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -247,7 +247,7 @@ def test_a_truncation_below_the_recovery_point_is_checkpointed(node: Node) -> No
     node.run(main)
 
 
-def test_retention_outlives_a_directory_that_fails_under_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_io_error_during_retention_takes_the_directory_offline(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_path: str) -> int:
         raise OSError(5, "Input/output error")
 
@@ -263,7 +263,7 @@ def test_retention_outlives_a_directory_that_fails_under_it(node: Node, monkeypa
     node.run(main)
 
 
-def test_retention_deletes_after_its_delay(node: Node) -> None:
+def test_retention_renames_segments_and_deletes_them_after_file_delete_delay(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=SIZE, retention_ms=200_000)
         for number in range(3):
@@ -280,7 +280,7 @@ def test_retention_deletes_after_its_delay(node: Node) -> None:
     node.run(main)
 
 
-def test_log_starts_are_checkpointed_where_they_are_not_a_segments_base(node: Node) -> None:
+def test_only_log_starts_inside_a_segment_are_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         moved, plain = created(logs), created(logs, "plain")
         for log in (moved, plain):
@@ -304,7 +304,7 @@ def test_log_starts_are_checkpointed_where_they_are_not_a_segments_base(node: No
     node.run(after_crash)
 
 
-def test_producers_expire(node: Node) -> None:
+def test_idle_producers_are_removed_after_the_expiration_time(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         log.append_as_leader(batch("a", producer=(5, 0, 0)), 0)
@@ -316,7 +316,7 @@ def test_producers_expire(node: Node) -> None:
     node.run(main)
 
 
-def test_deleted_logs_go_from_checkpoints_at_once_and_from_disk_later(node: Node) -> None:
+def test_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_the_delay(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         gone, kept = created(logs), created(logs, "kept")
         for log in (gone, kept):
@@ -335,7 +335,7 @@ def test_deleted_logs_go_from_checkpoints_at_once_and_from_disk_later(node: Node
     node.run(main)
 
 
-def test_a_deletion_that_a_restart_interrupted_is_finished(node: Node) -> None:
+def test_deletion_interrupted_by_a_restart_is_finished(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         created(logs).append_as_leader(batch("a"), 0)
         logs.delete(ORDERS)
@@ -350,7 +350,7 @@ def test_a_deletion_that_a_restart_interrupted_is_finished(node: Node) -> None:
     node.run(again)
 
 
-def test_a_topic_of_the_longest_name_can_be_deleted(node: Node) -> None:
+def test_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
     name = "x" * 249
 
     async def main(logs: LogManager) -> None:
@@ -364,7 +364,7 @@ def test_a_topic_of_the_longest_name_can_be_deleted(node: Node) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["orders-0/leader", "orders-0/0"])
-def test_work_that_fails_takes_the_directory_offline(node: Node, prefix: str) -> None:
+def test_failed_background_write_takes_the_directory_offline(node: Node, prefix: str) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=SIZE)
         log.append_as_leader(batch("a"), 0)
@@ -378,7 +378,7 @@ def test_work_that_fails_takes_the_directory_offline(node: Node, prefix: str) ->
     node.run(main)
 
 
-def test_a_config_counts_for_all_logs_of_its_topic(node: Node) -> None:
+def test_topic_config_update_applies_to_the_logs_of_that_topic_only(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log, other = created(logs), created(logs, "other")
         logs.update_topic_configs({"orders": TopicConfig.parse({"retention.ms": "5"})})

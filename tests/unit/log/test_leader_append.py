@@ -71,7 +71,9 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
 
 
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
-def test_refused(orders: Partition, content: bytes, code: ErrorCode) -> None:
+def test_invalid_batch_is_refused_with_kafkas_error_code_and_not_written(
+    orders: Partition, content: bytes, code: ErrorCode
+) -> None:
     log = orders.open()
 
     with pytest.raises(AppendRefused) as caught:
@@ -87,7 +89,7 @@ COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("payload", [b"no compressed data", b"\0" * 40, b"\xff" * 4, b""])
-def test_payload_that_is_not_of_its_codec_is_refused(orders: Partition, codec: Codec, payload: bytes) -> None:
+def test_payload_not_in_the_declared_codec_gets_invalid_record(orders: Partition, codec: Codec, payload: bytes) -> None:
     log = orders.open()
 
     with pytest.raises(AppendRefused) as caught:
@@ -98,7 +100,7 @@ def test_payload_that_is_not_of_its_codec_is_refused(orders: Partition, codec: C
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("count", [1, 3, 1000, 2**31 - 1])
-def test_compressed_batch_that_announces_another_number_of_records_is_refused(
+def test_compressed_batch_with_a_wrong_record_count_gets_invalid_record(
     orders: Partition, codec: Codec, count: int
 ) -> None:
     log = orders.open()
@@ -110,7 +112,9 @@ def test_compressed_batch_that_announces_another_number_of_records_is_refused(
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_compressed_records_that_do_not_begin_at_offset_0_are_refused(orders: Partition, codec: Codec) -> None:
+def test_compressed_batch_whose_first_offset_delta_is_not_0_gets_invalid_record(
+    orders: Partition, codec: Codec
+) -> None:
     """Apache Kafka 3.9.1 answers UNKNOWN_SERVER_ERROR to them; a consumer would see offsets beyond the batch's end."""
     payload = bytearray()
     append_record(payload, TWO[0], 7, NOW_MS)
@@ -124,9 +128,7 @@ def test_compressed_records_that_do_not_begin_at_offset_0_are_refused(orders: Pa
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_large_compressed_batch_cannot_announce_more_records_than_it_can_unfold_to(
-    orders: Partition, codec: Codec
-) -> None:
+def test_compressed_batch_with_an_impossible_record_count_gets_invalid_record(orders: Partition, codec: Codec) -> None:
     log = orders.open()
     content = build_batch([NewRecord(b"%d" % n * 100) for n in range(100)], codec)
 
@@ -148,7 +150,7 @@ def test_batches_of_every_shape_are_accepted(orders: Partition, codec: Codec, co
     assert log.end_offset > 0
 
 
-def test_bytes_behind_the_batch_that_are_none_are_left_out(orders: Partition) -> None:
+def test_bytes_behind_the_batch_are_not_written(orders: Partition) -> None:
     log = orders.open()
 
     log.append_as_leader(memoryview(build_batch(TWO) + b"tail"), 0)
@@ -156,7 +158,7 @@ def test_bytes_behind_the_batch_that_are_none_are_left_out(orders: Partition) ->
     assert log.size == len(build_batch(TWO))
 
 
-def test_sizes(orders: Partition) -> None:
+def test_batch_above_max_message_bytes_or_segment_bytes_is_refused(orders: Partition) -> None:
     size = len(build_batch(TWO))
     exact = orders.open(max_message_bytes=size)
     exact.append_as_leader(build_batch(TWO), 0)
@@ -171,7 +173,7 @@ def test_sizes(orders: Partition) -> None:
         assert caught.value.code is code
 
 
-def test_followers_have_no_limit_on_sizes(orders: Partition) -> None:
+def test_follower_accepts_batches_above_max_message_bytes(orders: Partition) -> None:
     log = orders.open(max_message_bytes=20, segment_bytes=100)
 
     log.append_as_follower(batch("a" * 300) + batch("b", base_offset=1))
@@ -195,7 +197,7 @@ def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> Appe
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_compacted_topic_wants_keys(orders: Partition, codec: Codec) -> None:
+def test_records_without_key_in_a_compacted_topic_get_invalid_record(orders: Partition, codec: Codec) -> None:
     log = orders.open(cleanup_policy="compact")
     log.append_as_leader(build_batch(TWO, codec), 0)
 
@@ -205,7 +207,7 @@ def test_a_compacted_topic_wants_keys(orders: Partition, codec: Codec) -> None:
     assert [error.batch_index for error in refused.record_errors] == [1, 3]
 
 
-def test_a_topic_that_bounds_timestamps(orders: Partition) -> None:
+def test_timestamps_outside_the_topics_bounds_get_invalid_timestamp(orders: Partition) -> None:
     log = orders.open(message_timestamp_before_max_ms=10, message_timestamp_after_max_ms=20)
     log.append_as_leader(build_batch([NewRecord(b"", None, NOW_MS + d) for d in (-10, 0, 20)]), 0)
     log.append_as_leader(build_batch([NewRecord(b"", None, -1)]), 0)
@@ -216,7 +218,7 @@ def test_a_topic_that_bounds_timestamps(orders: Partition) -> None:
     assert [error.batch_index for error in refused.record_errors] == [0, 2]
 
 
-def test_one_wrong_timestamp_names_the_whole_batch(orders: Partition) -> None:
+def test_invalid_timestamp_lists_every_record_of_the_batch(orders: Partition) -> None:
     log = orders.open(cleanup_policy="compact", message_timestamp_before_max_ms=10)
 
     refused = refusal_of(log, NewRecord(b"no key", None, NOW_MS), NewRecord(b"old", b"k", 1))
@@ -225,7 +227,7 @@ def test_one_wrong_timestamp_names_the_whole_batch(orders: Partition) -> None:
     assert [error.batch_index for error in refused.record_errors] == [0, 1]
 
 
-def test_malformed_records_are_found_where_records_are_walked(orders: Partition) -> None:
+def test_malformed_records_in_a_compacted_topic_get_invalid_record(orders: Partition) -> None:
     log = orders.open(cleanup_policy="compact")
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain), plain[61:] + b"x")
@@ -248,7 +250,9 @@ LEVELS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", LEVELS)
 @pytest.mark.parametrize("sent", list(Codec))
 @pytest.mark.parametrize("with_levels", [False, True])
-def test_a_topic_with_its_own_codec(orders: Partition, name: str, sent: Codec, with_levels: bool) -> None:
+def test_batch_is_recompressed_with_the_codec_of_the_topic(
+    orders: Partition, name: str, sent: Codec, with_levels: bool
+) -> None:
     log = orders.open(compression_type=name, **(LEVELS[name] if with_levels else {}))
     content = build_batch(TWO, sent, producer_id=3, producer_epoch=1, base_sequence=9)
 
@@ -266,7 +270,7 @@ def test_a_topic_with_its_own_codec(orders: Partition, name: str, sent: Codec, w
         assert stored[61:] == content[61:]
 
 
-def test_what_does_not_unfold_cannot_change_its_codec(orders: Partition) -> None:
+def test_batch_that_cannot_be_decompressed_gets_invalid_record(orders: Partition) -> None:
     """Not CORRUPT_MESSAGE, which producers retry: the CRC is right, so the same bytes will come again."""
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain)._replace(attributes=Codec.GZIP), b"no gzip")
@@ -278,7 +282,7 @@ def test_what_does_not_unfold_cannot_change_its_codec(orders: Partition) -> None
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_that_grows_in_its_new_codec_may_be_too_large(orders: Partition) -> None:
+def test_recompressed_batch_above_max_message_bytes_gets_message_too_large(orders: Partition) -> None:
     content = build_batch([NewRecord(bytes(5000))], Codec.ZSTD)
     log = orders.open(compression_type="uncompressed", max_message_bytes=1000)
 
@@ -289,7 +293,7 @@ def test_a_batch_that_grows_in_its_new_codec_may_be_too_large(orders: Partition)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_log_append_time(orders: Partition, codec: Codec) -> None:
+def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partition, codec: Codec) -> None:
     log = orders.open(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=1)
 
     info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)
@@ -301,7 +305,7 @@ def test_log_append_time(orders: Partition, codec: Codec) -> None:
     assert {record.timestamp for record in records(stored, header)} == {NOW_MS}
 
 
-def test_create_time_has_no_append_time(orders: Partition) -> None:
+def test_append_with_create_time_returns_no_log_append_time(orders: Partition) -> None:
     assert orders.open().append_as_leader(build_batch(TWO), 0).log_append_time_ms == -1
 
 
@@ -312,7 +316,9 @@ ORDERED: list[Callable[[], bytes]] = [
 
 
 @pytest.mark.parametrize("content", ORDERED)
-def test_a_follower_takes_what_is_right_before_what_is_not(orders: Partition, content: Callable[[], bytes]) -> None:
+def test_follower_keeps_valid_batches_before_an_unexpected_offset(
+    orders: Partition, content: Callable[[], bytes]
+) -> None:
     log = orders.open()
 
     with pytest.raises(Exception, match="expected"):
@@ -321,7 +327,7 @@ def test_a_follower_takes_what_is_right_before_what_is_not(orders: Partition, co
     assert values_of(log, 5) == (["a"] if log.end_offset == 6 else ["a", "b"])
 
 
-def test_a_follower_checks_every_crc(orders: Partition) -> None:
+def test_follower_refuses_a_batch_with_a_wrong_crc(orders: Partition) -> None:
     log = orders.open()
     second = bytearray(batch("b", base_offset=1))
     second[-1] ^= 1

@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 from klamm.wire.records import batches
 
 
-def test_a_leader_gives_offsets_and_its_epoch(orders: Partition) -> None:
+def test_leader_append_assigns_offsets_and_the_leader_epoch(orders: Partition) -> None:
     log = orders.open()
 
     first = log.append_as_leader(batch("a", "b"), leader_epoch=3)
@@ -21,7 +21,7 @@ def test_a_leader_gives_offsets_and_its_epoch(orders: Partition) -> None:
     assert log.epochs.entries == ((3, 0),)
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset(orders: Partition) -> None:
+def test_read_starts_with_the_batch_that_contains_the_offset(orders: Partition) -> None:
     log = orders.open(index_interval_bytes=1)
     for _ in range(50):
         log.append_as_leader(batch("a", "b", "c"), 0)
@@ -31,7 +31,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(orders: Partition) -
         assert header.base_offset <= offset <= header.last_offset
 
 
-def test_a_reopened_log_reads_the_same(orders: Partition) -> None:
+def test_reopened_log_returns_the_same_records(orders: Partition) -> None:
     log = orders.open(segment_bytes=400, index_interval_bytes=1)
     for number in range(40):
         log.append_as_leader(batch(f"value {number}"), 0)
@@ -44,7 +44,7 @@ def test_a_reopened_log_reads_the_same(orders: Partition) -> None:
     assert (values_of(recovered), recovered.notes) == (before, [])
 
 
-def test_readers_stop_at_their_bound(orders: Partition) -> None:
+def test_read_stops_at_the_upper_bound_offset(orders: Partition) -> None:
     log = orders.open()
     for value in "abc":
         log.append_as_leader(batch(value), 0)
@@ -55,7 +55,7 @@ def test_readers_stop_at_their_bound(orders: Partition) -> None:
     assert log.read(2, 1 << 20, upper_bound_offset=2).records == b""
 
 
-def test_the_first_batch_comes_whole_or_not_at_all(orders: Partition) -> None:
+def test_read_below_the_batch_size_returns_the_whole_first_batch_or_nothing(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a" * 100), 0)
     log.append_as_leader(batch("b"), 0)
@@ -65,7 +65,7 @@ def test_the_first_batch_comes_whole_or_not_at_all(orders: Partition) -> None:
     assert (refused.records, refused.is_incomplete) == (b"", True)
 
 
-def test_offsets_outside_the_log_are_refused(orders: Partition) -> None:
+def test_read_outside_the_log_raises_offset_out_of_range(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 0)
 
@@ -78,7 +78,7 @@ def test_offsets_outside_the_log_are_refused(orders: Partition) -> None:
         log.read(0, 100)
 
 
-def test_a_follower_keeps_the_leaders_bytes(orders: Partition) -> None:
+def test_follower_append_keeps_bytes_offsets_and_epochs_of_the_leader(orders: Partition) -> None:
     log = orders.open()
     fetched = batch("a", "b", base_offset=10, epoch=4) + batch("c", base_offset=12, epoch=5)
 
@@ -90,7 +90,7 @@ def test_a_follower_keeps_the_leaders_bytes(orders: Partition) -> None:
     assert log.epochs.entries == ((4, 10), (5, 12))
 
 
-def test_a_follower_refuses_what_it_has(orders: Partition) -> None:
+def test_follower_append_below_the_log_end_raises_unexpected_offset(orders: Partition) -> None:
     log = orders.open()
     log.append_as_follower(batch("a", "b"))
 
@@ -100,7 +100,7 @@ def test_a_follower_refuses_what_it_has(orders: Partition) -> None:
     assert (caught.value.first_offset, log.end_offset) == (1, 2)
 
 
-def test_a_cut_removes_the_batch_that_holds_the_offset(orders: Partition) -> None:
+def test_truncation_removes_the_batch_that_contains_the_offset(orders: Partition) -> None:
     log = orders.open(segment_bytes=400, index_interval_bytes=1)
     for number in range(30):
         log.append_as_leader(batch(f"{number}", "x"), number // 10)
@@ -116,7 +116,7 @@ def test_a_cut_removes_the_batch_that_holds_the_offset(orders: Partition) -> Non
     assert values_of(orders.open(segment_bytes=400)) == values_of(log)
 
 
-def test_a_full_cut_goes_on_where_it_is_told(orders: Partition) -> None:
+def test_full_truncation_continues_at_the_given_offset(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a", "b"), 0)
 
@@ -127,7 +127,7 @@ def test_a_full_cut_goes_on_where_it_is_told(orders: Partition) -> None:
     assert log.epochs.entries == ((1, 70),)
 
 
-def test_repeated_batches_are_answered_and_gaps_refused(orders: Partition) -> None:
+def test_duplicate_batch_returns_its_first_offset_and_a_sequence_gap_is_refused(orders: Partition) -> None:
     log = orders.open()
     first = log.append_as_leader(batch("a", "b", producer=(7, 0, 0)), 0)
 
@@ -140,7 +140,7 @@ def test_repeated_batches_are_answered_and_gaps_refused(orders: Partition) -> No
     assert log.end_offset == 2
 
 
-def test_a_shorter_past_leaves_no_positions_behind(orders: Partition) -> None:
+def test_append_after_truncation_is_found_at_every_offset(orders: Partition) -> None:
     log = orders.open()
     for number in range(10):
         log.append_as_leader(batch(f"{number}"), 0)
@@ -152,7 +152,7 @@ def test_a_shorter_past_leaves_no_positions_behind(orders: Partition) -> None:
         assert next(batches(log.read(offset, 1).records)).base_offset == 3
 
 
-def test_a_gap_at_the_end_of_a_segment_is_stepped_over(orders: Partition) -> None:
+def test_read_in_an_offset_gap_returns_the_next_segment(orders: Partition) -> None:
     log = orders.open(segment_bytes=len(batch("a")))
     log.append_as_follower(batch("a", base_offset=0))
     log.append_as_follower(batch("b", base_offset=15))

@@ -28,7 +28,7 @@ DISK = RealDisk()
 HEX = "0123456789abcdef" * 2
 
 
-def test_kafkas_file_is_read_and_kept(tmp_path: Path) -> None:
+def test_meta_properties_of_kafka_is_read_and_unknown_keys_are_kept(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
         "#\n#Fri Nov 20 2026\ncluster.id=abc\\=def\nversion=0\ndirectory.id=xyz\nbroker.id=3\n"
     )
@@ -47,7 +47,9 @@ def test_kafkas_file_is_read_and_kept(tmp_path: Path) -> None:
         ("version=0\nbroker.id=three\n", "broker.id=three is not a number"),
     ],
 )
-async def test_files_of_others_are_refused(world: World, tmp_path: Path, content: str, text: str) -> None:
+async def test_meta_properties_of_another_version_or_damaged_is_refused(
+    world: World, tmp_path: Path, content: str, text: str
+) -> None:
     (tmp_path / "meta.properties").write_text(content)
 
     with pytest.raises(BadLogDirectory, match=text):
@@ -61,14 +63,16 @@ async def test_files_of_others_are_refused(world: World, tmp_path: Path, content
         ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, zookeeper.connect leads to cluster mine"),
     ],
 )
-async def test_directories_of_others_are_refused(world: World, tmp_path: Path, content: str, text: str) -> None:
+async def test_directory_of_another_broker_or_cluster_is_refused(
+    world: World, tmp_path: Path, content: str, text: str
+) -> None:
     (tmp_path / "meta.properties").write_text(content)
 
     with pytest.raises(BadLogDirectory, match=text):
         await LogManager(world, [str(tmp_path)], 1, "mine").load()
 
 
-def test_directories_that_disagree_are_refused(tmp_path: Path) -> None:
+def test_directories_with_different_cluster_ids_are_refused(tmp_path: Path) -> None:
     for name, cluster in (("one", "a"), ("two", "b")):
         (tmp_path / name).mkdir()
         write_meta(DISK, f"{tmp_path}/{name}", MetaProperties(1, cluster))
@@ -77,7 +81,7 @@ def test_directories_that_disagree_are_refused(tmp_path: Path) -> None:
         read_all_meta(DISK, [f"{tmp_path}/one", f"{tmp_path}/two", f"{tmp_path}/none"])
 
 
-async def test_an_id_that_is_missing_is_added(world: World, tmp_path: Path) -> None:
+async def test_missing_broker_id_is_added_to_meta_properties(world: World, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\ncluster.id=mine\ndirectory.id=x\n")
     logs = LogManager(world, [str(tmp_path)], 4, "mine")
 
@@ -87,7 +91,9 @@ async def test_an_id_that_is_missing_is_added(world: World, tmp_path: Path) -> N
     await logs.close()
 
 
-async def test_a_locked_directory_is_refused(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_directory_locked_by_another_process_is_refused(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(RealDisk, "lock", lambda _disk, _path: None)
 
     with pytest.raises(BadLogDirectory, match="in use by another process"):
@@ -95,20 +101,20 @@ async def test_a_locked_directory_is_refused(world: World, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("content", [b'{"version":0,"brokerEpoch":12}', b"", b"rubbish"])
-def test_the_clean_marker_counts_once(tmp_path: Path, content: bytes) -> None:
+def test_clean_shutdown_marker_is_removed_when_read(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
 
     assert take_clean_shutdown(DISK, str(tmp_path)) == (12 if b"12" in content else -1)
     assert take_clean_shutdown(DISK, str(tmp_path)) is None
 
 
-def test_the_clean_marker_is_kafkas(tmp_path: Path) -> None:
+def test_clean_shutdown_marker_has_kafkas_format(tmp_path: Path) -> None:
     write_clean_shutdown(DISK, str(tmp_path), 7)
 
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":7}'
 
 
-async def test_a_crash_while_loading_counts_as_one(world: World, tmp_path: Path) -> None:
+async def test_failure_while_loading_makes_the_next_start_unclean(world: World, tmp_path: Path) -> None:
     first = LogManager(world, [str(tmp_path)], 1, "mine")
     await first.load()
     await first.close()
@@ -124,7 +130,7 @@ async def test_a_crash_while_loading_counts_as_one(world: World, tmp_path: Path)
     await again.close()
 
 
-async def test_checkpoints_that_cannot_be_read_count_as_none(world: World, tmp_path: Path) -> None:
+async def test_damaged_checkpoints_are_ignored_at_startup(world: World, tmp_path: Path) -> None:
     first = LogManager(world, [str(tmp_path)], 1, "mine")
     await first.load()
     first.get_or_create(ORDERS, TopicConfig.parse(), None, is_new=True).append_as_leader(batch("a"), 0)
@@ -141,7 +147,7 @@ async def test_checkpoints_that_cannot_be_read_count_as_none(world: World, tmp_p
     await again.close()
 
 
-async def test_one_log_in_two_places_is_refused(world: World, tmp_path: Path) -> None:
+async def test_log_in_two_directories_is_refused(world: World, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "orders-0").mkdir(parents=True)
 
@@ -149,7 +155,7 @@ async def test_one_log_in_two_places_is_refused(world: World, tmp_path: Path) ->
         await LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine").load()
 
 
-async def test_overrides_count_from_the_start_and_impossible_ones_are_told(world: World, tmp_path: Path) -> None:
+async def test_topic_overrides_apply_at_startup_and_invalid_ones_are_logged(world: World, tmp_path: Path) -> None:
     for name in ("orders-0", "wrong-0"):
         (tmp_path / name).mkdir()
     logs = LogManager(world, [str(tmp_path)], 1, "mine", {"log.retention.ms": "77"})
@@ -166,7 +172,7 @@ async def test_overrides_count_from_the_start_and_impossible_ones_are_told(world
     await logs.close()
 
 
-async def test_logs_are_spread_over_the_directories(world: World, tmp_path: Path) -> None:
+async def test_new_logs_are_spread_evenly_over_the_directories(world: World, tmp_path: Path) -> None:
     logs = LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine")
     await logs.load()
     for number in range(6):
@@ -182,7 +188,7 @@ async def test_logs_are_spread_over_the_directories(world: World, tmp_path: Path
 # -- names and small files ---------------------------------------------------------------------------------------------
 
 
-def test_names() -> None:
+def test_segment_file_and_log_directory_names_are_parsed_as_in_kafka() -> None:
     assert segment_file(42, ".log") == "00000000000000000042.log"
     assert [offset_of(n) for n in ("00000000000000000042.log.swap", "42.log", "leader-epoch-checkpoint")] == [
         42,
@@ -202,7 +208,7 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     "content", ["version: 0\n", "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", "version: 0\ntopic_id: x", "x"]
 )
-def test_a_topic_id_that_cannot_be_read_is_refused(tmp_path: Path, content: str) -> None:
+def test_malformed_partition_metadata_raises_corrupt_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "partition.metadata").write_text(content)
 
     with pytest.raises(CorruptFile, match="topic id"):
@@ -210,10 +216,10 @@ def test_a_topic_id_that_cannot_be_read_is_refused(tmp_path: Path, content: str)
 
 
 @pytest.mark.parametrize("content", [b"0\n1\norders 0\n", b"0\n1\norders x 5\n", b"0\n2\norders 0 5\n"])
-def test_checkpoints_name_what_is_wrong(content: bytes) -> None:
+def test_malformed_offset_checkpoint_raises_corrupt_file_with_its_path(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="the-path"):
         parse_offsets(content, "the-path")
 
 
-def test_a_checkpoint_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_missing_offset_checkpoint_is_read_as_empty(tmp_path: Path) -> None:
     assert read_offsets(DISK, f"{tmp_path}/none") == {}

@@ -41,7 +41,7 @@ def paths(tmp_path: Path) -> list[str]:
     return [f"{tmp_path}/{number}" for number in range(9)]
 
 
-def test_the_one_unused_longest_is_closed(paths: list[str]) -> None:
+def test_least_recently_used_file_is_closed_above_the_limit(paths: list[str]) -> None:
     disk = Scarce(4)
     files = OpenFiles(disk, most=3)
     for path in (*paths[:3], paths[0], paths[3]):
@@ -56,7 +56,7 @@ def test_the_one_unused_longest_is_closed(paths: list[str]) -> None:
     assert disk.open_now == 0
 
 
-def test_where_descriptors_run_out_some_are_given_back(paths: list[str]) -> None:
+def test_open_files_are_closed_when_descriptors_run_out(paths: list[str]) -> None:
     disk = Scarce(5)
     files = OpenFiles(disk, most=100)
 
@@ -66,7 +66,7 @@ def test_where_descriptors_run_out_some_are_given_back(paths: list[str]) -> None
     assert len(files) <= 5
 
 
-def test_other_errors_are_told(paths: list[str]) -> None:
+def test_other_open_errors_are_raised(paths: list[str]) -> None:
     files = OpenFiles(Scarce(0))
     with pytest.raises(OSError, match="Too many"):
         files.get(paths[0])

@@ -26,7 +26,7 @@ async def create(logs: LogManager) -> None:
     await logs.write_small_files()
 
 
-def test_a_topic_id_that_was_written_survives_power_loss() -> None:
+def test_written_topic_id_survives_power_loss() -> None:
     for seed in range(60):
         node = SimulatedNode(seed)
 
@@ -44,7 +44,7 @@ def test_a_topic_id_that_was_written_survives_power_loss() -> None:
         assert node.run(topic_ids) == [TOPIC_ID, TOPIC_ID], seed
 
 
-def test_a_node_that_is_killed_right_after_an_append_knows_the_topic_id() -> None:
+def test_topic_id_survives_a_kill_right_after_the_first_append() -> None:
     """Without it, records of a deleted topic would pass for those of the next topic of this name."""
     node = SimulatedNode()
 
@@ -67,7 +67,7 @@ def test_a_node_that_is_killed_right_after_an_append_knows_the_topic_id() -> Non
     [None, b"", b"version: 0\ntopic_", bytes(43), b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", b"\xff\xfe rubbish"],
     ids=["missing", "empty", "torn", "zeros", "version 1", "rubbish"],
 )
-def test_a_damaged_topic_id_is_forgotten_until_the_controller_sends_it(content: bytes | None) -> None:
+def test_damaged_partition_metadata_is_replaced_when_the_controller_sends_the_topic_id(content: bytes | None) -> None:
     node = SimulatedNode()
 
     async def close(logs: LogManager) -> None:
@@ -93,7 +93,7 @@ def test_a_damaged_topic_id_is_forgotten_until_the_controller_sends_it(content: 
     assert all("until the controller sends it again" in line["note"] for line in named)
 
 
-def test_a_log_that_cannot_be_read_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     node = SimulatedNode()
 
     async def close(logs: LogManager) -> None:
@@ -132,7 +132,7 @@ def test_a_log_that_cannot_be_read_takes_only_its_partition_offline(monkeypatch:
     node.run(again)
 
 
-def test_producers_survive_power_loss_right_after_a_clean_shutdown() -> None:
+def test_producer_state_survives_power_loss_after_a_clean_shutdown() -> None:
     """All records were flushed before; the snapshot that the shutdown wrote is the only one."""
     for seed in range(30):
         node = SimulatedNode(seed)

@@ -53,13 +53,13 @@ def with_payload(codec: Codec, count: int, payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_valid_batch_stays_as_it_is(codec: Codec) -> None:
+def test_valid_batch_is_returned_unchanged(codec: Codec) -> None:
     batch = build_batch(KEYED, codec)
 
     assert prepared(batch) is batch
 
 
-def test_preparation_and_its_results_can_be_sent_to_another_process() -> None:
+def test_preparation_and_its_results_can_be_pickled() -> None:
     asked = preparation_of(build_batch([NewRecord(b"no key")]))
 
     again = pickle.loads(pickle.dumps(asked))
@@ -70,7 +70,7 @@ def test_preparation_and_its_results_can_be_sent_to_another_process() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("size", [10, 300_000, 2_000_000])
-def test_records_larger_than_what_is_held_are_walked_too(codec: Codec, size: int) -> None:
+def test_records_larger_than_the_window_are_checked_too(codec: Codec, size: int) -> None:
     headers = [("name", b"value"), ("null", None), ("large", bytes(size))]
     content = [
         NewRecord(bytes(size), b"key", NOW_MS, headers),
@@ -83,7 +83,7 @@ def test_records_larger_than_what_is_held_are_walked_too(codec: Codec, size: int
     assert [error.batch_index for error in result.record_errors] == [2]
 
 
-def test_record_errors_have_a_bound_and_their_number_is_told() -> None:
+def test_record_errors_are_bounded_and_the_message_has_their_number() -> None:
     result = refused(build_batch([NewRecord(b"no key")] * 3000, Codec.ZSTD))
 
     assert len(result.record_errors) == MAX_RECORD_ERRORS
@@ -92,7 +92,7 @@ def test_record_errors_have_a_bound_and_their_number_is_told() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("count", [499, 501, 100_000])
-def test_another_number_of_records_than_announced_is_refused(codec: Codec, count: int) -> None:
+def test_batch_with_a_wrong_record_count_gets_invalid_record(codec: Codec, count: int) -> None:
     result = refused(with_payload(codec, count, build_batch(KEYED)[61:]))
 
     assert result.code is ErrorCode.INVALID_RECORD
@@ -112,7 +112,7 @@ MALFORMED: dict[str, bytes] = {
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_record_is_refused(codec: Codec, payload: bytes) -> None:
+def test_malformed_record_gets_invalid_record(codec: Codec, payload: bytes) -> None:
     first = bytearray()
     append_record(first, NewRecord(b"v", b"k", NOW_MS), 0, NOW_MS)
 
@@ -124,7 +124,7 @@ def test_malformed_record_is_refused(codec: Codec, payload: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 100, 5000])
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_compressed_data_that_ends_early_is_refused(codec: Codec, cut: int) -> None:
+def test_truncated_compressed_data_gets_invalid_record(codec: Codec, cut: int) -> None:
     whole = build_batch([NewRecord(struct.pack(">q", n * n * n), b"k", NOW_MS) for n in range(20_000)], codec)
 
     result = refused(sealed_batch(header_at(whole), whole[61:-cut]))
@@ -133,7 +133,7 @@ def test_compressed_data_that_ends_early_is_refused(codec: Codec, cut: int) -> N
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_largest_timestamp_of_the_records_replaces_that_of_the_header(codec: Codec) -> None:
+def test_max_timestamp_of_the_header_is_corrected_from_the_records(codec: Codec) -> None:
     batch = build_batch(KEYED, codec)
     lying = sealed_batch(header_at(batch)._replace(max_timestamp=5), batch[61:])
 
@@ -148,7 +148,7 @@ def with_deltas(codec: Codec, deltas: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_offsets_with_gaps_in_a_compressed_batch_are_refused(codec: Codec) -> None:
+def test_compressed_batch_with_offset_gaps_gets_invalid_record(codec: Codec) -> None:
     """Apache Kafka 3.9.1 means to number them anew, and answers UNKNOWN_SERVER_ERROR."""
     result = refused(with_deltas(codec, [0, 500, 7]))
 
@@ -156,7 +156,7 @@ def test_offsets_with_gaps_in_a_compressed_batch_are_refused(codec: Codec) -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_records_are_numbered_anew_with_another_codec(codec: Codec) -> None:
+def test_recompressed_records_get_consecutive_offset_deltas(codec: Codec) -> None:
     result = prepared(with_deltas(codec, [0, 500, 7]), compression_type="gzip")
 
     assert [(r.offset, r.value, r.headers) for r in read(result)] == [
@@ -164,13 +164,13 @@ def test_records_are_numbered_anew_with_another_codec(codec: Codec) -> None:
     ]
 
 
-def test_offsets_within_an_uncompressed_batch_are_not_compared() -> None:
+def test_uncompressed_batch_with_offset_gaps_is_accepted_unchanged() -> None:
     batch = with_deltas(Codec.NONE, [0, 500, 7])
 
     assert prepared(batch) is batch
 
 
-def test_batch_that_grows_beyond_the_limit_in_its_new_codec_is_refused() -> None:
+def test_recompressed_batch_above_max_message_bytes_gets_message_too_large() -> None:
     batch = build_batch([NewRecord(bytes(50_000), b"k", NOW_MS)], Codec.ZSTD)
 
     result = refused(batch, compression_type="uncompressed", max_message_bytes="10000")
@@ -178,7 +178,7 @@ def test_batch_that_grows_beyond_the_limit_in_its_new_codec_is_refused() -> None
     assert result.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_records_that_unfold_to_more_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_decompress_above_the_limit_get_invalid_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "MAX_UNFOLDED_BYTES", 1_000_000)
 
     result = refused(build_batch([NewRecord(bytes(1_000_001), b"k", NOW_MS)], Codec.ZSTD))
@@ -189,7 +189,7 @@ def test_records_that_unfold_to_more_than_the_limit_are_refused(monkeypatch: pyt
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("target", ["producer", "gzip", "zstd"])
-def test_memory_does_not_grow_with_what_a_batch_unfolds_to(codec: Codec, target: str) -> None:
+def test_memory_does_not_grow_with_the_decompressed_size(codec: Codec, target: str) -> None:
     batch = build_batch([NewRecord(bytes(30_000_000), b"k", NOW_MS)], codec)
 
     tracemalloc.start()

@@ -40,7 +40,7 @@ def mark(log: Log, kind: ControlType, coordinator_epoch: int = 0, epoch: int = 0
     return log.append_as_leader(content, 0, Origin.COORDINATOR).first_offset
 
 
-def test_each_of_the_last_five_is_a_duplicate_and_the_sixth_is_not(orders: Partition) -> None:
+def test_duplicates_of_the_last_five_batches_are_recognized_and_older_ones_refused(orders: Partition) -> None:
     log = orders.open()
     offsets = [send(log, number) for number in range(6)]
 
@@ -49,7 +49,7 @@ def test_each_of_the_last_five_is_a_duplicate_and_the_sixth_is_not(orders: Parti
     assert log.end_offset == 6
 
 
-def test_a_duplicate_is_known_over_a_roll(orders: Partition) -> None:
+def test_duplicate_is_recognized_after_a_segment_roll(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     log.roll()
@@ -58,14 +58,14 @@ def test_a_duplicate_is_known_over_a_roll(orders: Partition) -> None:
     assert log.end_offset == 1
 
 
-def test_a_batch_that_overlaps_is_no_duplicate(orders: Partition) -> None:
+def test_batch_that_overlaps_earlier_sequences_gets_out_of_order_sequence_number(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, "a", "b")
 
     assert refusal(log, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_epochs(orders: Partition) -> None:
+def test_older_producer_epoch_is_fenced_and_a_newer_one_must_start_at_sequence_0(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, epoch=3)
 
@@ -75,7 +75,7 @@ def test_epochs(orders: Partition) -> None:
     assert refusal(log, 1, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_new_epoch_begins_a_new_memory(orders: Partition) -> None:
+def test_newer_producer_epoch_starts_a_new_duplicate_history(orders: Partition) -> None:
     log = orders.open()
     for sequence in (0, 1):
         send(log, sequence)
@@ -85,11 +85,11 @@ def test_a_new_epoch_begins_a_new_memory(orders: Partition) -> None:
     assert send(log, 1, epoch=1) == 3
 
 
-def test_an_unknown_producer_may_begin_anywhere(orders: Partition) -> None:
+def test_unknown_producer_may_start_at_any_sequence(orders: Partition) -> None:
     assert send(orders.open(), 17) == 0
 
 
-def test_sequences_wrap(orders: Partition) -> None:
+def test_producer_sequences_wrap_to_0_between_batches(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE - 1, "a", "b")
 
@@ -98,7 +98,7 @@ def test_sequences_wrap(orders: Partition) -> None:
     assert send(log, 1) == 3
 
 
-def test_a_sequence_that_wraps_inside_a_batch(orders: Partition) -> None:
+def test_producer_sequences_wrap_to_0_inside_a_batch(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE, "a", "b", "c")
 
@@ -106,7 +106,7 @@ def test_a_sequence_that_wraps_inside_a_batch(orders: Partition) -> None:
     assert send(log, 2) == 3
 
 
-def test_coordinators_are_not_held_to_sequences(orders: Partition) -> None:
+def test_coordinator_appends_are_not_checked_for_sequences(orders: Partition) -> None:
     log = orders.open()
     content = batch("a", producer=(PID, 0, 5))
 
@@ -116,7 +116,7 @@ def test_coordinators_are_not_held_to_sequences(orders: Partition) -> None:
     assert log.end_offset == 2
 
 
-def test_followers_append_duplicates(orders: Partition) -> None:
+def test_follower_appends_duplicate_batches_of_the_leader(orders: Partition) -> None:
     log = orders.open()
     for offset in (0, 1):
         log.append_as_follower(batch("a", producer=(PID, 0, 0), base_offset=offset))
@@ -124,7 +124,7 @@ def test_followers_append_duplicates(orders: Partition) -> None:
     assert (log.end_offset, log.producers.by_id[PID].last_offset) == (2, 1)
 
 
-def test_after_a_restart_only_the_last_batch_is_known(orders: Partition) -> None:
+def test_only_the_last_batch_of_a_producer_is_recognized_after_a_restart(orders: Partition) -> None:
     log = orders.open()
     for number in range(3):
         send(log, number)
@@ -138,7 +138,7 @@ def test_after_a_restart_only_the_last_batch_is_known(orders: Partition) -> None
 
 
 @pytest.mark.parametrize("roll_at", [None, 2, 4, 7])
-def test_a_cut_forgets_what_was_cut(orders: Partition, roll_at: int | None) -> None:
+def test_truncation_restores_the_producer_state_at_its_offset(orders: Partition, roll_at: int | None) -> None:
     log = orders.open()
     for number in range(8):
         if number == roll_at:
@@ -153,7 +153,7 @@ def test_a_cut_forgets_what_was_cut(orders: Partition, roll_at: int | None) -> N
     assert values_of(log) == ["v"] * 5 + ["again"]
 
 
-def test_a_cut_takes_snapshots_away_but_not_what_they_held(orders: Partition) -> None:
+def test_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_cut_takes_snapshots_away_but_not_what_they_held(orders: Partition) ->
     assert back.end_offset == 3
 
 
-def test_a_cut_to_nothing_forgets_everything(orders: Partition) -> None:
+def test_full_truncation_removes_all_producers(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     log.roll()
@@ -179,7 +179,7 @@ def test_a_cut_to_nothing_forgets_everything(orders: Partition) -> None:
     assert send(log, 33) == 10
 
 
-def test_idle_producers_are_forgotten(orders: Partition) -> None:
+def test_idle_producers_expire(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
 
@@ -191,7 +191,7 @@ def test_idle_producers_are_forgotten(orders: Partition) -> None:
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
-def test_readers_of_committed_data_stop_at_an_open_transaction(orders: Partition) -> None:
+def test_last_stable_offset_stops_at_an_open_transaction(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 0)
     send(log, 0, transactional=True)
@@ -208,7 +208,7 @@ def test_readers_of_committed_data_stop_at_an_open_transaction(orders: Partition
     assert log.aborted_transactions(0, 4) == []
 
 
-def test_aborted_transactions_are_indexed_where_their_marker_lies(orders: Partition) -> None:
+def test_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     log.roll()
@@ -226,7 +226,7 @@ def test_aborted_transactions_are_indexed_where_their_marker_lies(orders: Partit
     assert orders.open().aborted_transactions(1, 3) == found  # recovery wrote the entry again
 
 
-def test_markers_without_data_change_nothing(orders: Partition) -> None:
+def test_end_marker_without_data_adds_no_aborted_transaction(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT)
     log.update_high_watermark(1)
@@ -234,7 +234,7 @@ def test_markers_without_data_change_nothing(orders: Partition) -> None:
     assert (log.aborted_transactions(0, 1), log.last_stable_offset) == ([], 1)
 
 
-def test_truncation_removes_an_abort(orders: Partition) -> None:
+def test_truncated_abort_marker_reopens_its_transaction(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     mark(log, ControlType.ABORT)
@@ -246,7 +246,7 @@ def test_truncation_removes_an_abort(orders: Partition) -> None:
     assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_truncated_end_marker_leaves_its_transaction_open(orders: Partition) -> None:
+def test_truncated_commit_marker_lowers_the_last_stable_offset(orders: Partition) -> None:
     """Also where the marker was replicated: an unclean election truncates below the high watermark."""
     log = orders.open()
     send(log, 0, transactional=True)
@@ -260,7 +260,7 @@ def test_a_truncated_end_marker_leaves_its_transaction_open(orders: Partition) -
     assert log.last_stable_offset == 0, "the transaction is undecided again"
 
 
-def test_a_truncated_end_marker_is_forgotten_after_a_restart_too(orders: Partition) -> None:
+def test_commit_marker_truncated_after_a_restart_lowers_the_last_stable_offset(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     mark(log, ControlType.COMMIT)
@@ -285,7 +285,7 @@ def aborted_log(orders: Partition, count: int = 40) -> Log:
     return log
 
 
-def test_a_committed_fetch_gets_the_aborted_transactions_of_what_it_read(orders: Partition) -> None:
+def test_read_committed_fetch_returns_aborted_transactions_of_its_offset_range(orders: Partition) -> None:
     log = aborted_log(orders)
 
     for offset in range(0, log.end_offset, 2):
@@ -295,7 +295,9 @@ def test_a_committed_fetch_gets_the_aborted_transactions_of_what_it_read(orders:
         assert len(aborted) <= 3, "not those up to the last stable offset"
 
 
-def test_a_committed_fetch_reads_no_index_file(orders: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_committed_fetch_reads_no_transaction_index_file(
+    orders: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = aborted_log(orders)
     reads: list[str] = []
     monkeypatch.setattr(log._world.disk, "read", reads.append)
@@ -307,9 +309,7 @@ def test_a_committed_fetch_reads_no_index_file(orders: Partition, monkeypatch: p
 
 @pytest.mark.parametrize("content", [b"\0" * 33, b"\xff" * 34, b"\0" * 34])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_damaged_index_of_aborted_transactions_is_built_again(
-    orders: Partition, content: bytes, is_clean: bool
-) -> None:
+def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, content: bytes, is_clean: bool) -> None:
     log = aborted_log(orders)
     before = log.aborted_transactions(0, log.end_offset)
     log.close()
@@ -321,7 +321,7 @@ def test_a_damaged_index_of_aborted_transactions_is_built_again(
     assert any("txnindex" in note for note in back.notes)
 
 
-def test_old_coordinators_and_old_epochs_are_fenced(orders: Partition) -> None:
+def test_end_marker_of_an_old_coordinator_or_producer_epoch_is_fenced(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT, coordinator_epoch=2, epoch=5)
 
@@ -337,7 +337,7 @@ def test_old_coordinators_and_old_epochs_are_fenced(orders: Partition) -> None:
     assert send(log, 0, epoch=5) == 1
 
 
-def test_open_transactions_do_not_expire_and_survive_a_restart(orders: Partition) -> None:
+def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     assert log.producers.expire(NOW_MS * 2, 1) == 0
@@ -349,7 +349,7 @@ def test_open_transactions_do_not_expire_and_survive_a_restart(orders: Partition
     assert refusal(back, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_the_start_of_the_log_bounds_what_is_stable(orders: Partition) -> None:
+def test_last_stable_offset_is_not_below_the_log_start(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     log.append_as_leader(batch("b"), 0)
@@ -363,7 +363,7 @@ def test_the_start_of_the_log_bounds_what_is_stable(orders: Partition) -> None:
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_is_laid_out_as_kafka_does() -> None:
+def test_producer_snapshot_has_kafkas_layout() -> None:
     producers = Producers()
     producers.note_batch(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
 
@@ -379,7 +379,7 @@ def test_a_snapshot_is_laid_out_as_kafka_does() -> None:
 
 
 @pytest.mark.parametrize("cut", range(56))
-def test_a_torn_snapshot_is_told(cut: int) -> None:
+def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
     producers = Producers()
     producers.note_batch(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
     content = snapshot_bytes(producers.by_id)
@@ -389,7 +389,7 @@ def test_a_torn_snapshot_is_told(cut: int) -> None:
         parse_snapshot(content[:cut], "x")
 
 
-def test_a_snapshot_of_another_version_is_refused() -> None:
+def test_producer_snapshot_of_another_version_raises_corrupt_file() -> None:
     with pytest.raises(CorruptFile, match="version 2"):
         parse_snapshot(b"\0\2" + bytes(8), "x")
     with pytest.raises(CorruptFile, match="CRC"):
@@ -503,7 +503,7 @@ TestProducerMachine.settings = settings(max_examples=40, stateful_step_count=25)
 # -- truncation over many batches --------------------------------------------------------------------------------------
 
 
-async def test_a_truncation_over_many_batches_replays_in_a_thread(orders: Partition) -> None:
+async def test_truncation_replays_many_batches_in_a_thread_and_refuses_appends_meanwhile(orders: Partition) -> None:
     log = orders.open()
     for number in range(3000):
         send(log, number)
@@ -523,7 +523,7 @@ async def test_a_truncation_over_many_batches_replays_in_a_thread(orders: Partit
     assert send(log, 2400) == 2400
 
 
-async def test_a_log_that_is_closed_while_a_thread_replays_has_its_producers(orders: Partition) -> None:
+async def test_log_closed_during_a_replay_writes_complete_producer_state(orders: Partition) -> None:
     log = orders.open()
     for number in range(3000):
         send(log, number)

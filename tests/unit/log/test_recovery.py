@@ -27,7 +27,7 @@ def files_of(log: Log) -> list[Path]:
     return sorted(Path(log.directory).iterdir())
 
 
-def test_a_tail_torn_at_any_byte_serves_only_whole_batches(world: World, tmp_path: Path) -> None:
+def test_log_torn_at_any_byte_returns_only_complete_batches(world: World, tmp_path: Path) -> None:
     whole = Partition(world, f"{tmp_path}/whole")
     log = whole.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
     written = fill(log)
@@ -51,7 +51,7 @@ def test_a_tail_torn_at_any_byte_serves_only_whole_batches(world: World, tmp_pat
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff", b"A"])
-def test_a_byte_changed_anywhere_is_never_served(world: World, tmp_path: Path, filler: bytes) -> None:
+def test_batch_with_any_changed_byte_is_never_returned(world: World, tmp_path: Path, filler: bytes) -> None:
     whole = Partition(world, f"{tmp_path}/whole")
     log = whole.open()
     written = fill(log, 3)
@@ -76,7 +76,7 @@ def _only_offsets_moved(log: Log, written: list[str]) -> bool:
     return values_of(log) == written and [h.base_offset for h in headers_of(log)] != [0, 1, 2]
 
 
-def test_segments_behind_a_bad_batch_go(orders: Partition) -> None:
+def test_segments_after_a_damaged_unflushed_batch_are_removed(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.flush_now()
@@ -96,7 +96,7 @@ def test_segments_behind_a_bad_batch_go(orders: Partition) -> None:
     assert back.epochs.entries == tuple(e for e in log.epochs.entries if e.start_offset < back.end_offset)
 
 
-def test_a_zeroed_tail_is_cut(orders: Partition) -> None:
+def test_zeros_after_the_last_batch_are_truncated(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 5)
     log.close()
@@ -108,7 +108,7 @@ def test_a_zeroed_tail_is_cut(orders: Partition) -> None:
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("damage", ["missing", "short", "zeros", "rubbish"])
-def test_a_damaged_index_is_built_again(orders: Partition, suffix: str, damage: str) -> None:
+def test_damaged_offset_or_time_index_is_rebuilt_at_startup(orders: Partition, suffix: str, damage: str) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
     written = fill(log)
     log.close()
@@ -127,7 +127,7 @@ def test_a_damaged_index_is_built_again(orders: Partition, suffix: str, damage: 
     assert path.read_bytes() == good
 
 
-def test_a_clean_start_reads_no_batches_again(orders: Partition) -> None:
+def test_start_after_a_clean_shutdown_reads_no_batches(orders: Partition) -> None:
     log = orders.open()
     fill(log, 4)
     log.close()
@@ -139,7 +139,7 @@ def test_a_clean_start_reads_no_batches_again(orders: Partition) -> None:
     assert orders.open().end_offset == 0
 
 
-def test_bytes_that_are_no_batch_are_cut_even_after_a_clean_end(orders: Partition) -> None:
+def test_torn_bytes_at_the_log_end_are_truncated_after_a_clean_shutdown(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 4)
     log.close()
@@ -152,7 +152,7 @@ def test_bytes_that_are_no_batch_are_cut_even_after_a_clean_end(orders: Partitio
     assert values_of(back) == [*written, "after"]
 
 
-def test_segments_below_the_recovery_point_are_left_alone(orders: Partition) -> None:
+def test_segments_below_the_recovery_point_are_not_recovered(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -166,7 +166,7 @@ def test_segments_below_the_recovery_point_are_left_alone(orders: Partition) -> 
     assert trusted.end_offset == log.end_offset
 
 
-def test_leftovers_of_deletion_compaction_and_checkpoints_go(orders: Partition) -> None:
+def test_leftover_files_of_deletion_compaction_and_checkpoints_are_removed(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -189,7 +189,7 @@ def test_leftovers_of_deletion_compaction_and_checkpoints_go(orders: Partition) 
     assert not any(p.suffix in {".deleted", ".cleaned", ".swap", ".tmp"} for p in directory.iterdir())
 
 
-def test_a_finished_compaction_is_swapped_in(orders: Partition) -> None:
+def test_swap_file_of_a_finished_compaction_replaces_its_segments(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -204,7 +204,7 @@ def test_a_finished_compaction_is_swapped_in(orders: Partition) -> None:
     assert len(back.segments) == len(log.segments) - 1
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(orders: Partition) -> None:
+def test_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_start(orders: Partition) -> None:
     log = orders.open()
     fill(log, 4)
     log.close()
@@ -215,7 +215,7 @@ def test_a_log_that_ends_before_its_start_begins_anew(orders: Partition) -> None
     assert back.append_as_leader(batch("a"), 3).first_offset == 40
 
 
-def test_a_log_start_behind_the_end_of_a_clean_shutdown_is_ignored(orders: Partition) -> None:
+def test_checkpointed_log_start_above_a_clean_log_end_is_ignored(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 4)
     log.close()
@@ -226,7 +226,7 @@ def test_a_log_start_behind_the_end_of_a_clean_shutdown_is_ignored(orders: Parti
     assert "ignored the log start offset 40" in back.notes[0]
 
 
-def test_epochs_are_read_from_the_batches_again(orders: Partition) -> None:
+def test_missing_leader_epochs_are_rebuilt_from_the_batches(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     assert not Path(log.directory, "leader-epoch-checkpoint").exists()
@@ -237,7 +237,7 @@ def test_epochs_are_read_from_the_batches_again(orders: Partition) -> None:
     assert back.has_changed_small_files
 
 
-def test_producers_are_known_after_a_crash_as_before(orders: Partition) -> None:
+def test_producer_state_is_restored_after_a_crash(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.flush_now()
@@ -251,7 +251,7 @@ def test_producers_are_known_after_a_crash_as_before(orders: Partition) -> None:
     assert clean.append_as_leader(batch("next", producer=(9, 0, 12)), 3).first_offset == 24
 
 
-def test_snapshots_behind_the_end_of_the_log_are_ignored(orders: Partition) -> None:
+def test_producer_snapshots_above_the_log_end_are_removed(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -267,7 +267,7 @@ def test_snapshots_behind_the_end_of_the_log_are_ignored(orders: Partition) -> N
     assert back.producers.by_id[9].last_offset < base
 
 
-def test_a_torn_snapshot_is_replaced_by_replay(orders: Partition) -> None:
+def test_torn_producer_snapshot_is_replaced_by_replaying_batches(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -279,7 +279,7 @@ def test_a_torn_snapshot_is_replaced_by_replay(orders: Partition) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n7\n", b"rubbish"])
-def test_damaged_leader_epochs_are_read_from_the_batches(orders: Partition, content: bytes) -> None:
+def test_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(orders: Partition, content: bytes) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -292,7 +292,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(orders: Partition, cont
     assert "leader epochs" in back.notes[0]
 
 
-def test_an_empty_partition_metadata_has_no_topic_id(orders: Partition) -> None:
+def test_empty_partition_metadata_gives_no_topic_id(orders: Partition) -> None:
     orders.open().close()
     Path(orders.directory, "partition.metadata").write_bytes(b"")
 
@@ -331,7 +331,7 @@ def undamaged_values(log: Log, damaged: int) -> list[str]:
 
 @pytest.mark.parametrize("damaged_file", [INDEX, TIME_INDEX, "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_flipped_bit_below_the_recovery_point_costs_no_other_batch(
+def test_flipped_bit_below_the_recovery_point_loses_no_other_batch(
     orders: Partition, damaged_file: str, is_clean: bool
 ) -> None:
     """One file that has to be rebuilt and one flipped bit, in the same segment or in another."""
@@ -352,7 +352,7 @@ def test_a_flipped_bit_below_the_recovery_point_costs_no_other_batch(
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_bytes_that_cannot_be_parsed_end_only_their_own_flushed_segment(orders: Partition, is_clean: bool) -> None:
+def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partition, is_clean: bool) -> None:
     log = many_segments(orders)
     fifth = log.segments.from_slot(5)[0]
     Path(fifth.path(INDEX)).unlink()
@@ -366,7 +366,7 @@ def test_bytes_that_cannot_be_parsed_end_only_their_own_flushed_segment(orders: 
     assert any(f"cut {fifth.log_path}" in note for note in back.notes)
 
 
-def test_behind_the_recovery_point_the_first_damaged_batch_ends_the_log(orders: Partition) -> None:
+def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Partition) -> None:
     log = many_segments(orders)
     fifth, seventh = log.segments.from_slot(5)[0], log.segments.from_slot(7)[0]
     flip(fifth.log_path, 70)
@@ -377,7 +377,7 @@ def test_behind_the_recovery_point_the_first_damaged_batch_ends_the_log(orders: 
     assert back.end_offset == seventh.base_offset, "the damage below the recovery point ends nothing"
 
 
-def test_a_damaged_last_batch_is_cut_off_although_it_was_flushed(orders: Partition) -> None:
+def test_damaged_last_batch_is_truncated_even_if_it_was_flushed(orders: Partition) -> None:
     """Where the log ends is not known from it; the replica copies it from the leader."""
     log = many_segments(orders)
     active = log.segments.active
