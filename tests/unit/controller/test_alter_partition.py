@@ -72,7 +72,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("proposal", "error"), ROWS.values(), ids=ROWS)
-def test_refused(proposal: Proposal, error: ErrorCode) -> None:
+def test_alter_partition_is_refused_with_the_error_code_for_its_cause(proposal: Proposal, error: ErrorCode) -> None:
     context, partition = cluster()
 
     verdict = judge(context, partition, proposal, 3)
@@ -92,16 +92,14 @@ RECOVERING_ROWS = {
 
 @pytest.mark.parametrize("now", [NOW, NOW._replace(isr=ids("1"), recovery=RECOVERING)], ids=["recovered", "recovering"])
 @pytest.mark.parametrize(("proposal", "error"), RECOVERING_ROWS.values(), ids=RECOVERING_ROWS)
-def test_epochs_are_looked_at_before_the_recovery_state(
-    now: LeaderAndIsr, proposal: Proposal, error: ErrorCode
-) -> None:
+def test_epochs_are_checked_before_the_recovery_state(now: LeaderAndIsr, proposal: Proposal, error: ErrorCode) -> None:
     """The leader may be working with what is no longer so."""
     context, partition = cluster(now)
 
     assert judge(context, partition, proposal, 3).error is error
 
 
-def test_epochs_of_an_unclean_leader_that_recovered_are_looked_at_too() -> None:
+def test_a_wrong_epoch_is_refused_also_when_a_recovering_leader_reports_recovered() -> None:
     context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
     epochs = {"partition_epoch": (7, 9), "leader_epoch": (4, 6)}
 
@@ -123,7 +121,7 @@ def test_an_unknown_partition_and_one_without_leadership_are_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_old_versions_have_another_word_for_an_ineligible_replica(version: int) -> None:
+def test_old_alter_partition_versions_get_operation_not_attempted_for_an_ineligible_replica(version: int) -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("124"), version).error is ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -137,25 +135,25 @@ def test_a_live_broker_that_holds_no_replica_is_ineligible() -> None:
 
 
 @pytest.mark.parametrize("partition_epoch", [7, 8])
-def test_what_is_so_already_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
+def test_an_isr_equal_to_the_current_one_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("12", partition_epoch=partition_epoch), 3) == Verdict(current=NOW)
 
 
-def test_the_same_members_in_another_order_are_a_change() -> None:
+def test_the_same_isr_in_another_order_counts_as_a_change() -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("21"), 3).write == NOW._replace(isr=ids("21"), controller_epoch=7)
 
 
-def test_accepted_with_our_controller_epoch_and_the_same_leader_epoch() -> None:
+def test_an_accepted_isr_carries_our_controller_epoch_and_keeps_the_leader_epoch() -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("123"), 3).write == LeaderAndIsr(BrokerId(1), 5, ids("123"), 7, 8)
 
 
-def test_a_recovering_leader_may_say_that_it_recovered() -> None:
+def test_a_recovering_leader_may_change_its_state_to_recovered() -> None:
     context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
 
     assert judge(context, partition, asked("1", recovery=RECOVERED), 3).write == NOW._replace(
@@ -173,7 +171,7 @@ SENDERS = {
 
 
 @pytest.mark.parametrize(("broker", "epoch", "error"), SENDERS.values(), ids=SENDERS)
-def test_the_senders_epoch(broker: int, epoch: int, error: ErrorCode) -> None:
+def test_the_senders_broker_epoch_must_match_its_registration(broker: int, epoch: int, error: ErrorCode) -> None:
     context, _ = cluster()
 
     assert check_sender(context, BrokerId(broker), epoch) is error
@@ -206,7 +204,7 @@ async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartit
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-async def test_all_versions_are_answered_in_their_own_terms(version: int) -> None:
+async def test_each_alter_partition_version_is_answered_with_its_own_fields(version: int) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     response, requests = await ask(room, version)
@@ -221,7 +219,7 @@ async def test_all_versions_are_answered_in_their_own_terms(version: int) -> Non
 
 
 @pytest.mark.parametrize(("version", "has_id"), [(0, False), (1, False), (2, True), (3, True)])
-async def test_under_a_protocol_without_topic_ids_names_do_and_ids_that_are_there_already(
+async def test_without_topic_ids_in_the_protocol_names_and_existing_ids_are_both_accepted(
     version: int, has_id: bool
 ) -> None:
     """Ids stay after a downgrade from a protocol that had them."""
@@ -240,7 +238,7 @@ async def test_under_a_protocol_without_topic_ids_names_do_and_ids_that_are_ther
     assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, (1, 2, 3), 0)  # as it is: nothing is written
 
 
-async def test_a_stale_sender_is_refused_at_the_top() -> None:
+async def test_a_stale_broker_epoch_is_refused_in_the_top_level_error_code() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     response, requests = await ask(room, epoch=1)
@@ -248,7 +246,7 @@ async def test_a_stale_sender_is_refused_at_the_top() -> None:
     assert (response.error_code, response.topics, requests) == (ErrorCode.STALE_BROKER_EPOCH, [], [])
 
 
-async def test_an_unknown_topic_id_and_an_unknown_topic_name() -> None:
+async def test_an_unknown_topic_id_and_an_unknown_topic_name_are_refused() -> None:
     import uuid
 
     room = await Room.open(topics={"a": [(1, 2, 3)]})
@@ -269,7 +267,7 @@ async def test_a_state_that_changed_in_zookeeper_is_an_invalid_update_version() 
     assert requests == ["UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]  # as Kafka: everything asked for, changed or not
 
 
-async def test_a_write_whose_answer_was_lost_succeeds() -> None:
+async def test_alter_partition_succeeds_when_the_reply_to_its_zookeeper_write_was_lost() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     lost: list[bool] = []
 
@@ -290,7 +288,7 @@ async def test_a_write_whose_answer_was_lost_succeeds() -> None:
     assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
 
 
-async def test_a_deposed_controller_says_nothing_and_resigns() -> None:
+async def test_a_deposed_controller_reports_no_isr_and_resigns() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.apply([Set("/controller_epoch", b"9")])
 

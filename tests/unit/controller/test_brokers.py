@@ -23,7 +23,7 @@ def known(*brokers: tuple[int, int]) -> dict[BrokerId, Broker]:
     return {BrokerId(b): Broker(BrokerId(b), (), epoch=epoch) for b, epoch in brokers}
 
 
-def test_new_bounced_and_dead_are_told_apart_in_order_of_ids() -> None:
+def test_new_bounced_and_dead_brokers_are_distinguished_and_sorted_by_id() -> None:
     changes = diff_brokers(known((3, 1), (1, 1), (2, 1), (7, 1)), known((9, 5), (8, 5), (2, 4), (1, 1)))
 
     assert [b.id for b in changes.new] == [8, 9]
@@ -31,7 +31,7 @@ def test_new_bounced_and_dead_are_told_apart_in_order_of_ids() -> None:
     assert changes.dead == (3, 7)
 
 
-def test_who_is_not_settled_counts_once_more_as_what_it_was() -> None:
+def test_brokers_in_transition_are_reported_again_as_new_bounced_or_dead() -> None:
     """2 came, 3 went, 4 went and is back, 5 came and bounced since, 6 came and is gone; 1 and 7 are settled."""
     now, current = known((1, 1), (2, 1), (5, 1), (6, 1)), known((1, 1), (2, 1), (4, 9), (5, 9), (7, 9))
     changes = diff_brokers(now, current, {BrokerId(b) for b in (2, 3, 4, 5, 6)})
@@ -41,11 +41,11 @@ def test_who_is_not_settled_counts_once_more_as_what_it_was() -> None:
     assert changes.dead == (3, 6)
 
 
-def test_nothing_changed() -> None:
+def test_unchanged_registrations_yield_no_broker_changes() -> None:
     assert not diff_brokers(known((1, 1)), known((1, 1)))
 
 
-async def test_leaders_of_an_old_protocol_write_states_themselves_so_they_are_read_first() -> None:
+async def test_states_are_read_first_where_leaders_write_the_isr_to_zookeeper_themselves() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
     shrunk, whole = [room.stored("a-0")._replace(isr=tuple(map(BrokerId, isr))) for isr in ((1, 2), (1, 2, 3))]
     room.write_state("a-0", shrunk)
@@ -58,7 +58,7 @@ async def test_leaders_of_an_old_protocol_write_states_themselves_so_they_are_re
     assert room.now("a-0") == "1 / [1,2] / 1 / 3"
 
 
-async def test_leaders_that_ask_the_controller_need_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_states_are_not_read_where_leaders_use_alter_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     monkeypatch.setattr(room.term.store, "read_states", None)
     room.kill(1)
@@ -68,7 +68,7 @@ async def test_leaders_that_ask_the_controller_need_not_be_read(monkeypatch: pyt
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
 
 
-async def test_a_broker_that_returns_hears_what_it_hosts_together_with_what_is_elected() -> None:
+async def test_a_returning_broker_gets_its_replicas_and_new_leaders_in_one_leader_and_isr() -> None:
     room = await Room.open(topics={"a": [(1,)], "b": [(2, 1)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
@@ -92,7 +92,7 @@ async def fails(room: Room, below: str) -> None:
     await room.term.send_requests()
 
 
-async def test_what_follows_from_a_death_is_done_although_zookeeper_failed_at_first() -> None:
+async def test_a_broker_failure_is_completed_on_retry_after_zookeeper_failed() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)]})
     room.kill(1)
 
@@ -104,7 +104,7 @@ async def test_what_follows_from_a_death_is_done_although_zookeeper_failed_at_fi
     assert room.term.context.replicas_on(BrokerId(1))[room.partition("b-0")] is ReplicaState.OFFLINE
 
 
-async def test_what_follows_from_a_return_is_done_although_zookeeper_failed_at_first() -> None:
+async def test_a_broker_startup_is_completed_on_retry_after_zookeeper_failed() -> None:
     """It hears what it hosts although nothing can be elected, and all of it again with what is."""
     room = await Room.open(topics={"a": [(1,)]})
     room.kill(1)
@@ -119,7 +119,7 @@ async def test_what_follows_from_a_return_is_done_although_zookeeper_failed_at_f
     assert await room.handle(on_broker_change, BrokerChange()) == []
 
 
-async def test_a_broker_that_bounced_is_a_bounced_one_again_where_zookeeper_failed() -> None:
+async def test_a_bounced_broker_is_handled_as_bounced_again_after_zookeeper_failed() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(1)
     await room.register(1)
@@ -158,7 +158,7 @@ async def test_a_returned_broker_gets_no_request_before_its_pending_deletions_we
     ]
 
 
-async def test_what_an_election_told_is_not_told_again_when_the_dead_replica_goes_offline() -> None:
+async def test_a_state_sent_by_an_election_is_not_sent_again_when_the_dead_replica_goes_offline() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 1, 3)]})
     room.kill(1)
 
@@ -172,7 +172,7 @@ async def test_what_an_election_told_is_not_told_again_when_the_dead_replica_goe
     ]
 
 
-async def test_whom_an_election_passes_over_is_told_when_the_dead_replica_goes_offline() -> None:
+async def test_replicas_not_covered_by_an_election_are_sent_the_state_when_the_dead_replica_goes_offline() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2, 3)]})
     room.term.context.begin_shutdown(BrokerId(3))
     room.kill(1)
@@ -182,7 +182,7 @@ async def test_whom_an_election_passes_over_is_told_when_the_dead_replica_goes_o
     assert [r for r in requests if r.startswith("LISR")] == ["LISR a-0=2/[2]/1/1 -> 2", "LISR a-0=2/[2]/1/1 -> 2,3"]
 
 
-async def test_leadership_moves_and_survivors_are_told() -> None:
+async def test_after_a_broker_dies_leadership_moves_and_live_brokers_get_the_new_state() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3), (2, 3, 1)]})
     room.kill(1)
 
@@ -193,7 +193,7 @@ async def test_leadership_moves_and_survivors_are_told() -> None:
     assert room.channels.open == [2, 3]
 
 
-async def test_a_bounce_nobody_saw_counts_as_death_and_return() -> None:
+async def test_a_broker_bounce_seen_only_by_its_epoch_counts_as_failure_and_startup() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     await room.register(1)
@@ -209,7 +209,7 @@ async def test_a_bounce_nobody_saw_counts_as_death_and_return() -> None:
     ]
 
 
-async def test_a_bounced_broker_hears_of_all_its_partitions_at_once_though_another_one_came_before_it() -> None:
+async def test_a_bounced_broker_gets_all_its_partitions_in_one_request_even_if_another_broker_started_first() -> None:
     room = await Room.open(topics={"a": [(1, 2), (3, 1)]})
     await room.handle(on_alter_partition, alter_partition(room, 3, 0, 0, [3], "a-1"))
     room.kill(3)
@@ -239,14 +239,14 @@ async def test_metadata_reaches_a_returning_broker_before_any_leader_and_isr() -
     assert to_1[0].count("a-") == 3  # every partition with a leader, not only its own
 
 
-async def test_a_death_that_changes_no_partition_is_told_all_the_same() -> None:
+async def test_update_metadata_is_sent_for_a_dead_broker_that_hosted_no_replica() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(3)
 
     assert await room.handle(on_broker_change, BrokerChange()) == ["UMR -> 1,2"]
 
 
-async def test_all_die_and_return() -> None:
+async def test_partitions_get_leaders_again_after_all_brokers_died_and_returned() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     for number in (1, 2, 3):
         room.kill(number)
@@ -263,7 +263,7 @@ async def test_all_die_and_return() -> None:
     assert room.partition("a-0").state is PartitionState.ONLINE
 
 
-async def test_one_malformed_registration_hides_nobody() -> None:
+async def test_one_malformed_registration_does_not_hide_the_other_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.apply([Create("/brokers/ids/4", b"{}"), Create("/brokers/ids/x", b"")])
     room.kill(1)
@@ -275,7 +275,7 @@ async def test_one_malformed_registration_hides_nobody() -> None:
     assert "/brokers/ids/4" in refused.facts["why"]
 
 
-async def test_a_registration_that_zookeeper_does_not_show_is_told_aloud() -> None:
+async def test_a_registration_that_cannot_be_read_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.unreadable.add("/brokers/ids/1")
 
@@ -286,7 +286,7 @@ async def test_a_registration_that_zookeeper_does_not_show_is_told_aloud() -> No
     assert (refused["broker"], refused["why"]) == (1, "ZooKeeper: NO_AUTH")
 
 
-async def test_a_broker_without_the_control_listener_gets_no_channel_and_stops_nobody() -> None:
+async def test_a_broker_without_the_control_listener_gets_no_channel_and_does_not_block_others() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1)))
     payload = encode_registration(broker(4), 0).replace(b"PLAINTEXT", b"OTHER").replace(b'"OTHER"}', b'"PLAINTEXT"}')
     room.ensemble.apply([Create("/brokers/ids/4", payload)])
@@ -298,7 +298,7 @@ async def test_a_broker_without_the_control_listener_gets_no_channel_and_stops_n
     assert [e.facts["broker"] for e in room.entries("refused") if e.facts["what"] == "channel"] == [4]
 
 
-async def test_a_changed_listener_is_told_to_everyone() -> None:
+async def test_a_changed_listener_is_sent_to_every_broker() -> None:
     room = await Room.open()
     moved = encode_registration(broker(2, "elsewhere"), 0)
     room.ensemble.apply([Set("/brokers/ids/2", moved)])
@@ -308,7 +308,7 @@ async def test_a_changed_listener_is_told_to_everyone() -> None:
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
 
 
-async def test_a_broker_that_bounced_before_its_change_was_looked_at_is_still_a_bounced_one() -> None:
+async def test_a_broker_that_bounced_before_its_modification_was_handled_counts_as_bounced() -> None:
     room = await Room.open(topics={"a": [(2, 3)]})
     room.kill(2)
     await room.register(2, "elsewhere")
@@ -320,7 +320,7 @@ async def test_a_broker_that_bounced_before_its_change_was_looked_at_is_still_a_
     assert room.term.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
 
 
-async def test_a_registration_that_became_unreadable_or_went_changes_nothing() -> None:
+async def test_a_modified_registration_that_is_unreadable_or_gone_changes_nothing() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/brokers/ids/2", b"rubbish")])
 

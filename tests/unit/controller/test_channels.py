@@ -29,7 +29,7 @@ from klamm.wire.messages import (
 from klamm.zk.operations import Create
 
 
-async def test_every_broker_is_told_ours_included(nodes: Nodes) -> None:
+async def test_control_requests_go_to_every_broker_including_our_own(nodes: Nodes) -> None:
     for number in (1, 2):
         await nodes.start(number)
     await nodes.topic("a", [(1, 2)])
@@ -42,7 +42,7 @@ async def test_every_broker_is_told_ours_included(nodes: Nodes) -> None:
         assert receiver.take("UpdateMetadata")
 
 
-async def test_the_next_request_waits_for_the_answer_and_those_behind_it_merge(nodes: Nodes) -> None:
+async def test_a_request_waits_for_the_previous_response_and_queued_ones_are_merged(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     receiver = nodes.receivers[1]
@@ -60,7 +60,7 @@ async def test_the_next_request_waits_for_the_answer_and_those_behind_it_merge(n
     assert len(receiver.received) < 6  # Kafka would have sent six
 
 
-async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> None:
+async def test_a_control_request_is_retried_until_the_broker_responds(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     receiver = nodes.receivers[1]
@@ -79,7 +79,7 @@ async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> Non
     assert "connection" in failure.facts["failed"]
 
 
-async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
+async def test_queued_deletions_for_a_removed_broker_are_reported_as_failed() -> None:
     told: list[Any] = []
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
@@ -97,7 +97,7 @@ async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
     assert (event.broker, event.broker_epoch, event.errors) == (2, 40, {deleted: ErrorCode.NETWORK_EXCEPTION})
 
 
-async def test_an_answer_that_nobody_understands_does_not_silence_the_channel(nodes: Nodes) -> None:
+async def test_an_unreadable_response_does_not_stop_the_channel(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.topic("a", [(1,)])
     receiver = nodes.receivers[1]
@@ -115,7 +115,7 @@ async def test_an_answer_that_nobody_understands_does_not_silence_the_channel(no
     assert "UNKNOWN_SERVER_ERROR" in held.facts["why"]
 
 
-async def test_a_request_that_cannot_be_written_is_given_up_and_those_behind_it_leave() -> None:
+async def test_a_request_that_cannot_be_encoded_is_dropped_and_the_next_ones_are_sent() -> None:
     receiver, sink = Receiver(1), ListSink()
     context, settings = ControllerContext(1), ControllerSettings(BrokerId(1))
     replicas = [Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in range(2)]
@@ -143,7 +143,7 @@ async def test_a_request_that_cannot_be_written_is_given_up_and_those_behind_it_
     await channels.close()
 
 
-async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:
+async def test_retries_to_a_broker_stop_when_it_dies(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.start(2)
     await nodes.settle()
@@ -160,7 +160,7 @@ async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:
     assert (len(term.channels), term.channels.waiting) == (1, 0)
 
 
-async def test_nothing_leaves_after_a_resignation(nodes: Nodes) -> None:
+async def test_no_control_request_is_sent_after_resignation(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     receiver = nodes.receivers[1]
@@ -189,7 +189,7 @@ async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) 
     assert ErrorCode.STALE_BROKER_EPOCH in {e.facts.get("error") for e in nodes.journal(1, "response")}
 
 
-async def test_an_answer_to_leader_and_isr_becomes_an_event_with_what_was_answered(nodes: Nodes) -> None:
+async def test_a_leader_and_isr_response_becomes_an_event_that_carries_it(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     failed = ErrorCode.KAFKA_STORAGE_ERROR
@@ -207,7 +207,7 @@ async def test_an_answer_to_leader_and_isr_becomes_an_event_with_what_was_answer
     assert [str(p) for p in controller.term.context.offline_dirs[BrokerId(1)]] == ["a-0"]
 
 
-async def test_of_answers_to_stops_only_deletions_become_events_and_name_nothing_else(nodes: Nodes) -> None:
+async def test_a_stop_replica_response_becomes_an_event_only_for_deleted_replicas(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.topic("a", [(1,), (1,)])
     await nodes.topic("b", [(1,)])

@@ -7,7 +7,7 @@ import pytest
 from klamm.controller.concurrency import gather_limited
 
 
-async def test_results_come_in_order_and_few_are_under_way_at_once() -> None:
+async def test_gather_limited_returns_results_in_order_and_limits_concurrency() -> None:
     under_way = most = 0
 
     async def step(number: int) -> int:
@@ -23,7 +23,7 @@ async def test_results_come_in_order_and_few_are_under_way_at_once() -> None:
     assert most == 3
 
 
-async def test_after_a_failure_nothing_begins_and_what_runs_ends_first() -> None:
+async def test_after_a_failure_no_step_starts_and_running_steps_finish_first() -> None:
     begun, ended = [], []
 
     async def step(number: int) -> None:
@@ -42,7 +42,7 @@ async def test_after_a_failure_nothing_begins_and_what_runs_ends_first() -> None
     assert ended == [0, 2]
 
 
-async def test_a_cancelled_event_takes_its_steps_along() -> None:
+async def test_cancelling_an_event_cancels_its_running_steps() -> None:
     cancelled = []
 
     async def step(number: int) -> None:

@@ -23,7 +23,7 @@ def lead(context: ControllerContext, partition: Partition, leader: int) -> None:
     context.put_leadership(partition, LeaderAndIsr(BrokerId(leader), 0, ids(1, 2, 3), 0))
 
 
-def test_what_does_not_exist_is_not_found_and_nothing_is_made_of_the_question() -> None:
+def test_looking_up_an_unknown_topic_or_partition_returns_none_and_creates_nothing() -> None:
     context, *_ = three_partitions()
 
     assert context.partition("a", 100) is None
@@ -31,7 +31,7 @@ def test_what_does_not_exist_is_not_found_and_nothing_is_made_of_the_question() 
     assert list(context.topics) == ["a", "b"]
 
 
-def test_a_topics_partitions_have_their_own_replicas() -> None:
+def test_the_partitions_of_a_topic_keep_separate_replica_assignments() -> None:
     context, _, second, _ = three_partitions()
     context.put_assignment(second, ReplicaAssignment(ids(3, 1, 2), adding=ids(1), removing=ids(2)))
 
@@ -48,7 +48,7 @@ def imbalanced(context: ControllerContext) -> list[Partition]:
     return [p for p in context.partitions() if p.is_imbalanced]
 
 
-def test_leaders_elsewhere_are_counted_as_leaders_and_assignments_change() -> None:
+def test_the_imbalance_count_follows_leader_and_assignment_changes() -> None:
     context, first, second, third = three_partitions()
     counts = [context.imbalanced_count]
     for partition, leader in ((first, 1), (second, 2), (third, 3)):
@@ -73,7 +73,7 @@ def test_leaders_elsewhere_are_counted_as_leaders_and_assignments_change() -> No
     assert_counted(context)
 
 
-def test_a_topic_that_is_queued_again_is_not_counted_again() -> None:
+def test_a_topic_queued_for_deletion_twice_is_counted_once() -> None:
     context, first, second, third = three_partitions()
     lead(context, third, 3)
     assert context.queue_deletion(["a"]) == ["a"]

@@ -28,7 +28,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("number", "epoch", "error"), REFUSED.values(), ids=REFUSED)
-async def test_a_shutdown_is_refused(number: int, epoch: int, error: ErrorCode) -> None:
+async def test_a_controlled_shutdown_of_an_unknown_or_stale_broker_is_refused(
+    number: int, epoch: int, error: ErrorCode
+) -> None:
     room = await Room.open()
 
     event = await leave(room, number, epoch)
@@ -37,13 +39,13 @@ async def test_a_shutdown_is_refused(number: int, epoch: int, error: ErrorCode) 
     assert not room.term.context.shutting_down
 
 
-async def test_without_an_epoch_a_known_broker_may_leave() -> None:
+async def test_a_controlled_shutdown_without_a_broker_epoch_is_accepted_from_a_known_broker() -> None:
     room = await Room.open()
 
     assert (await leave(room, 1, -1)).reply.result().error is ErrorCode.NONE
 
 
-async def test_what_nobody_else_can_lead_is_reported_and_a_single_replica_is_not() -> None:
+async def test_controlled_shutdown_reports_partitions_without_another_leader_except_single_replicas() -> None:
     room = await Room.open(topics={"alone": [(1,)], "a": [(1, 2)], "b": [(1, 3)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
@@ -57,7 +59,7 @@ async def test_what_nobody_else_can_lead_is_reported_and_a_single_replica_is_not
     assert "alone" not in str(room.entries("refused"))
 
 
-async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() -> None:
+async def test_a_broker_shutting_down_is_not_elected_and_is_new_when_it_returns() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await leave(room, 2)
     assert room.now("a-0") == "1 / [1,3] / 1 / 1"
@@ -71,7 +73,7 @@ async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() ->
     assert BrokerId(2) in room.term.context.live
 
 
-async def test_asking_twice_moves_what_was_left() -> None:
+async def test_a_repeated_controlled_shutdown_moves_the_remaining_leaders() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())

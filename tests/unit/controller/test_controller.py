@@ -20,7 +20,7 @@ from klamm.zk.znodes import (
 )
 
 
-async def test_of_three_started_at_once_one_is_elected(nodes: Nodes) -> None:
+async def test_exactly_one_of_three_nodes_started_at_once_becomes_controller(nodes: Nodes) -> None:
     for number in (1, 2, 3):
         await nodes.start(number)
     await nodes.settle()
@@ -60,7 +60,7 @@ async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_aga
     assert nodes.journal(first, "resigned")[0].facts["why"] == "the ZooKeeper session expired"
 
 
-async def test_callers_waiting_when_the_session_expires_are_told_not_controller(nodes: Nodes) -> None:
+async def test_waiting_requests_get_not_controller_when_the_session_expires(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     asked = [
@@ -77,7 +77,7 @@ async def test_callers_waiting_when_the_session_expires_are_told_not_controller(
     assert shutdown.error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_callers_of_an_inactive_controller_are_told(nodes: Nodes) -> None:
+async def test_requests_to_an_inactive_controller_are_refused_with_not_controller(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     inactive = await nodes.start(2)
@@ -88,7 +88,7 @@ async def test_callers_of_an_inactive_controller_are_told(nodes: Nodes) -> None:
     assert (await inactive.controlled_shutdown(BrokerId(2), 1)).error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_callers_after_the_stop_are_told(nodes: Nodes) -> None:
+async def test_requests_after_the_controller_stopped_are_refused(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     await nodes.stop(1)
@@ -124,7 +124,7 @@ async def test_a_controller_znode_of_this_session_without_a_term_is_deleted(node
     assert nodes.controller_epoch == 2
 
 
-async def test_a_kraft_controller_is_left_alone(nodes: Nodes) -> None:
+async def test_a_kraft_controller_znode_is_not_replaced(nodes: Nodes) -> None:
     payload = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}'
     nodes.ensemble.apply([Create(CONTROLLER, payload)])
 
@@ -161,7 +161,7 @@ def test_every_event_of_a_term_has_a_handler() -> None:
     assert HANDLERS.keys() == kinds - who_is_controller - {events.Event, events.Answered}
 
 
-async def test_producer_ids_go_to_registered_brokers_with_the_right_epoch(nodes: Nodes) -> None:
+async def test_producer_id_blocks_are_allocated_only_to_brokers_with_their_current_epoch(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     epoch = nodes.ensemble.nodes["/brokers/ids/1"].czxid
@@ -202,7 +202,7 @@ async def test_a_failed_failover_deletes_the_controller_znode(nodes: Nodes, monk
     assert "/feature" in nodes.journal(1, "failed")[0].facts["why"]
 
 
-async def test_an_unclean_election_is_asked_for_by_configs(nodes: Nodes) -> None:
+async def test_enabling_unclean_leader_election_in_a_config_triggers_an_election(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 
@@ -215,7 +215,9 @@ async def test_an_unclean_election_is_asked_for_by_configs(nodes: Nodes) -> None
     assert controller.epoch == 1
 
 
-async def test_a_stop_does_not_wait_for_a_zookeeper_that_is_gone(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_the_controller_does_not_wait_for_an_unreachable_zookeeper(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("klamm.controller.controller.STOP_TIMEOUT_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
@@ -232,7 +234,7 @@ async def test_a_stop_does_not_wait_for_a_zookeeper_that_is_gone(nodes: Nodes, m
     assert not controller.is_active
 
 
-async def test_watches_that_are_not_the_controllers_are_ignored(nodes: Nodes) -> None:
+async def test_watch_events_on_paths_of_other_components_are_ignored(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 
@@ -301,7 +303,7 @@ async def test_a_node_becomes_controller_on_request_and_the_former_one_resigns(n
     assert nodes.controller_epoch == 2
 
 
-async def test_who_waits_for_features_to_be_seen_keeps_no_event_waiting(nodes: Nodes) -> None:
+async def test_waiting_for_feature_propagation_does_not_block_the_event_queue(nodes: Nodes) -> None:
     seen: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def wait(epoch: int, timeout_s: float) -> bool:

@@ -28,7 +28,7 @@ from klamm.zk import znodes
 from klamm.zk.operations import Create, Set
 
 
-async def test_a_broker_gone_for_long_is_not_waited_for_and_deletes_when_it_returns() -> None:
+async def test_topic_deletion_does_not_wait_for_a_long_dead_broker_which_deletes_on_its_return() -> None:
     cluster = await Deleting.open({"a": [(1, 2), (2, 1)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -44,7 +44,7 @@ async def test_a_broker_gone_for_long_is_not_waited_for_and_deletes_when_it_retu
     assert cluster.room.term.context.pending_deletions == {}
 
 
-async def test_a_topic_whose_brokers_are_all_gone_is_deleted_and_everybody_told() -> None:
+async def test_a_topic_whose_brokers_are_all_dead_is_deleted_and_live_brokers_are_notified() -> None:
     cluster = await Deleting.open({"a": [(2, 3)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.kill(3)
@@ -55,7 +55,7 @@ async def test_a_topic_whose_brokers_are_all_gone_is_deleted_and_everybody_told(
     assert len(cluster.pending_deletions()) == 2
 
 
-async def test_patience_ends_with_an_event() -> None:
+async def test_the_dead_broker_timeout_ends_the_wait_for_a_topic_deletion() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)
     await cluster.delete("a")
@@ -69,7 +69,7 @@ async def test_patience_ends_with_an_event() -> None:
     assert len(cluster.pending_deletions()) == 1
 
 
-async def test_without_a_topic_id_a_gone_broker_is_waited_for() -> None:
+async def test_deletion_of_a_topic_without_an_id_waits_for_its_dead_brokers() -> None:
     settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
     cluster = await Deleting.open({}, settings=settings)
     payload = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))})
@@ -83,7 +83,7 @@ async def test_without_a_topic_id_a_gone_broker_is_waited_for() -> None:
     assert cluster.znodes_of("a")
 
 
-async def test_where_orders_carry_no_topic_ids_a_gone_broker_is_waited_for() -> None:
+async def test_deletion_waits_for_dead_brokers_where_requests_carry_no_topic_ids() -> None:
     """It could not tell a later topic from the one that it has; one that was only cut off even goes on with that."""
     settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
@@ -95,7 +95,7 @@ async def test_where_orders_carry_no_topic_ids_a_gone_broker_is_waited_for() -> 
     assert cluster.znodes_of("a")
 
 
-async def test_pending_deletions_outlive_the_controller() -> None:
+async def test_pending_deletions_are_carried_out_by_the_next_controller() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -107,7 +107,7 @@ async def test_pending_deletions_outlive_the_controller() -> None:
     assert "SR a-0@-2+delete -> 2" in cluster.room.channels.take()
 
 
-async def test_where_the_name_lives_again_the_broker_is_asked_before_anything_is_deleted() -> None:
+async def test_a_returning_broker_reports_its_topic_id_before_a_recreated_topics_log_is_deleted() -> None:
     cluster = await deleted_offline_then_created_again()
 
     requests = await cluster.start(2)
@@ -120,7 +120,7 @@ async def test_where_the_name_lives_again_the_broker_is_asked_before_anything_is
     assert cluster.pending_deletions() == []
 
 
-async def test_a_later_topics_replica_is_made_although_its_deletion_waits_for_its_reassignment() -> None:
+async def test_a_recreated_topics_replica_is_created_while_its_deletion_waits_for_its_reassignment() -> None:
     """Which waits for this very replica: without it neither would end."""
     cluster = await deleted_offline_then_created_again()
     partition = cluster.room.partition("a-0")
@@ -133,7 +133,7 @@ async def test_a_later_topics_replica_is_made_although_its_deletion_waits_for_it
     assert [r for r in await cluster.answer(2) if r.startswith("LISR")] == ["LISR a-0=1/[1]/1/1+new -> 2"]
 
 
-async def test_a_later_topics_replica_is_not_made_once_its_deletion_has_begun() -> None:
+async def test_a_recreated_topics_replica_is_not_created_once_its_deletion_has_started() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
@@ -142,7 +142,7 @@ async def test_a_later_topics_replica_is_not_made_once_its_deletion_has_begun() 
     assert not any(r.startswith("LISR") for r in await cluster.answer(2))
 
 
-async def test_a_broker_that_holds_only_the_new_topic_is_told_to_delete_nothing() -> None:
+async def test_a_broker_that_holds_only_the_recreated_topic_gets_no_deletion() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
 
@@ -151,7 +151,7 @@ async def test_a_broker_that_holds_only_the_new_topic_is_told_to_delete_nothing(
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == []
 
 
-async def test_a_leader_and_isr_answer_settles_no_record_of_its_own_topic() -> None:
+async def test_a_leader_and_isr_response_does_not_clear_a_pending_deletion_of_the_same_topic_id() -> None:
     """A replica of the later topic moves away meanwhile: only its own deletion says that it is gone."""
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
@@ -171,7 +171,7 @@ async def test_a_log_of_another_topic_id_without_a_pending_deletion_is_left_alon
     assert await leader_and_isr_answer(cluster, 1, ErrorCode.INCONSISTENT_TOPIC_ID) == []
 
 
-async def test_nothing_goes_under_the_name_of_a_topic_that_nobody_can_read() -> None:
+async def test_pending_deletions_are_kept_while_the_topic_of_that_name_is_unreadable() -> None:
     cluster = await deleted_offline_then_created_again()
     path = znodes.topic_path("a")
     payload = cluster.room.ensemble.nodes[path].data
@@ -189,7 +189,7 @@ async def test_nothing_goes_under_the_name_of_a_topic_that_nobody_can_read() -> 
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
 
 
-async def test_nothing_of_a_topic_whose_deletion_was_called_off_is_destroyed() -> None:
+async def test_replicas_are_kept_when_the_deletion_of_their_topic_was_cancelled() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     topic_id = cluster.room.term.context.topics["a"].id
     assert topic_id is not None
@@ -206,7 +206,7 @@ async def test_nothing_of_a_topic_whose_deletion_was_called_off_is_destroyed() -
     assert cluster.pending_deletions() == []
 
 
-async def test_a_record_from_before_a_crash_goes_with_the_topic() -> None:
+async def test_a_pending_deletion_written_before_a_crash_is_removed_with_its_topic() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     topic_id = cluster.room.term.context.topics["a"].id
     assert topic_id is not None
@@ -225,7 +225,7 @@ async def test_a_record_from_before_a_crash_goes_with_the_topic() -> None:
     assert cluster.znodes_of("a") == []
 
 
-async def test_a_broker_with_a_failed_directory_cannot_prove_that_nothing_is_left() -> None:
+async def test_a_broker_with_a_failed_log_directory_does_not_clear_a_pending_deletion() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(2, 1)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")

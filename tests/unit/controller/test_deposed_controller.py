@@ -25,7 +25,7 @@ def depose(nodes: Nodes) -> None:
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
 
 
-async def test_a_deposed_controller_finds_out_by_its_first_write_and_resigns(nodes: Nodes) -> None:
+async def test_a_deposed_controllers_first_write_is_fenced_and_it_resigns(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     depose(nodes)
@@ -47,7 +47,7 @@ MOVED_WHILE = {
 
 
 @pytest.mark.parametrize("asked", MOVED_WHILE.values(), ids=MOVED_WHILE)
-async def test_whatever_a_deposed_controller_is_asked_it_does_nothing_and_resigns(nodes: Nodes, asked: Create) -> None:
+async def test_a_deposed_controller_changes_nothing_on_any_request_and_resigns(nodes: Nodes, asked: Create) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])

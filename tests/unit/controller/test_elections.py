@@ -55,7 +55,9 @@ OFFLINE = {
 
 
 @pytest.mark.parametrize(("given", "expected"), OFFLINE.values(), ids=OFFLINE)
-def test_offline_election(given: Facts, expected: Choice | None) -> None:
+def test_offline_election_picks_the_first_live_in_sync_replica_or_an_unclean_one_if_allowed(
+    given: Facts, expected: Choice | None
+) -> None:
     assert elect_offline(given) == expected
 
 
@@ -72,7 +74,9 @@ PREFERRED = {
 
 
 @pytest.mark.parametrize(("given", "expected"), PREFERRED.values(), ids=PREFERRED)
-def test_preferred_election(given: Facts, expected: Choice | None) -> None:
+def test_preferred_election_picks_only_the_first_replica_if_live_and_in_sync(
+    given: Facts, expected: Choice | None
+) -> None:
     assert elect_preferred(given) == expected
 
 
@@ -86,7 +90,9 @@ REASSIGN = {
 
 
 @pytest.mark.parametrize(("given", "expected"), REASSIGN.values(), ids=REASSIGN)
-def test_election_for_a_reassignment(given: Facts, expected: Choice | None) -> None:
+def test_reassignment_election_picks_the_first_live_in_sync_replica_of_the_target(
+    given: Facts, expected: Choice | None
+) -> None:
     assert elect_for_reassignment(given) == expected
 
 
@@ -100,7 +106,9 @@ SHUTDOWN = {
 
 
 @pytest.mark.parametrize(("given", "expected"), SHUTDOWN.values(), ids=SHUTDOWN)
-def test_election_for_a_controlled_shutdown(given: Facts, expected: Choice | None) -> None:
+def test_controlled_shutdown_election_skips_brokers_that_are_shutting_down(
+    given: Facts, expected: Choice | None
+) -> None:
     assert elect_for_controlled_shutdown(given) == expected
 
 
@@ -113,7 +121,7 @@ def subsets(brokers: str) -> list[str]:
     return ["".join(c) for n in range(len(brokers) + 1) for c in combinations(brokers, n)]
 
 
-def test_whatever_the_facts_a_clean_leader_is_live_in_sync_and_first_in_order() -> None:
+def test_a_clean_leader_is_always_the_first_live_in_sync_replica() -> None:
     for replicas in map("".join, permutations("012")):
         for isr in subsets("012"):
             for live in subsets("012"):
@@ -123,7 +131,7 @@ def test_whatever_the_facts_a_clean_leader_is_live_in_sync_and_first_in_order() 
                 assert found is None or (found.leader in found.isr and set(found.isr) <= set(ids(live)))
 
 
-def test_the_reasons_name_everyone_passed_over() -> None:
+def test_election_reasons_name_every_replica_that_was_not_elected() -> None:
     given = facts("1234", "34", live="234", leaving="2")
     assert rejected(given, BrokerId(4)) == (
         (1, "not live"),
@@ -143,7 +151,7 @@ def context_of(live: str, epoch: int = 7) -> ControllerContext:
     return context
 
 
-def test_a_plan_raises_the_leader_epoch_keeps_the_partition_epoch_and_carries_our_epoch() -> None:
+def test_an_election_raises_the_leader_epoch_keeps_the_partition_epoch_and_sets_our_controller_epoch() -> None:
     context = context_of("23")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("123")))
 
@@ -152,7 +160,7 @@ def test_a_plan_raises_the_leader_epoch_keeps_the_partition_epoch_and_carries_ou
     assert plan.writes == {p: LeaderAndIsr(BrokerId(2), 5, ids("23"), 7, 9)}
 
 
-def test_one_partition_that_cannot_be_helped_does_not_stop_the_others() -> None:
+def test_one_partition_without_an_eligible_leader_does_not_stop_the_others() -> None:
     context = context_of("2")
     topic = context.add_topic("a", None)
     newer, nobody, fine = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(3))
@@ -170,7 +178,7 @@ def test_one_partition_that_cannot_be_helped_does_not_stop_the_others() -> None:
 
 
 @pytest.mark.parametrize(("tracks", "expected"), [(True, 1), (False, 0)])
-def test_an_unclean_leader_recovers_where_the_protocol_knows_of_it(tracks: bool, expected: int) -> None:
+def test_an_unclean_leader_is_marked_recovering_where_the_protocol_supports_it(tracks: bool, expected: int) -> None:
     context = context_of("2")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
     stored = {p: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7)}
@@ -183,7 +191,7 @@ def test_an_unclean_leader_recovers_where_the_protocol_knows_of_it(tracks: bool,
     assert choice.unclean
 
 
-def test_a_recovering_leader_stays_so_across_clean_elections() -> None:
+def test_clean_elections_keep_the_recovering_state() -> None:
     context = context_of("2")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
     stored = {p: LeaderAndIsr(BrokerId(2), 4, ids("2"), 7, 0, LeaderRecoveryState.RECOVERING)}
@@ -204,7 +212,7 @@ def test_a_replica_on_a_failed_log_directory_is_not_live_for_that_partition_alon
     assert without_live_isr(context, {p: s._replace(isr=ids("1")) for p, s in stored.items()}) == [failed]
 
 
-def test_partitions_alike_in_all_but_one_fact_are_decided_apart() -> None:
+def test_partitions_that_differ_in_one_fact_get_separate_election_results() -> None:
     context = context_of("23")
     may, may_not = context.add_topic("may", None), context.add_topic("may-not", None)
     first, second = (context.add_partition(may, n, ReplicaAssignment(ids("123"))) for n in range(2))
@@ -228,7 +236,7 @@ def test_partitions_alike_in_all_but_one_fact_are_decided_apart() -> None:
     assert plan.decided[clean].rejected == ((1, "not live"), (2, "not in the ISR"), (3, "not in the ISR"))
 
 
-def test_a_reassignment_that_is_not_in_memory_yet_narrows_its_own_partition_alone() -> None:
+def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_only() -> None:
     context = context_of("123")
     topic = context.add_topic("a", None)
     moving, other = (context.add_partition(topic, n, ReplicaAssignment(ids("123"))) for n in range(2))

@@ -18,7 +18,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 
 
-async def test_events_come_out_in_the_order_they_went_in() -> None:
+async def test_events_are_taken_in_the_order_they_were_put() -> None:
     queue = EventQueue()
     first, second = queue.put(BrokerChange()), queue.put(TopicChange())
 
@@ -26,7 +26,7 @@ async def test_events_come_out_in_the_order_they_went_in() -> None:
     assert len(queue) == 0
 
 
-async def test_clear_and_put_preempts_and_answers_all_that_waited() -> None:
+async def test_clear_and_put_preempts_and_refuses_all_queued_events() -> None:
     queue = EventQueue()
     asked = AllocateProducerIds(BrokerId(1), 1)
     waiting = queue.put(asked)
@@ -50,7 +50,7 @@ async def test_an_event_begins_once_and_is_not_preempted_after() -> None:
     assert asked.owes_answer
 
 
-async def test_a_full_queue_refuses_callers_but_takes_what_nobody_waits_for() -> None:
+async def test_a_full_queue_refuses_requests_but_accepts_events_without_a_caller() -> None:
     queue = EventQueue(capacity=1)
     queue.put(BrokerChange())
     asked = AllocateProducerIds(BrokerId(1), 1)
@@ -62,7 +62,7 @@ async def test_a_full_queue_refuses_callers_but_takes_what_nobody_waits_for() ->
     assert len(queue) == 3
 
 
-async def test_a_closed_queue_answers_at_once() -> None:
+async def test_a_closed_queue_refuses_requests_at_once() -> None:
     queue = EventQueue()
     queue.close(ShutdownEventThread())
     asked = ControlledShutdown(BrokerId(1), 1)
@@ -73,7 +73,7 @@ async def test_a_closed_queue_answers_at_once() -> None:
     assert len(queue) == 0
 
 
-async def test_a_stop_preempts_all_that_waits_before_the_last_event_is_taken() -> None:
+async def test_stop_preempts_all_queued_events_before_the_last_one_is_taken() -> None:
     queue = EventQueue()
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
@@ -90,7 +90,7 @@ async def test_a_stop_preempts_all_that_waits_before_the_last_event_is_taken() -
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
 
-async def test_an_expiry_during_the_stop_waits_for_nothing_and_leaves_the_last_event() -> None:
+async def test_session_expiry_during_stop_returns_at_once_and_keeps_the_last_event() -> None:
     queue = EventQueue()
     queue.close(ShutdownEventThread())
 
@@ -101,7 +101,7 @@ async def test_an_expiry_during_the_stop_waits_for_nothing_and_leaves_the_last_e
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
 
-async def test_who_waits_for_an_event_that_is_called_off_goes_on() -> None:
+async def test_waiting_for_a_preempted_event_ends() -> None:
     queue = EventQueue()
     first = queue.put(Expire())
 
@@ -110,7 +110,7 @@ async def test_who_waits_for_an_event_that_is_called_off_goes_on() -> None:
     assert first.started.is_set()
 
 
-async def test_every_caller_can_be_refused_and_the_first_answer_stays() -> None:
+async def test_every_request_event_can_be_refused_and_keeps_its_first_answer() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
     others = [UpdateFeatures([], 1.0), ApiPartitionReassignment({}), ListPartitionReassignments(None)]

@@ -28,7 +28,7 @@ async def take_over(room: Room) -> list[str]:
     return room.channels.take()
 
 
-async def test_the_broker_list_goes_out_before_any_leader_and_isr() -> None:
+async def test_failover_sends_the_broker_list_before_any_leader_and_isr() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     requests = await take_over(room)
@@ -52,7 +52,7 @@ async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
     assert room.term.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
 
 
-async def test_a_state_that_need_not_change_is_told_as_the_new_controllers_and_not_written() -> None:
+async def test_an_unchanged_state_is_sent_with_the_new_controller_epoch_and_not_written() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", LeaderAndIsr(BrokerId(1), 0, (BrokerId(1), BrokerId(2)), 1))
     room.kill(3)
@@ -66,7 +66,7 @@ async def test_a_state_that_need_not_change_is_told_as_the_new_controllers_and_n
     assert room.stored("a-0").controller_epoch == 1
 
 
-async def test_notifications_of_before_are_cleared() -> None:
+async def test_failover_removes_notifications_left_from_the_previous_term() -> None:
     room = await Room.open()
     parents = (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES)
     for parent in parents:
@@ -77,7 +77,7 @@ async def test_notifications_of_before_are_cleared() -> None:
     assert not any(room.ensemble.nodes[parent].children for parent in parents)
 
 
-async def test_once_all_is_quiet_every_watch_is_set() -> None:
+async def test_failover_sets_every_controller_watch() -> None:
     nodes = Nodes()
     await nodes.start(1)
     nodes.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/x", b"rubbish")])
@@ -100,7 +100,7 @@ async def test_once_all_is_quiet_every_watch_is_set() -> None:
     await nodes.close()
 
 
-async def test_every_topic_is_watched() -> None:
+async def test_failover_sets_a_watch_on_every_topic() -> None:
     room = await Room.open(topics={f"t{n}": [(1,)] for n in range(120)})
 
     assert {znodes.topic_path(f"t{n}") for n in range(120)} <= room.client.data_watches
@@ -115,7 +115,7 @@ async def test_a_controller_is_elected_although_every_broker_is_dead() -> None:
     assert room.now("a-0") == "-1 / [2] / 2 / 2"
 
 
-async def test_a_state_nobody_can_read_stops_nothing_else() -> None:
+async def test_an_unreadable_partition_state_does_not_stop_the_failover_of_others() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(1, 2)]})
     path = znodes.state_path(room.partition("a-0"))
     room.ensemble.apply([Set(path, b"rubbish")])
@@ -129,13 +129,15 @@ async def test_a_state_nobody_can_read_stops_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("ibp", "version", "enabled"), [((3, 9, 0), 2, True), ((3, 2, 0), 1, True), ((2, 6, 0), 1, False)]
 )
-async def test_features_as_the_protocol_wants_them(ibp: tuple[int, int, int], version: int, enabled: bool) -> None:
+async def test_failover_writes_the_feature_znode_for_its_protocol_version(
+    ibp: tuple[int, int, int], version: int, enabled: bool
+) -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=ibp))
 
     assert decode_features(room.ensemble.nodes["/feature"].data) == (version, enabled, {})
 
 
-async def test_features_written_by_another_in_between_are_read_again() -> None:
+async def test_the_feature_znode_is_read_again_after_a_concurrent_write() -> None:
     room = await Room.open()
     room.ensemble.apply([Delete("/feature")])
     original = room.client.create
@@ -150,7 +152,7 @@ async def test_features_written_by_another_in_between_are_read_again() -> None:
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {"f": 3})
 
 
-async def test_the_ops_of_a_first_state_come_parents_first() -> None:
+async def test_a_first_partition_state_is_created_with_its_parent_znodes_first() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1,), (2,)])
     room.ensemble.multis.clear()
@@ -167,7 +169,7 @@ async def test_the_ops_of_a_first_state_come_parents_first() -> None:
     assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
 
 
-async def test_first_states_are_made_where_another_controller_died_half_way() -> None:
+async def test_first_states_are_completed_after_another_controller_died_half_way() -> None:
     room = await Room.open(brokers=(), topics={name: [(1,)] for name in "abcd"})
     begun = [(znodes.partitions_path(name), f"{znodes.partitions_path(name)}/0") for name in "abc"]
     room.ensemble.apply([Create(path) for paths in begun for path in paths])
@@ -191,7 +193,7 @@ async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless
     assert room.term.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
 
 
-async def test_an_illegal_move_is_refused_and_the_others_go_on() -> None:
+async def test_an_invalid_state_transition_is_refused_and_the_others_proceed() -> None:
     room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
     first, second = room.partition("a-0"), room.partition("a-1")
     room.term.context.replica_states[BrokerId(2)][first] = ReplicaState.NON_EXISTENT
@@ -202,7 +204,7 @@ async def test_an_illegal_move_is_refused_and_the_others_go_on() -> None:
     assert room.entries("refused")[-1].facts["partitions"] == {"a": [1]}
 
 
-async def test_a_caller_whose_event_failed_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_caller_of_a_failed_event_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -255,7 +257,7 @@ async def test_requests_that_zookeeper_refuses_to_remove_do_not_end_the_term(mad
     assert all(p.state is PartitionState.ONLINE for p in room.term.context.partitions())
 
 
-async def test_a_deletion_that_cannot_be_taken_back_holds_up_no_other() -> None:
+async def test_a_deletion_request_that_cannot_be_removed_does_not_block_other_topics() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     asked = ("/admin/delete_topics/0-gone", "/admin/delete_topics/0-gone/x", "/admin/delete_topics/a")
     room.ensemble.apply([Create(path, b"") for path in asked])
@@ -281,7 +283,9 @@ async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() 
     ]
 
 
-async def test_a_tree_that_was_restored_by_half_gets_back_what_brokers_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failover_creates_persistent_znodes_missing_after_a_partial_restore(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("klamm.controller.controller_election.ELECTION_BACKOFF_S", 0)
     nodes = Nodes()
     await nodes.start(1)

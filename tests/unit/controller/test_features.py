@@ -37,7 +37,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("update", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(update: FeatureUpdate, words: str) -> None:
+def test_an_invalid_feature_update_is_refused(update: FeatureUpdate, words: str) -> None:
     plan = plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS)
 
     assert plan.levels == {"f": 3}
@@ -53,17 +53,17 @@ def test_what_is_refused(update: FeatureUpdate, words: str) -> None:
         (FeatureUpdate("f", -1, SAFE), {}),
     ],
 )
-def test_what_is_done(update: FeatureUpdate, levels: dict[str, int]) -> None:
+def test_a_valid_feature_update_is_planned(update: FeatureUpdate, levels: dict[str, int]) -> None:
     assert plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS).levels == levels
 
 
-def test_one_bad_update_does_not_stop_the_others() -> None:
+def test_one_refused_feature_update_does_not_stop_the_others() -> None:
     plan = plan_feature_updates({"f": 3}, [FeatureUpdate("h", 1), FeatureUpdate("f", 4)], SUPPORTED, BROKERS)
 
     assert (plan.levels, plan.accepted, list(plan.refused)) == ({"f": 4}, ["f"], ["h"])
 
 
-def test_who_supports_what_is_finalized() -> None:
+def test_a_broker_is_compatible_only_if_it_supports_every_finalized_feature() -> None:
     assert supports({}, {})
     assert supports({"f": FeatureRange(1, 3)}, {"f": 3})
     assert not supports({"f": FeatureRange(1, 2)}, {"f": 3})
@@ -83,7 +83,7 @@ async def ask(room: Room, *updates: FeatureUpdate, validate_only: bool = False) 
     return {feature: error for feature, (error, _) in answer.results.items()}
 
 
-async def test_a_leftover_is_deleted_and_nothing_can_be_added() -> None:
+async def test_an_unsupported_finalized_feature_can_be_deleted_and_none_can_be_added() -> None:
     room = await Room.open()
     await finalize(room, '{"f":{"max_version_level":3}}')
 
@@ -96,7 +96,7 @@ async def test_a_leftover_is_deleted_and_nothing_can_be_added() -> None:
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {})
 
 
-async def test_old_protocol_versions_know_no_features() -> None:
+async def test_old_protocol_versions_refuse_feature_updates() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
     event = UpdateFeatures([FeatureUpdate("f", 1)])
     await room.handle(on_update_features, event)
@@ -104,7 +104,7 @@ async def test_old_protocol_versions_know_no_features() -> None:
     assert event.reply.result().error is ErrorCode.INVALID_REQUEST
 
 
-async def test_a_broker_that_does_not_support_what_is_finalized_is_left_out() -> None:
+async def test_a_broker_that_does_not_support_a_finalized_feature_is_ignored() -> None:
     room = await Room.open()
     await finalize(room, '{"f":{"max_version_level":3}}')
     await set_up_features(room.term)
@@ -148,7 +148,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("ibp", "found", "wanted", "version"), FOUND.values(), ids=FOUND)
-async def test_what_a_controller_finds_is_written_only_where_its_protocol_wants_another(
+async def test_failover_writes_the_feature_znode_only_if_the_protocol_requires_another_content(
     ibp: tuple[int, int, int], found: bytes | None, wanted: tuple[int, bool], version: int
 ) -> None:
     room = await Room.open()
@@ -163,7 +163,7 @@ async def test_what_a_controller_finds_is_written_only_where_its_protocol_wants_
     assert (decode_features(znode.data), znode.version) == ((*wanted, {}), version)
 
 
-async def test_features_that_nobody_can_read_stop_no_controller() -> None:
+async def test_an_unreadable_feature_znode_does_not_stop_a_failover() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/feature", b"{nonsense")])
 

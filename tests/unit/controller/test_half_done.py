@@ -31,7 +31,7 @@ async def resume(room: Room) -> list[str]:
     return await room.handle(on_resume_after_failure, ResumeAfterFailure())
 
 
-async def test_new_partitions_get_their_first_leader_and_a_replica_that_was_away_hears_of_all() -> None:
+async def test_an_interrupted_topic_creation_is_finished_and_a_returning_replica_gets_its_state() -> None:
     room = await Room.open(brokers=(1, 2))
     await room.write_topic("a", [(3, 1), (3,)])
     room.fail_once("/brokers/topics/a")
@@ -47,7 +47,7 @@ async def test_new_partitions_get_their_first_leader_and_a_replica_that_was_away
 
 
 @pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.PENDING_DELETIONS])
-async def test_a_move_is_begun_and_brought_to_its_end(path: str) -> None:
+async def test_an_interrupted_reassignment_is_started_and_completed(path: str) -> None:
     """It may fail before or after the replica that goes was told to."""
     room = await Room.open(topics={"a": [(1,)]})
     move = ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]})
@@ -67,7 +67,7 @@ async def test_a_move_is_begun_and_brought_to_its_end(path: str) -> None:
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
 
 
-async def test_a_replica_that_was_stopped_for_good_and_stays_after_all_is_stopped_again_when_it_goes() -> None:
+async def test_a_removed_replica_whose_assignment_write_failed_is_deleted_again_when_it_leaves() -> None:
     """ZooKeeper failed with the assignment, after the order to delete; the broker's answer had the log made again."""
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]}))
@@ -92,7 +92,7 @@ async def test_a_replica_that_was_stopped_for_good_and_stays_after_all_is_stoppe
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in await resume(room))
 
 
-async def test_a_deletion_is_brought_to_its_end() -> None:
+async def test_an_interrupted_topic_deletion_is_completed() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
     await room.handle(on_topic_deletion, TopicDeletion())

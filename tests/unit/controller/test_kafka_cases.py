@@ -81,7 +81,7 @@ def exists(test: str) -> bool:
     return any(f"test_{name}" in file.functions and (not row or row in file.texts) for file in files)
 
 
-def test_every_case_is_there_once() -> None:
+def test_the_table_lists_every_kafka_controller_test_once() -> None:
     cases = read_cases()
 
     assert Counter(case.suite for case in cases) == SUITES
@@ -89,20 +89,25 @@ def test_every_case_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("case", read_cases(), ids=lambda case: f"{case.suite}-{case.name}")
-def test_a_test_of_ours_holds_it(case: Case) -> None:
+def test_every_kafka_case_names_an_existing_test(case: Case) -> None:
     assert case.fact
     assert case.tests or case.shown.removeprefix(NONE)
     assert [test for test in case.tests if not exists(test)] == []
 
 
 @pytest.mark.parametrize("case", [c for c in read_cases() if c.differs], ids=lambda case: f"{case.suite}-{case.name}")
-def test_where_ours_behaves_otherwise_the_page_of_differences_says_so(case: Case) -> None:
+def test_every_differing_kafka_case_quotes_the_differences_page(case: Case) -> None:
     assert case.differs.startswith(DIFFERS)
     assert case.differs.removeprefix(DIFFERS) in (TESTS.parent / "docs" / "differences.md").read_text()
 
 
 @pytest.mark.parametrize(
-    "test", ["test_states::no_such_test", "test_elections::offline_election[no row]", "judge::none"]
+    "test",
+    [
+        "test_states::no_such_test",
+        "test_elections::offline_election_picks_the_first_live_in_sync_replica_or_an_unclean_one_if_allowed[no row]",
+        "judge::none",
+    ],
 )
-def test_what_does_not_exist_is_found_out(test: str) -> None:
+def test_a_reference_to_a_missing_test_is_detected(test: str) -> None:
     assert not exists(test)

@@ -33,7 +33,7 @@ async def old_room() -> Room:
     return room
 
 
-async def test_an_announced_isr_change_completes_it() -> None:
+async def test_an_isr_change_notification_completes_the_reassignment() -> None:
     room = await old_room()
     announced = encode_isr_change([parse_topic_partition("a-0")])
     room.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/isr_change_", announced, sequential=True)])
@@ -45,7 +45,7 @@ async def test_an_announced_isr_change_completes_it() -> None:
     assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
 
 
-async def test_an_isr_that_zookeeper_does_not_show_is_looked_at_again() -> None:
+async def test_an_isr_that_cannot_be_read_is_retried() -> None:
     """The refused read set no watch: nobody would tell of the next change."""
     room = await old_room()
     room.ensemble.unreadable.add(znodes.state_path(parse_topic_partition("a-0")))
@@ -60,7 +60,7 @@ async def test_an_isr_that_zookeeper_does_not_show_is_looked_at_again() -> None:
     assert assigned(room) == "[2] + [] - []"
 
 
-async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None:
+async def test_a_changed_state_znode_triggers_its_watch_and_completes_the_reassignment() -> None:
     room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
     heard: list[WatchEvent] = []
     room.client.on_watch = heard.append
@@ -78,7 +78,7 @@ async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None
 
 @pytest.mark.parametrize("target", [None, [3]])
 @pytest.mark.parametrize("writes", range(5))
-async def test_a_leader_that_writes_its_isr_itself_takes_in_nobody_who_is_being_dropped(
+async def test_a_leader_that_writes_its_own_isr_cannot_add_a_replica_being_removed(
     target: list[int] | None, writes: int
 ) -> None:
     """It has been told of the state as it was before, and writes after any of the controller's writes."""
@@ -100,7 +100,7 @@ async def test_a_leader_that_writes_its_isr_itself_takes_in_nobody_who_is_being_
     assert set(room.stored("a-0").isr) <= set(name.partitions[0].replicas)
 
 
-async def test_an_override_goes_by_the_isr_that_the_leader_wrote_and_nobody_announced_yet() -> None:
+async def test_a_replaced_reassignment_uses_the_isr_in_zookeeper_before_its_notification() -> None:
     room = await old_room()
     writes: list[str] = []
     room.ensemble.before_multi = lambda ops: writes.extend(op.path for op in ops if isinstance(op, Set))
@@ -112,7 +112,7 @@ async def test_an_override_goes_by_the_isr_that_the_leader_wrote_and_nobody_anno
     assert room.stored("a-0").isr == (1,)
 
 
-async def test_an_override_is_refused_where_the_leader_could_not_be_kept_from_its_isr() -> None:
+async def test_a_replaced_reassignment_is_refused_if_the_leader_epoch_cannot_be_raised() -> None:
     room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
     await ask(room, a_0=[2])
     before = assigned(room)
@@ -125,7 +125,7 @@ async def test_an_override_is_refused_where_the_leader_could_not_be_kept_from_it
     assert (requests, assigned(room)) == ([], before)
 
 
-async def test_what_is_not_being_reassigned_is_not_looked_at() -> None:
+async def test_state_changes_of_partitions_not_being_reassigned_are_ignored() -> None:
     room = await old_room()
     await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
 

@@ -42,7 +42,7 @@ def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     return LeaderAndIsrResponse(topics=topics)
 
 
-async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_well_again() -> None:
+async def test_a_replica_on_a_failed_log_dir_loses_leadership_and_can_come_online_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
     failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR, b=ErrorCode.NONE))
 
@@ -60,7 +60,7 @@ async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_we
     assert not room.term.context.offline_dirs
 
 
-async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() -> None:
+async def test_only_kafka_storage_error_of_a_partition_marks_its_replica_offline() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     stale = answer(room, a=ErrorCode.STALE_CONTROLLER_EPOCH)
     top = answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR)
@@ -74,7 +74,7 @@ async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() ->
     assert await room.handle(on_update_metadata_response, refused) == []
 
 
-async def test_a_replica_that_a_broker_refuses_is_told_of() -> None:
+async def test_a_replica_refused_by_a_broker_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)], "c": [(1, 2, 3)]})
     codes = {"a": ErrorCode.INCONSISTENT_TOPIC_ID, "b": ErrorCode.STALE_CONTROLLER_EPOCH, "c": ErrorCode.NONE}
 
@@ -85,7 +85,7 @@ async def test_a_replica_that_a_broker_refuses_is_told_of() -> None:
     assert (refused.facts["error"], refused.facts["partitions"]) == ("INCONSISTENT_TOPIC_ID", {"a": [0]})
 
 
-async def test_what_a_broker_answered_before_it_went_says_nothing() -> None:
+async def test_a_leader_and_isr_response_from_an_earlier_broker_epoch_is_ignored() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     late = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))
     room.kill(1)
@@ -95,7 +95,7 @@ async def test_what_a_broker_answered_before_it_went_says_nothing() -> None:
     assert await room.handle(on_leader_and_isr_response, late) == []
 
 
-async def test_old_answers_name_topics_by_name() -> None:
+async def test_old_leader_and_isr_responses_are_matched_by_topic_name() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     response = LeaderAndIsrResponse(
         partition_errors=[LeaderAndIsrPartitionError("a", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
@@ -106,7 +106,7 @@ async def test_old_answers_name_topics_by_name() -> None:
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
 
 
-async def test_a_log_dir_event_has_its_broker_asked_about_all_its_replicas() -> None:
+async def test_a_log_dir_event_sends_its_broker_leader_and_isr_for_all_its_replicas() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
     parent = "/log_dir_event_notification/log_dir_event_"
     room.ensemble.apply([Create(parent, encode_log_dir_event(BrokerId(2)), sequential=True)])
@@ -118,7 +118,7 @@ async def test_a_log_dir_event_has_its_broker_asked_about_all_its_replicas() -> 
     assert not room.ensemble.nodes["/log_dir_event_notification"].children
 
 
-async def test_a_dead_brokers_failed_directories_are_forgotten() -> None:
+async def test_failed_log_directories_of_a_dead_broker_are_forgotten() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))
     await room.handle(on_leader_and_isr_response, failed)
