@@ -10,20 +10,20 @@ def received(*texts: str) -> dict[str, Any]:
     return {"did": "kill 1", "requests": {"2": {"a-0": list(texts)}}}
 
 
-def test_of_merged_requests_the_last_of_each_kind_counts() -> None:
+def test_comparison_of_merged_requests_uses_the_last_of_each_kind() -> None:
     step = received("LeaderAndIsr 1 new, by 100", "UpdateMetadata 1", "LeaderAndIsr 2, by 100", "UpdateMetadata 2")
 
     assert last_requests_only(step)["requests"] == {"2": {"a-0": ["LeaderAndIsr 2, by 100 new", "UpdateMetadata 2"]}}
 
 
-def test_a_state_in_between_may_be_left_out_only_of_merged_requests() -> None:
+def test_missing_intermediate_state_is_a_difference_unless_requests_are_merged() -> None:
     kafka, klamm = received("LeaderAndIsr 1, by 100", "LeaderAndIsr 2, by 100"), received("LeaderAndIsr 2, by 100")
 
     assert [d.place for d in differences([kafka], [klamm])] == ["requests 2 a-0"]
     assert list(differences([kafka], [klamm], merged=True)) == []
 
 
-def test_another_last_state_is_a_difference_also_of_merged_requests() -> None:
+def test_different_last_state_is_a_difference_even_if_requests_are_merged() -> None:
     kafka, klamm = received("LeaderAndIsr 1, by 100", "LeaderAndIsr 2, by 100"), received("LeaderAndIsr 1, by 100")
 
     assert [d.place for d in differences([kafka], [klamm], merged=True)] == ["requests 2 a-0"]

@@ -14,7 +14,7 @@ from tests.differential.transcript import Difference
 CALLS = [Call("kill", [n]) for n in range(20)]
 
 
-def test_what_can_be_spared_is_left_out() -> None:
+def test_shorten_removes_calls_the_difference_does_not_need() -> None:
     played = []
 
     def differs(calls: Sequence[Call]) -> bool:
@@ -25,7 +25,7 @@ def test_what_can_be_spared_is_left_out() -> None:
     assert len(played) < 60
 
 
-def test_a_script_is_printed_ready_to_paste() -> None:
+def test_generated_script_is_printed_as_python_code() -> None:
     calls = [Call("create_topic", ["a", [[1, 2]]]), Call("leader_asks", ["a", [1], 0], {"version": 2})]
 
     assert as_text("two_steps", calls) == (
@@ -36,7 +36,9 @@ def test_a_script_is_printed_ready_to_paste() -> None:
     )
 
 
-def test_a_life_that_is_kept_calls_the_same_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_generated_script_calls_the_same_verbs_when_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recordings, "RECORDED", tmp_path)
     recordings._sections.cache_clear()
     calls = [Call("reassign", [{("a", 0): [1, 2], ("b", 1): None}]), Call("elect", [0, [["a", 0]]], {"timeout_ms": 1})]
@@ -51,7 +53,7 @@ def test_a_life_that_is_kept_calls_the_same_verbs(tmp_path: Path, monkeypatch: p
     recordings._sections.cache_clear()
 
 
-def test_differences_of_one_kind_may_be_of_other_brokers_and_partitions() -> None:
+def test_kind_of_difference_ignores_broker_and_partition_numbers() -> None:
     one = Difference(7, "ask to reassign a-0 to [1]", "requests 3 a-0", None, [])
     other = Difference(2, "ask to reassign a-1 to [4, 2]", "requests 1 a-1", [], None)
 

@@ -38,7 +38,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_script_matches_the_kafka_recording(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     others, no_longer = await judged(name, shared_zookeeper, tmp_path)
 
     assert not others, "\n".join(map(str, others))
@@ -46,7 +46,7 @@ async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, 
 
 
 @pytest.mark.parametrize("names", GROUPS)
-async def test_we_do_as_kafka_did_in_generated_scripts(
+async def test_generated_scripts_match_the_kafka_recording(
     names: list[str], shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     verdicts = await asyncio.gather(*(judged(name, shared_zookeeper, tmp_path) for name in names))
@@ -67,7 +67,7 @@ async def judged(name: str, server: ZooKeeperServer, directory: Path) -> tuple[l
 
 
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
-async def test_merged_requests_end_in_the_same_states(
+async def test_merged_requests_leave_brokers_in_the_same_final_states(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/merged-{name}", tmp_path)
@@ -77,7 +77,7 @@ async def test_merged_requests_end_in_the_same_states(
     assert steps != recorded(name), "nothing was merged"
 
 
-async def test_a_wrong_election_is_found(
+async def test_injected_wrong_election_is_reported_as_difference(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = partitions.elect_offline
@@ -92,7 +92,7 @@ async def test_a_wrong_election_is_found(
     assert places >= {f"tree {state}", f"writes {state}", "requests 2 a-0", "requests 3 a-0"}
 
 
-async def test_a_wrong_answer_is_found(
+async def test_injected_wrong_alter_partition_answer_is_reported_as_difference(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> AlterPartitionResponse:
@@ -107,13 +107,13 @@ async def test_a_wrong_answer_is_found(
     assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
 
 
-def test_every_expected_difference_has_its_reason() -> None:
+def test_every_expected_difference_has_a_reason() -> None:
     files = [path.stem for path in EXPECTED.glob("*.txt")]
 
     assert {name for file in files for name in listed_in(file)} == set(REASONS)
 
 
-def test_every_recorded_script_is_still_played() -> None:
+def test_every_recording_has_an_existing_script() -> None:
     recorded_in = {name: file.stem for file in RECORDED.glob("*.txt") for name in recordings.names(file.stem)}
 
     written = {name: script.subject for name, script in SCRIPTS.items()}

@@ -18,7 +18,7 @@ def left(*steps: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: part for name, part in step.items() if part} for step in play]
 
 
-def test_a_deletion_leaves_out_how_replicas_retreat() -> None:
+def test_comparison_ignores_intermediate_states_of_a_topic_being_deleted() -> None:
     request = {
         "tree": {REQUEST: "null v0", STATE: "{} v1"},
         "writes": {STATE: ["set {}"]},
@@ -33,14 +33,14 @@ def test_a_deletion_leaves_out_how_replicas_retreat() -> None:
     }
 
 
-def test_the_state_of_another_topic_counts() -> None:
+def test_comparison_keeps_states_of_topics_not_being_deleted() -> None:
     other = STATE.replace("/a/", "/b/")
     step = {"tree": {REQUEST: "null v0", other: "{} v1"}, "writes": {other: ["set {}"]}}
 
     assert left(step) == [step]
 
 
-def test_once_a_deletion_has_ended_everything_counts() -> None:
+def test_comparison_keeps_all_states_after_a_deletion_has_ended() -> None:
     queued = {"tree": {REQUEST: "null v0"}}
     deleted = {"tree": {REQUEST: None, STATE: None}, "writes": {REQUEST: ["delete"], STATE: ["delete"]}}
     anew = {"tree": {STATE: "{} v0"}, "writes": {STATE: ["create {}", "set {}"]}}
@@ -59,7 +59,7 @@ def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> No
     assert left(first, again) == [{"tree": {LIST: "{list}"}}, {"requests": {"1": {}}}]
 
 
-def test_the_order_of_writes_is_listed_by_kinds_of_places() -> None:
+def test_write_order_is_listed_by_topic_and_kind_of_znode() -> None:
     writes = [
         (STATE, "set"), (STATE.replace("/0/", "/7/"), "set"), (STATE.replace("/a/", "/b/"), "set"),
         ("/brokers/topics/a", "set"), (LIST, "delete"),
@@ -71,7 +71,7 @@ def test_the_order_of_writes_is_listed_by_kinds_of_places() -> None:
     }
 
 
-def test_a_list_that_is_written_twice_in_a_step_is_written_once() -> None:
+def test_repeated_write_of_the_same_list_in_a_step_is_compared_once() -> None:
     once = {"writes": {LIST: ["set {b}"]}, "order": {"a": [f"set {LIST}", "set topic"]}}
     twice = {"writes": {LIST: ["set {b}"] * 2}, "order": {"a": [f"set {LIST}", "set topic", f"set {LIST}"]}}
 

@@ -24,7 +24,7 @@ async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
     await client.close()
 
 
-async def test_every_write_is_read_in_order_with_its_session(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_transaction_log_returns_writes_in_order_with_their_sessions(shared_zookeeper: ZooKeeperServer) -> None:
     log = TransactionLog(shared_zookeeper.directory)
     async with _client(shared_zookeeper) as client:
         _, made = await client.create("/written", b"one")
@@ -46,7 +46,7 @@ async def test_every_write_is_read_in_order_with_its_session(shared_zookeeper: Z
         assert list(log.read()) == []
 
 
-def test_an_entry_that_is_half_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+def test_half_written_transaction_is_left_for_the_next_read(tmp_path: Path) -> None:
     """The file is made of zeros before, and the server writes 8 KiB at a time, wherever an entry ends."""
     content = struct.pack(">qiqqi", 7, 1, 9, 0, 2) + struct.pack(">i", 2) + b"/a"
     entry = struct.pack(">qi", zlib.adler32(content), len(content)) + content + b"B"
@@ -61,7 +61,7 @@ def test_an_entry_that_is_half_written_is_left_for_the_next_look(tmp_path: Path)
         assert list(log.read()) == [Write(9, 7, "delete", "/a", None)]
 
 
-async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_transaction_log_shows_ephemerals_deleted_with_their_session(shared_zookeeper: ZooKeeperServer) -> None:
     async with _client(shared_zookeeper) as client:
         await client.create("/fleeting", None, ephemeral=True)
         log = TransactionLog(shared_zookeeper.directory)
@@ -69,7 +69,7 @@ async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooK
     assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
 
 
-async def test_a_refused_write_is_read_without_its_path(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_transaction_log_shows_a_refused_write_without_path(shared_zookeeper: ZooKeeperServer) -> None:
     async with _client(shared_zookeeper) as client:
         await client.create("/refused", b"one")
         log = TransactionLog(shared_zookeeper.directory)

@@ -30,11 +30,11 @@ STEPS = [
 ]
 
 
-def test_steps_are_read_back_as_they_were_written() -> None:
+def test_transcript_steps_round_trip_through_text() -> None:
     assert lines_to_steps(steps_to_lines(STEPS)) == STEPS
 
 
-def test_brokers_that_received_the_same_are_named_together() -> None:
+def test_transcript_groups_brokers_with_equal_requests() -> None:
     assert steps_to_lines(STEPS[:1])[-5:] == [
         "  to 2 4",
         "    a-0: first",
@@ -44,7 +44,7 @@ def test_brokers_that_received_the_same_are_named_together() -> None:
     ]
 
 
-def test_a_first_step_that_another_scenario_has_is_written_once() -> None:
+def test_first_step_shared_by_scenarios_is_written_once() -> None:
     lines = {"one": steps_to_lines(STEPS), "two": steps_to_lines(STEPS[:1]), "three": steps_to_lines(STEPS[1:])}
 
     sections = text_to_sections(sections_to_text(share_first_steps(lines)))
@@ -53,7 +53,7 @@ def test_a_first_step_that_another_scenario_has_is_written_once() -> None:
     assert {name: own_first_step(name, sections) for name in sections} == lines
 
 
-def test_differences_are_read_back_as_they_were_written() -> None:
+def test_differences_round_trip_through_text() -> None:
     differences = [
         Difference(2, "kill 1", "requests 2 a-0", ["first", "second"], None),
         Difference(2, "kill 1", f"tree {STATE}", None, '{"leader":2} v1'),

@@ -16,7 +16,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_work_is_dealt_as_it_is_done_and_ends_with_the_one_who_wants_it() -> None:
+def test_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_breaks() -> None:
     dealt = []
 
     def endless() -> Iterator[int]:
@@ -32,14 +32,16 @@ def test_work_is_dealt_as_it_is_done_and_ends_with_the_one_who_wants_it() -> Non
     assert len(dealt) < 20
 
 
-def test_a_campaign_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaign_prints_schedules_seeds_and_broken_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--first", "1", "--schedules", "4", "--cores", "2"]) == 0
     told = capsys.readouterr().out
     assert re.search(r"done after \d+ s, seeds 1 to 4: \d schedules, 0 broken, .* per core-second", told)
     assert "every invariant held" in told
 
 
-def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_ends_with_exit_code_1_at_the_first_violation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def report_on(seed: int) -> Report:
         violation = "rule: wrong" if seed == 3 else None
         return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.MIN_EFFECTS, {}, 0.1)
@@ -53,7 +55,7 @@ def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "make seed N=3" in capsys.readouterr().out
 
 
-def test_a_schedule_in_which_nothing_was_written_does_not_count() -> None:
+def test_schedule_without_writes_is_counted_as_idle() -> None:
     tally = Tally()
     tally.add(Report(1, None, "", 120.0, 10, 10, 1, 0, {}, 0.1))
     tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, {}, 0.1))

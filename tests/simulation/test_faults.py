@@ -41,7 +41,7 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
+def test_fault_takes_effect_and_breaks_no_invariant(row: Row) -> None:
     outcome = run_script(of_one_kind(row.name), with_story=True)
 
     assert outcome.violation is None
@@ -49,7 +49,7 @@ def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
 
 
 @pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
-def test_a_link_with_no_room_at_all_is_healed_too(bytes_per_s: float) -> None:
+def test_link_with_almost_no_bandwidth_recovers_after_healing(bytes_per_s: float) -> None:
     """As the shrinker tries it: numbers go towards zero."""
     facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
@@ -68,7 +68,7 @@ def test_a_follower_that_cannot_reach_its_leader_leaves_the_isr_and_returns() ->
     assert [line[line.index("isr=") + 4 : line.index(")") + 1] for line in isrs] == ["(1, 2, 3)", "(1, 2)", "(1, 2, 3)"]
 
 
-def test_without_restarts_the_dead_stay_dead_until_the_last_rest() -> None:
+def test_healing_without_restarts_leaves_killed_nodes_down_until_the_final_phase() -> None:
     kill = ScheduledAction(21.0, "kill", {"role": "anyone", "node": 3, "back_s": 30.0})
     options = next(
         replace(Options.plain(seed, 3), heals_core=True)

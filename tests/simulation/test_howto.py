@@ -45,7 +45,9 @@ def run(what: str) -> Outcome:
     return run_script(Script(Options.plain(3), [topic, ScheduledAction(10.0, what)], heal_at_s=20.0), with_story=True)
 
 
-def test_the_invariant(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_howto_example_of_an_invariant_finds_its_violation(
+    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = page["INVARIANT"]
     two, one = (TopicZnode(None, dict.fromkeys(range(count)), 1) for count in (2, 1))  # type: ignore[arg-type]
     assert row.check(History(), TopicWritten("t", two, one, 1)) == "t lost partitions [1]"
@@ -58,7 +60,7 @@ def test_the_invariant(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) ->
     assert asked
 
 
-def test_the_fault(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_howto_example_of_a_fault_takes_effect(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     row = page["ROW"]
     monkeypatch.setitem(faults.FAULTS, row.name, row.apply)
 
@@ -69,7 +71,7 @@ def test_the_fault(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(f"node {number} starts" in line for line in outcome.story) == 3
 
 
-def test_the_verb(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(verbs.VERBS, "shorten retention", page["shorten_retention"])
 
     outcome = run("shorten retention")
@@ -79,7 +81,9 @@ def test_the_verb(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
     assert any("set /config/topics/t1" in line for line in outcome.story)
 
 
-def test_the_operation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_howto_example_of_an_operation_runs_without_violation(
+    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(operations.OPERATIONS, "new", page["OPERATION"])
     runs = list(runs_of("new"))
 
@@ -87,7 +91,7 @@ def test_the_operation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) ->
     assert {run_step(run).violation for run in sampled(runs, 5 / len(runs))} == {None}
 
 
-def test_the_scenario(page: dict[str, Any]) -> None:
+def test_howto_example_of_a_scenario_runs_without_violation(page: dict[str, Any]) -> None:
     text = transcript("new", page["SCENARIO"])
 
     assert "the session of node 2 is ended" in text

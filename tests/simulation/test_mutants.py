@@ -35,7 +35,7 @@ def found(number: str, first: int = FIRST_SEEDS[0], schedules: int | None = 3, m
 
 
 @pytest.mark.parametrize("number", SOON)
-def test_a_guard_taken_out_is_missed_for_its_own_reason(number: str) -> None:
+def test_mutant_is_caught_by_its_expected_invariant(number: str) -> None:
     mutant = index_of(number)
 
     caught = hunt(Job(mutant, FIRST_SEEDS[0], MOST))
@@ -44,7 +44,7 @@ def test_a_guard_taken_out_is_missed_for_its_own_reason(number: str) -> None:
     assert catcher(caught.violation) in set(map(str, MUTANTS[mutant].expected)), caught.violation
 
 
-def test_every_mutant_has_a_number_of_its_own_and_rules_that_exist() -> None:
+def test_mutants_have_unique_numbers_and_name_existing_invariants() -> None:
     numbers = {m.number for m in MUTANTS}
 
     assert len(numbers) == len(MUTANTS)
@@ -53,14 +53,16 @@ def test_every_mutant_has_a_number_of_its_own_and_rules_that_exist() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.number)
-def test_every_guard_can_be_taken_out(mutant: Mutant) -> None:
+def test_every_mutant_still_patches_existing_code(mutant: Mutant) -> None:
     """What it patches is still there."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
 
 
 @pytest.mark.parametrize("broken", ["seed", "reproducer"])
-def test_what_breaks_without_the_mutant_too_is_no_catch(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_that_breaks_without_the_mutant_does_not_count_as_catch(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calm = run_schedule(1)
 
     def breaks(is_broken: bool) -> Outcome:
@@ -83,11 +85,13 @@ def test_what_breaks_without_the_mutant_too_is_no_catch(broken: str, monkeypatch
     assert caught.discounted == 2
 
 
-def test_what_nobody_saw_survives() -> None:
+def test_mutant_that_no_invariant_catches_is_listed_as_survivor() -> None:
     assert mutation.SURVIVES in row(MUTANTS[0], [found("1", schedules=None)])
 
 
-def test_a_run_goes_on_where_it_was_unless_more_is_asked_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mutant_hunt_resumes_from_saved_results_unless_more_schedules_are_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(mutation, "KEPT", tmp_path / "kept")
     mutation.keep("these sources", found("1"))
     mutation.keep("these sources", found("2", schedules=None, most=20))
@@ -101,7 +105,7 @@ def test_a_run_goes_on_where_it_was_unless_more_is_asked_of_it(monkeypatch: pyte
     assert len(json.loads((tmp_path / "kept").read_text().splitlines()[0])["found"]) == len(Found._fields)
 
 
-def test_rows_that_were_not_run_stay_on_the_page() -> None:
+def test_mutants_page_keeps_rows_of_mutants_that_were_not_run() -> None:
     first = page({"1": row(MUTANTS[0], [found("1")]), "2": row(MUTANTS[1], [found("2", schedules=None)])})
 
     again = page({**rows_of(first), "2": row(MUTANTS[1], [found("2", schedules=7)])})

@@ -16,17 +16,17 @@ REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_te
 
 
 @pytest.mark.parametrize("seed", [r["seed"] for r in REGRESSIONS])
-def test_what_once_broke_holds(seed: int) -> None:
+def test_seed_that_once_broke_an_invariant_passes(seed: int) -> None:
     assert run_schedule(seed).violation is None
 
 
 @pytest.mark.parametrize("entry", [r for r in REGRESSIONS if "script" in r], ids=lambda r: str(r["seed"]))
-def test_what_broke_in_the_shortest_way_holds(entry: dict[str, Any]) -> None:
+def test_shrunk_regression_script_passes(entry: dict[str, Any]) -> None:
     assert run_script(decode_script(entry["script"], entry["seed"])).violation is None
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
-def test_every_invariant_holds(seed: int) -> None:
+def test_schedule_of_a_seed_breaks_no_invariant(seed: int) -> None:
     outcome = run_schedule(seed)
 
     assert outcome.violation is None
@@ -35,7 +35,7 @@ def test_every_invariant_holds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 8])
-def test_what_was_recorded_happens_again(seed: int) -> None:
+def test_replayed_script_gives_the_recorded_digest(seed: int) -> None:
     recorded = run_schedule(seed)
     assert any(h.facts for h in recorded.script.actions)
 
@@ -55,7 +55,7 @@ def digests(hash_seed: str, seeds: int) -> "subprocess.Popen[str]":
     )
 
 
-def test_one_seed_one_digest_in_every_process() -> None:
+def test_same_seeds_give_the_same_digests_in_every_process() -> None:
     """`make determinism` does the same with a thousand."""
     both = [digests("1", 10), digests("77", 10)]
     one, other = [process.communicate(timeout=120)[0] for process in both]

@@ -16,7 +16,7 @@ RUNS_EACH = 3
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_invariant_holds_however_a_step_fails(operation: str) -> None:
+def test_no_invariant_breaks_with_any_fault_at_any_step_of_the_operation(operation: str) -> None:
     runs = list(runs_of(operation))
     chosen = list(sampled(runs, RUNS_EACH / len(runs)))
 
@@ -24,7 +24,7 @@ def test_every_invariant_holds_however_a_step_fails(operation: str) -> None:
     assert [result for result in map(run_step, chosen) if result.violation] == []
 
 
-def test_a_clean_run_tells_its_steps() -> None:
+def test_run_without_faults_returns_its_zookeeper_writes_and_requests() -> None:
     outcome, steps = clean_run("create topic")
 
     assert outcome.violation is None
@@ -33,7 +33,7 @@ def test_a_clean_run_tells_its_steps() -> None:
     assert orders == {"LEADER_AND_ISR": 3, "UPDATE_METADATA": 3}
 
 
-def test_the_fault_comes_at_its_step() -> None:
+def test_fault_is_injected_at_the_chosen_step() -> None:
     crashed = StepRun("create topic", StepKind.WRITE, 1, "crash before")
 
     story = run_script(script_of(crashed.operation, crashed.action), with_story=True).story
@@ -43,7 +43,7 @@ def test_the_fault_comes_at_its_step() -> None:
 
 
 @pytest.mark.parametrize(("fault", "written"), [("refused", 1), ("wholly refused", 0)])
-def test_a_write_is_refused_once_in_part_or_as_a_whole(fault: str, written: int) -> None:
+def test_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(fault: str, written: int) -> None:
     """Of two first states, and what else was in the write; then what is left comes about all the same."""
     refused = StepRun("create topic", StepKind.WRITE, 2, fault)
 
@@ -57,14 +57,14 @@ def test_a_write_is_refused_once_in_part_or_as_a_whole(fault: str, written: int)
     assert len(before_the_next_second) == 2 * written
 
 
-def test_every_verb_is_part_of_an_operation() -> None:
+def test_every_verb_is_used_by_an_operation() -> None:
     begun = {h.what for actions in OPERATIONS.values() for h in actions}
 
     assert set(VERBS) <= {*begun, "create topic"}
     assert len(OPERATIONS) >= 15
 
 
-def test_a_run_that_was_broken_off_goes_on_by_number(
+def test_interrupted_step_run_prints_the_number_to_resume_after(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [StepRun("create topic", StepKind.WRITE, n, "move") for n in range(1, 5)]
@@ -82,7 +82,7 @@ def test_a_run_that_was_broken_off_goes_on_by_number(
     assert "BROKEN create topic: move at write 4: isr_is_never_empty" in capsys.readouterr().out
 
 
-def test_the_table_counts_runs_and_what_broke() -> None:
+def test_step_table_counts_runs_and_violations_by_operation_and_fault() -> None:
     done = Counter({("create topic", "move"): 3, ("create topic", "crash after"): 2})
 
     assert table(done, Counter({("create topic", "move"): 1})).splitlines() == [

@@ -46,7 +46,7 @@ class Forgetful:
         return AlterPartitionResponse()
 
 
-def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
+def test_repeated_alter_partition_keeps_the_topic_id_of_the_first_attempt() -> None:
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
     logs = {P: ID}
@@ -63,7 +63,7 @@ def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
     loop.run(scenario())
 
 
-def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -> None:
+def test_isr_change_withdrawn_by_a_newer_leader_and_isr_is_not_sent() -> None:
     """It was sent as an ISR without members, which a broker of an old protocol level then wrote itself."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
@@ -78,7 +78,7 @@ def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -
     loop.run(scenario())
 
 
-def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None:
+def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> None:
     """One on a connection that broke was overtaken by those sent after it, and made a log that had been deleted."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
@@ -118,7 +118,7 @@ LATE = {
 
 
 @pytest.mark.parametrize(("topic_id", "had", "comes", "is_then"), LATE.values(), ids=LATE)
-def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_newer_one(
+def test_replayed_request_is_skipped_when_only_the_topic_id_distinguishes_it(
     topic_id: uuid.UUID, had: int, comes: int, is_then: int
 ) -> None:
     loop = SimulatedLoop()
@@ -149,7 +149,7 @@ def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_new
 
 
 @pytest.mark.parametrize("answered_s", [0.3, None], ids=["a slow host answers", "nobody is answered"])
-def test_who_asked_before_a_session_expired_is_answered_or_forgotten(answered_s: float | None) -> None:
+def test_request_unanswered_after_session_expiry_is_reported(answered_s: float | None) -> None:
     """On a host that takes 3 ms for each step the end of a term alone takes more than a tenth of a second."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")

@@ -23,14 +23,14 @@ FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False
 
 
 @pytest.mark.parametrize(("error", "is_found"), FOUND.values(), ids=FOUND)
-def test_mistakes_are_findings_and_a_lack_of_memory_is_none(error: Exception, is_found: bool) -> None:
+def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(error: Exception, is_found: bool) -> None:
     wrong = no_mistakes_are_made(History(), UnexpectedError(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
-async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left_the_dead_in_an_isr(
+async def test_dead_isr_member_is_no_violation_if_the_controller_stops_during_the_event(
     is_stopped: bool,
 ) -> None:
     """It was taken for one that had looked, and left them there."""
@@ -55,14 +55,14 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
     assert [bool(wrong) for wrong in found] == [not is_stopped]
 
 
-def test_a_handover_is_an_election() -> None:
+def test_reelect_makes_the_chosen_broker_controller_with_epoch_2() -> None:
     outcome = run_script(script_of("controllership is handed over"), with_story=True)
 
     assert outcome.violation is None
     assert any("Elected epoch=2" in line and "broker=2" in line for line in outcome.story)
 
 
-def test_a_controller_out_of_memory_resigns() -> None:
+def test_controller_with_memory_error_resigns_and_another_is_elected() -> None:
     outcome = run_script(script_of("a controller runs out of memory"), with_story=True)
 
     assert outcome.violation is None
@@ -78,7 +78,9 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("protocol", "is_dying", "is_found"), UNTOLD.values(), ids=UNTOLD)
-async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dying: bool, is_found: bool) -> None:
+async def test_stale_controller_memory_is_a_violation_unless_a_leader_wrote_a_deleted_topic(
+    protocol: str, is_dying: bool, is_found: bool
+) -> None:
     room = await Room.open([1], {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
     context, partition = room.term.context, room.partition("a-0")
     remembered = partition.leadership

@@ -5,22 +5,22 @@ from klamm.sim.campaign import Report, Tally
 from klamm.sim.coverage_goals import FAILOVER_STEPS, GOALS, left_out
 
 
-def test_names_are_told_apart() -> None:
+def test_coverage_goal_names_are_unique() -> None:
     assert len(set(GOALS)) == len(GOALS)
 
 
-def test_the_steps_of_failover_are_read_from_its_source() -> None:
+def test_coverage_goals_include_every_await_of_failover() -> None:
     assert FAILOVER_STEPS[0] == "set_up_features"
     assert {"_read_context", "trigger_online", "resume_reassignments"} <= set(FAILOVER_STEPS)
 
 
-def test_every_state_in_which_events_are_handled_is_a_goal() -> None:
+def test_every_controller_event_state_is_a_coverage_goal() -> None:
     states = [goal for goal in GOALS if goal.endswith("while others wait")]
 
     assert len(states) == len(ControllerState) - 2
 
 
-def test_what_is_reached_once_is_not_left_out() -> None:
+def test_goal_reached_once_is_not_reported_as_unreached() -> None:
     tally = Tally()
     for goal in GOALS[:3]:
         tally.add(Report(1, None, "", 1.0, 1, 1, 1, 1_000, {goal: 1}, 0.1))

@@ -24,7 +24,7 @@ def written(made: SimulatedDisk, *, sync: bool) -> None:
         made.sync_directory("/data/a-0")
 
 
-def test_files_are_read_as_they_were_written() -> None:
+def test_simulated_file_reads_return_the_written_bytes() -> None:
     made = disk()
     written(made, sync=False)
     file = made.open_read("/data/a-0/log")
@@ -35,7 +35,7 @@ def test_files_are_read_as_they_were_written() -> None:
     assert made.list_directory("/data") == ["a-0"]
 
 
-def test_directories_are_renamed_with_what_is_in_them() -> None:
+def test_directory_rename_moves_its_files() -> None:
     made = disk()
     written(made, sync=True)
     made.rename("/data/a-0", "/data/a-0.deleted")
@@ -46,7 +46,7 @@ def test_directories_are_renamed_with_what_is_in_them() -> None:
     assert made.list_directory("/data") == []
 
 
-def test_a_dead_process_leaves_its_files_and_frees_its_locks() -> None:
+def test_process_death_keeps_files_and_releases_directory_locks() -> None:
     made = disk()
     written(made, sync=False)
     assert made.lock("/data/.lock") is not None
@@ -58,7 +58,7 @@ def test_a_dead_process_leaves_its_files_and_frees_its_locks() -> None:
     assert made.lock("/data/.lock") is not None
 
 
-def test_power_loss_keeps_what_was_synced_and_some_beginning_of_the_rest() -> None:
+def test_power_loss_keeps_synced_bytes_and_a_prefix_of_the_unsynced() -> None:
     seen = set()
     for seed in range(60):
         made = disk(seed)
@@ -71,7 +71,7 @@ def test_power_loss_keeps_what_was_synced_and_some_beginning_of_the_rest() -> No
     assert len(seen) > 4
 
 
-def test_a_name_whose_directory_was_not_synced_may_be_gone() -> None:
+def test_power_loss_may_remove_a_file_whose_directory_was_not_synced() -> None:
     outcomes = set()
     for seed in range(30):
         made = disk(seed)
@@ -82,7 +82,7 @@ def test_a_name_whose_directory_was_not_synced_may_be_gone() -> None:
     assert outcomes == {True, False}
 
 
-def test_atomic_writes_are_old_or_new() -> None:
+def test_atomic_write_leaves_old_or_new_content_after_power_loss() -> None:
     for seed in range(60):
         made = disk(seed)
         made.write_atomically("/data/checkpoint", b"old")
@@ -94,7 +94,7 @@ def test_atomic_writes_are_old_or_new() -> None:
         assert made.read("/data/checkpoint") in (b"old", b"new")
 
 
-def test_a_full_disk_and_a_broken_one() -> None:
+def test_write_fails_on_a_full_disk_and_on_an_injected_io_error() -> None:
     made = disk()
     made.capacity_bytes = 10
     written(made, sync=False)

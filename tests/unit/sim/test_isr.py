@@ -23,7 +23,9 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize(("protocol", "entered", "was_known", "is_found"), MEMBERS.values(), ids=MEMBERS)
-async def test_a_member_that_is_not_registered(protocol: str, entered: int, was_known: bool, is_found: bool) -> None:
+async def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it(
+    protocol: str, entered: int, was_known: bool, is_found: bool
+) -> None:
     """After a change of brokers; `entered` is the zxid at which it came into the ISR."""
     room = await room_of(protocol)
     term = Term(BrokerId(1), 1, room.term)
@@ -35,7 +37,7 @@ async def test_a_member_that_is_not_registered(protocol: str, entered: int, was_
 
 
 @pytest.mark.parametrize(("entered", "is_found"), [(4, True), (6, False)])
-async def test_a_take_over_puts_out_every_dead_member_that_it_finds(entered: int, is_found: bool) -> None:
+async def test_failover_must_remove_isr_members_that_were_dead_when_it_began(entered: int, is_found: bool) -> None:
     room = await room_of(OLD)
 
     ended = EventEnded(BrokerId(1), 1, None, Startup(), None, False)

@@ -26,7 +26,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("written", "waiting", "is_wrong"), WRITTEN.values(), ids=WRITTEN)
-def test_a_late_stop_replica_may_reach_a_replica_that_came_back(
+def test_late_stop_replica_for_a_returned_replica_is_allowed_if_leader_and_isr_follows(
     written: list[tuple[int, ReplicaAssignment]], waiting: list[Queued], is_wrong: bool
 ) -> None:
     """A slow broker; before it heard of anything it was elected uncleanly, and the move that brought it back ended."""

@@ -18,7 +18,7 @@ EVENT = UncleanLeaderElectionEnable()
 
 
 @pytest.mark.parametrize(("was_allowed", "is_found"), [(True, False), (False, True)])
-async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
+async def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disabled(
     was_allowed: bool, is_found: bool
 ) -> None:
     room, term, history = await begun(was_allowed)
@@ -31,7 +31,7 @@ async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
     assert is_unclean(room, history)
 
 
-async def test_a_topic_that_says_no_itself_goes_by_that() -> None:
+async def test_topic_config_that_forbids_unclean_election_overrides_the_broker_default() -> None:
     room, _, history = await begun(True)
     history.topics.unclean["a"] = False
 

@@ -12,7 +12,7 @@ from klamm.sim.loop import Deadlock, OutOfTime, SimulatedLoop
 from klamm.sim.schedules import Policy
 
 
-def test_time_jumps_to_what_happens_next() -> None:
+def test_virtual_time_jumps_to_the_next_timer() -> None:
     async def main() -> float:
         await asyncio.sleep(3_600)
         return asyncio.get_running_loop().time()
@@ -38,18 +38,18 @@ def heard(seed: int, policy: Policy) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_one_seed_one_order_and_one_digest(policy: Policy) -> None:
+def test_same_seed_gives_the_same_callback_order_and_digest(policy: Policy) -> None:
     assert heard(7, policy) == heard(7, policy)
 
 
 @pytest.mark.parametrize("policy", [Policy.HOSTS, Policy.PRIORITIES, Policy.SHUFFLED])
-def test_seeds_differ(policy: Policy) -> None:
+def test_different_seeds_give_different_callback_orders(policy: Policy) -> None:
     assert len({tuple(heard(seed, policy)[0]) for seed in range(20)}) > 3
     assert len({heard(seed, policy)[1] for seed in range(20)}) > 3
 
 
 @pytest.mark.parametrize("policy", [Policy.FIFO, Policy.HOSTS, Policy.PRIORITIES])
-def test_a_host_keeps_asyncios_order(policy: Policy) -> None:
+def test_callbacks_of_one_host_run_in_asyncio_order(policy: Policy) -> None:
     async def main() -> list[int]:
         order: list[int] = []
         for number in range(50):
@@ -60,7 +60,7 @@ def test_a_host_keeps_asyncios_order(policy: Policy) -> None:
     assert SimulatedLoop(3, policy).run(main()) == list(range(50))
 
 
-def test_a_deadlock_names_who_waits_and_where() -> None:
+def test_deadlock_error_names_the_waiting_tasks_and_lines() -> None:
     loop = SimulatedLoop()
 
     async def waits_for_ever() -> None:
@@ -73,7 +73,7 @@ def test_a_deadlock_names_who_waits_and_where() -> None:
         loop.run(main())
 
 
-def test_too_long_is_an_error() -> None:
+def test_run_beyond_its_time_limit_raises_out_of_time() -> None:
     async def main() -> None:
         for _ in range(1_000):
             await asyncio.sleep(1)
@@ -93,7 +93,7 @@ async def tick(heard: list[float]) -> None:
         heard.append(-1)
 
 
-def test_the_killed_do_nothing_more_not_even_at_last() -> None:
+def test_killed_host_runs_no_callback_and_no_finally_block() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -110,7 +110,7 @@ def test_the_killed_do_nothing_more_not_even_at_last() -> None:
     assert loop.errors == []
 
 
-def test_the_paused_go_on_later() -> None:
+def test_paused_host_runs_its_due_callbacks_after_resume() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -129,7 +129,7 @@ def test_the_paused_go_on_later() -> None:
     loop.run(main())
 
 
-def test_the_slow_take_time_for_each_step() -> None:
+def test_each_callback_of_a_slow_host_takes_virtual_time() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -143,7 +143,7 @@ def test_the_slow_take_time_for_each_step() -> None:
     loop.run(main())
 
 
-def test_what_a_callback_raises_ends_the_run_with_an_error() -> None:
+def test_exception_in_a_callback_ends_the_run_with_an_error() -> None:
     def fail() -> None:
         raise ValueError("planted")
 
@@ -170,5 +170,5 @@ def digests(hash_seed: str) -> str:
     ).stdout
 
 
-def test_another_process_with_another_hash_seed_has_the_same_digests() -> None:
+def test_digests_are_equal_across_processes_and_hash_seeds() -> None:
     assert digests("1") == digests("2") == f"{[heard(s, p)[1] for s in range(5) for p in Policy]}\n"

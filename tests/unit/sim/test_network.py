@@ -65,7 +65,7 @@ class Pair:
         self.loop.run(main(), limit_s=1_000)
 
 
-def test_bytes_arrive_late_and_in_order() -> None:
+def test_bytes_arrive_in_order_after_the_link_latency() -> None:
     async def story(pair: Pair) -> None:
         for number in range(100):
             pair.client.transport.write(b"%d," % number)
@@ -79,7 +79,7 @@ def test_bytes_arrive_late_and_in_order() -> None:
     Pair().run(story)
 
 
-def test_a_cut_delays_one_direction_and_loses_nothing() -> None:
+def test_cut_link_delays_one_direction_and_loses_no_bytes() -> None:
     async def story(pair: Pair) -> None:
         pair.client.transport.write(b"1")  # on its way when the link is cut
         pair.network.cut("a", "b")
@@ -95,7 +95,7 @@ def test_a_cut_delays_one_direction_and_loses_nothing() -> None:
     Pair().run(story)
 
 
-def test_closing_is_seen_by_both() -> None:
+def test_close_ends_the_connection_on_both_sides() -> None:
     async def story(pair: Pair) -> None:
         pair.client.transport.write(b"last words")
         pair.client.transport.close()
@@ -105,7 +105,7 @@ def test_closing_is_seen_by_both() -> None:
     Pair().run(story)
 
 
-def test_a_reset_is_seen_by_both() -> None:
+def test_reset_ends_the_connection_on_both_sides() -> None:
     async def story(pair: Pair) -> None:
         assert pair.network.reset("b", "a") == 2
         await asyncio.sleep(1)
@@ -114,7 +114,7 @@ def test_a_reset_is_seen_by_both() -> None:
     Pair().run(story)
 
 
-def test_a_killed_process_resets_its_connections_and_its_port_is_closed() -> None:
+def test_killed_process_resets_its_connections_and_closes_its_port() -> None:
     async def story(pair: Pair) -> None:
         pair.loop.kill(pair.b)
         await asyncio.sleep(1)
@@ -125,7 +125,7 @@ def test_a_killed_process_resets_its_connections_and_its_port_is_closed() -> Non
     Pair().run(story)
 
 
-def test_a_machine_without_power_says_nothing_until_it_is_back_and_spoken_to() -> None:
+def test_peer_of_a_powered_off_host_sees_a_reset_only_when_it_sends_after_restart() -> None:
     async def story(pair: Pair) -> None:
         pair.network.power_off(pair.b)
         pair.client.transport.write(b"anyone?")
@@ -144,7 +144,7 @@ def test_a_machine_without_power_says_nothing_until_it_is_back_and_spoken_to() -
     Pair().run(story)
 
 
-def test_a_paused_host_gets_its_bytes_when_it_goes_on_and_its_peer_has_to_wait() -> None:
+def test_paused_host_receives_its_bytes_after_resume_and_its_peer_is_paused() -> None:
     async def story(pair: Pair) -> None:
         pair.loop.pause(pair.b)
         pair.client.transport.write(bytes(100_000))
@@ -157,7 +157,7 @@ def test_a_paused_host_gets_its_bytes_when_it_goes_on_and_its_peer_has_to_wait()
     Pair().run(story)
 
 
-def test_who_does_not_read_holds_the_writer_up() -> None:
+def test_writer_is_paused_while_its_peer_does_not_read() -> None:
     async def story(pair: Pair) -> None:
         pair.server.transport.pause_reading()
         pair.client.transport.write(bytes(70_000))
@@ -170,7 +170,7 @@ def test_who_does_not_read_holds_the_writer_up() -> None:
     Pair().run(story)
 
 
-def test_bandwidth_takes_time() -> None:
+def test_transfer_time_follows_the_link_bandwidth() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").bytes_per_s = 1_000
         pair.client.transport.write(bytes(5_000))
@@ -182,7 +182,7 @@ def test_bandwidth_takes_time() -> None:
     Pair().run(story)
 
 
-def test_a_half_open_connection_is_found_broken_by_the_first_bytes_sent() -> None:
+def test_send_on_a_half_open_connection_closes_it() -> None:
     async def story(pair: Pair) -> None:
         pair.network.half_open("b", "a")
         await asyncio.sleep(100)
@@ -194,7 +194,7 @@ def test_a_half_open_connection_is_found_broken_by_the_first_bytes_sent() -> Non
     Pair().run(story)
 
 
-def test_whoever_waits_on_a_half_open_connection_knows_when_all_is_healed() -> None:
+def test_network_heal_closes_half_open_connections() -> None:
     """He waited for his request timeout, longer than the cluster had to come to rest."""
 
     async def story(pair: Pair) -> None:
@@ -207,7 +207,7 @@ def test_whoever_waits_on_a_half_open_connection_knows_when_all_is_healed() -> N
     Pair().run(story)
 
 
-def test_a_torn_message_arrives_in_part_before_the_connection_breaks() -> None:
+def test_torn_message_arrives_in_part_before_the_connection_is_lost() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").torn_after = 0.5
         pair.client.transport.write(b"0123456789")
@@ -218,7 +218,7 @@ def test_a_torn_message_arrives_in_part_before_the_connection_breaks() -> None:
     Pair().run(story)
 
 
-def test_a_host_without_descriptors_connects_to_nobody_and_is_connected_to_by_nobody() -> None:
+def test_host_without_file_descriptors_cannot_connect_or_accept() -> None:
     async def story(pair: Pair) -> None:
         pair.network.exhausted.add("b")
         with pytest.raises(ConnectionRefusedError):
@@ -231,7 +231,7 @@ def test_a_host_without_descriptors_connects_to_nobody_and_is_connected_to_by_no
     Pair().run(story)
 
 
-def test_a_poor_link_is_good_again_once_restored() -> None:
+def test_restored_link_has_its_original_latency_and_bandwidth() -> None:
     async def story(pair: Pair) -> None:
         link = pair.network.link("a", "b")
         link.latency_s = link.jitter_s = 50.0

@@ -24,7 +24,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("told", "finalized", "unusable"), TOLD.values(), ids=TOLD)
-def test_what_a_registration_said_since_decides(
+def test_broker_is_unusable_if_any_registration_since_then_was_unreadable_or_incompatible(
     told: list[tuple[int, bytes | None]], finalized: dict[str, int], unusable: bool
 ) -> None:
     history = History()

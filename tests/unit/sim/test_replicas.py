@@ -47,12 +47,14 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ORDERS.values(), ids=ORDERS)
-def test_orders(replicas: Replicas, given: PartitionInstruction, expected: ErrorCode) -> None:
+def test_simulated_broker_answers_leader_and_isr_like_kafka(
+    replicas: Replicas, given: PartitionInstruction, expected: ErrorCode
+) -> None:
     assert replicas.take_orders([given], 1.0) == {P: expected}
     assert replicas.logs == {P: ID}
 
 
-def test_a_log_without_id_takes_the_one_it_is_told() -> None:
+def test_log_without_topic_id_adopts_the_id_of_the_request() -> None:
     replicas = Replicas(ME, {P: ZERO_ID})
     replicas.take_orders([order(topic_id=ZERO_ID)], 0.0)
 
@@ -60,14 +62,14 @@ def test_a_log_without_id_takes_the_one_it_is_told() -> None:
     assert replicas.logs == {P: ID}
 
 
-def test_the_log_of_a_topic_that_was_deleted_meanwhile_refuses_its_successor() -> None:
+def test_log_of_a_deleted_topic_rejects_a_recreated_topic_as_inconsistent_id() -> None:
     """Another process on the same machine."""
     replicas = Replicas(ME, {P: OTHER_ID})
 
     assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
-def test_a_newer_leader_epoch_counts_also_under_an_older_partition_epoch(replicas: Replicas) -> None:
+def test_newer_leader_epoch_is_accepted_with_an_older_partition_epoch(replicas: Replicas) -> None:
     """The state znode was deleted and put back, so its versions start over: klamm's broker does as it is told."""
     replicas.take_orders([order(leader=2, epoch=6, version=0)], 1.0)
 
@@ -84,19 +86,21 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("given", "expected", "kept"), STOPS.values(), ids=STOPS)
-def test_stops(replicas: Replicas, given: StopInstruction, expected: ErrorCode, kept: bool) -> None:
+def test_simulated_broker_answers_stop_replica_like_kafka(
+    replicas: Replicas, given: StopInstruction, expected: ErrorCode, kept: bool
+) -> None:
     assert replicas.stop([given]) == {P: expected}
     assert (P in replicas.hosted, P in replicas.logs) == (kept, kept)
 
 
-def test_a_stop_of_what_is_not_hosted_takes_a_stray_log_along() -> None:
+def test_stop_replica_for_an_unhosted_partition_deletes_its_stray_log() -> None:
     replicas = Replicas(ME, {P: ID})
 
     assert replicas.stop([StopInstruction(P, 5, True)]) == {P: ErrorCode.NONE}
     assert replicas.logs == {}
 
 
-def test_a_failed_directory_answers_storage_errors_to_everything(replicas: Replicas) -> None:
+def test_replica_on_a_failed_log_dir_answers_storage_error(replicas: Replicas) -> None:
     replicas.fail([P])
 
     assert replicas.take_orders([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -104,7 +108,7 @@ def test_a_failed_directory_answers_storage_errors_to_everything(replicas: Repli
     assert replicas.logs == {P: ID}
 
 
-def test_orders_of_an_older_controller_or_for_an_earlier_run_are_refused(replicas: Replicas) -> None:
+def test_request_with_an_old_controller_or_broker_epoch_is_rejected(replicas: Replicas) -> None:
     assert replicas.refuse(10, 10, 3) is ErrorCode.NONE
     assert replicas.refuse(11, 10, 3) is ErrorCode.NONE  # the controller saw our registration first
     assert replicas.refuse(9, 10, 4) is ErrorCode.STALE_BROKER_EPOCH
@@ -119,16 +123,16 @@ def proposal(replicas: Replicas, now_s: float, fetching: str, lagging: str = "")
     return next((replica.proposal for _, replica in listed), None)
 
 
-def test_who_fetches_no_more_is_taken_out_after_a_while(replicas: Replicas) -> None:
+def test_follower_that_stops_fetching_is_removed_from_the_isr_after_the_lag_time(replicas: Replicas) -> None:
     assert proposal(replicas, 5.0, "2") is None
     assert proposal(replicas, LAG_S + 1, "2") == ids("12")
 
 
-def test_who_lags_is_taken_out_at_once(replicas: Replicas) -> None:
+def test_lagging_follower_is_removed_from_the_isr_at_once(replicas: Replicas) -> None:
     assert proposal(replicas, 1.0, "23", lagging="3") == ids("12")
 
 
-def test_who_fetches_is_taken_in_one_at_a_time() -> None:
+def test_fetching_followers_are_added_to_the_isr_one_per_request() -> None:
     replicas = Replicas(ME, {})
     replicas.take_orders([order(isr="1")], 0.0)
 
@@ -154,7 +158,9 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_answers(replicas: Replicas, given: AlterPartitionResponsePartitionData, expected: tuple[object, ...]) -> None:
+def test_leader_applies_each_alter_partition_response_like_kafka(
+    replicas: Replicas, given: AlterPartitionResponsePartitionData, expected: tuple[object, ...]
+) -> None:
     proposal(replicas, 1.0, "23", lagging="3")
     replica: Replica = replicas.hosted[P]
 
@@ -163,7 +169,7 @@ def test_answers(replicas: Replicas, given: AlterPartitionResponsePartitionData,
     assert (replica.isr, replica.partition_epoch, replica.proposal, replica.is_refused) == expected
 
 
-def test_a_newer_order_takes_the_proposal_back(replicas: Replicas) -> None:
+def test_newer_leader_and_isr_withdraws_the_proposed_isr(replicas: Replicas) -> None:
     proposal(replicas, 1.0, "23", lagging="3")
     replicas.take_orders([order(epoch=6)], 1.0)
 

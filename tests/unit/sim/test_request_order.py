@@ -76,7 +76,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize(("waiting", "orders"), ALLOWED.values(), ids=ALLOWED)
-def test_merged_requests_keep_their_order(waiting: str, orders: str) -> None:
+def test_merged_requests_sent_in_queue_order_are_no_violation(waiting: str, orders: str) -> None:
     assert wrong(waiting, orders) is None
 
 
@@ -85,5 +85,5 @@ def test_a_request_sent_out_of_order_is_a_violation(waiting: str, orders: str) -
     assert wrong(waiting, orders) is not None
 
 
-def test_a_stop_without_epoch_is_the_one_of_a_deleted_topic() -> None:
+def test_stop_replica_without_leader_epoch_matches_the_queued_deletion() -> None:
     assert queued(f"D{EPOCH_DURING_DELETE}") == Queued(True, EPOCH_DURING_DELETE, 1)

@@ -33,7 +33,7 @@ def kill(at_s: float, node: int, back_s: float = 3.25) -> ScheduledAction:
 LONG = Script(WIDE, [kill(20.0 + n, n % 5 + 1) for n in range(40)], heal_at_s=95.0)
 
 
-def test_only_what_matters_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinker_removes_every_action_and_option_the_violation_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
     def rule(script: Script) -> str | None:
         killed = [h.facts["node"] for h in script.actions]
         return "bad: 3 after 2" if 2 in killed and 3 in killed[killed.index(2) :] else None
@@ -46,7 +46,7 @@ def test_only_what_matters_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best.options == Options.plain(7, nodes=1)
 
 
-def test_what_matters_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinker_keeps_the_actions_the_violation_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, servers, a late moment and a long time, all needed."""
 
     def rule(script: Script) -> str | None:
@@ -59,14 +59,14 @@ def test_what_matters_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (best.options.policy, best.options.servers) == (Policy.PRIORITIES, 3)
 
 
-def test_another_violation_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinker_rejects_a_script_that_breaks_another_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     best = shrunk(monkeypatch, LONG, lambda s: "bad: all" if len(s.actions) == 40 else "worse: some")
 
     assert best.violation == "bad: all"
     assert len(best.script.actions) == 40
 
 
-def test_it_ends_when_it_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinker_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, "bad"))
     left = iter([True] * 12)
 
@@ -76,13 +76,13 @@ def test_it_ends_when_it_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shrinker.runs <= 12
 
 
-def test_rules_of_violations() -> None:
+def test_broken_rule_is_the_invariant_name_before_the_colon() -> None:
     assert broken_rule("fenced_writes: t1-0 written by") == "fenced_writes"
     assert broken_rule("AssertionError([{'message': 'x: y'}])") == "AssertionError"
     assert broken_rule(None) == ""
 
 
-def test_the_printed_test_runs_the_same_script() -> None:
+def test_printed_test_contains_the_same_script() -> None:
     script = Script(
         replace(Options.plain(7, nodes=4), policy=Policy.HOSTS, servers=3),
         [
@@ -104,7 +104,7 @@ def test_the_printed_test_runs_the_same_script() -> None:
     ]
 
 
-def test_the_entry_for_the_regressions() -> None:
+def test_printed_regression_entry_decodes_to_the_same_script() -> None:
     script = Script(
         WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0
     )

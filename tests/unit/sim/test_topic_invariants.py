@@ -14,7 +14,7 @@ from klamm.zk.znodes import delete_topic_path
 
 
 @pytest.mark.parametrize("had_come_up", [True, False])
-async def test_a_topic_without_states_is_deleted_with_the_partitions_it_has(had_come_up: bool) -> None:
+async def test_partition_added_during_deletion_may_come_online_only_if_the_topic_never_did(had_come_up: bool) -> None:
     """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
     room = await Room.open([1], {"a": [(1,)]})
     term = Term(BrokerId(1), 1, room.term)
@@ -37,7 +37,7 @@ async def test_a_topic_without_states_is_deleted_with_the_partitions_it_has(had_
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["it is the one", "it was made since"])
-def test_a_deletion_request_outlives_its_topic_unless_the_name_is_reused(is_new: bool) -> None:
+def test_deletion_request_left_after_its_topic_is_a_violation_unless_recreated(is_new: bool) -> None:
     """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
     history = history_of(controllers={"sessions": {7}})
     history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 1), 0))

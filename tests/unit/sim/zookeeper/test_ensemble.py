@@ -29,7 +29,7 @@ async def ends_within(seconds: float, client: ZooKeeper, path: str) -> bool:
     return True
 
 
-def test_a_majority_goes_on_without_one_server() -> None:
+def test_ensemble_with_one_server_stopped_still_serves_writes() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -43,7 +43,7 @@ def test_a_majority_goes_on_without_one_server() -> None:
     three().run(story)
 
 
-def test_the_leaders_end_drops_every_client_until_another_leads() -> None:
+def test_leader_stop_disconnects_all_clients_until_another_is_elected() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", "zk-2:2181")
         lost = []
@@ -58,7 +58,7 @@ def test_the_leaders_end_drops_every_client_until_another_leads() -> None:
     three().run(story)
 
 
-def test_nobody_expires_while_nobody_leads_and_all_have_their_time_again_afterwards() -> None:
+def test_sessions_do_not_expire_without_a_leader_and_restart_their_timeout_after_election() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", timeout_ms=3_000)
         await client.create("/e", b"", ephemeral=True)
@@ -76,7 +76,7 @@ def test_nobody_expires_while_nobody_leads_and_all_have_their_time_again_afterwa
     three().run(story)
 
 
-def test_a_whole_ensemble_restarts_and_sessions_go_on() -> None:
+def test_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"1", ephemeral=True)
@@ -95,7 +95,7 @@ def test_a_whole_ensemble_restarts_and_sessions_go_on() -> None:
     three().run(story)
 
 
-def test_a_server_cut_off_from_the_others_answers_from_the_past_and_gives_up_after_a_while() -> None:
+def test_server_cut_off_from_the_quorum_serves_stale_reads_then_drops_clients() -> None:
     async def story(model: ModelZooKeeper) -> None:
         far, near = await model.client("a", "zk-3:2181"), await model.client("b", "zk-1:2181")
         model.servers[2].cut_off()
@@ -114,7 +114,7 @@ def test_a_server_cut_off_from_the_others_answers_from_the_past_and_gives_up_aft
     three().run(story)
 
 
-def test_a_leader_cut_off_holds_all_writes_up_until_another_is_elected() -> None:
+def test_writes_wait_while_the_leader_is_cut_off_until_another_is_elected() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", "zk-2:2181")
         model.servers[0].cut_off()
@@ -126,7 +126,7 @@ def test_a_leader_cut_off_holds_all_writes_up_until_another_is_elected() -> None
     three().run(story)
 
 
-def test_who_held_a_session_before_reads_on_and_is_dropped_when_it_writes() -> None:
+def test_former_connection_of_a_moved_session_may_read_and_is_dropped_on_write() -> None:
     """Two connections of one session: as after a partition, with a client that has two lives."""
 
     async def story(model: ModelZooKeeper) -> None:
@@ -145,7 +145,7 @@ def test_who_held_a_session_before_reads_on_and_is_dropped_when_it_writes() -> N
     three().run(story)
 
 
-def test_an_ephemeral_may_outlive_its_session() -> None:
+def test_injected_delay_keeps_an_ephemeral_after_its_session() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         await client.create("/e", b"", ephemeral=True)
@@ -159,7 +159,7 @@ def test_an_ephemeral_may_outlive_its_session() -> None:
     three().run(story)
 
 
-def test_a_session_may_be_granted_and_never_learned() -> None:
+def test_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
     async def story(model: ModelZooKeeper) -> None:
         unlearned: list[int] = []
 
@@ -178,7 +178,7 @@ def test_a_session_may_be_granted_and_never_learned() -> None:
     three().run(story)
 
 
-def test_a_session_that_ended_while_its_server_was_away_is_told_so() -> None:
+def test_client_of_a_session_that_ended_during_a_server_outage_gets_session_expired() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         for server in model.servers:

@@ -23,7 +23,7 @@ def heard_by(client: ZooKeeper) -> list[str]:
     return heard
 
 
-def test_znodes_versions_and_refusals() -> None:
+def test_model_server_checks_znode_versions_and_returns_zookeeper_errors() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         path, stat = await client.create("/a", b"1")
@@ -67,7 +67,7 @@ def test_a_refused_multi_changes_nothing() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_many_reads_in_one() -> None:
+def test_multi_read_returns_a_result_for_each_path() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/a", b"1")
@@ -96,7 +96,7 @@ def test_watches_fire_once_and_before_the_answer_that_shows_the_change() -> None
     ModelZooKeeper().run(story)
 
 
-def test_a_silent_clients_session_ends_with_its_ephemerals() -> None:
+def test_session_of_a_silent_client_expires_and_its_ephemerals_are_deleted() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(other)
@@ -114,7 +114,7 @@ def test_a_silent_clients_session_ends_with_its_ephemerals() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_pings_keep_a_session() -> None:
+def test_pings_keep_a_session_alive() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -124,7 +124,7 @@ def test_pings_keep_a_session() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_watches_live_over_a_broken_connection_and_miss_nothing() -> None:
+def test_watches_are_restored_after_reconnection_and_miss_no_change() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(client)
@@ -149,7 +149,7 @@ def test_watches_live_over_a_broken_connection_and_miss_nothing() -> None:
 
 
 @pytest.mark.parametrize(("loss", "outcome"), [(Loss.BEFORE, "created"), (Loss.AFTER, "exists")])
-def test_a_connection_lost_around_a_write(loss: Loss, outcome: str) -> None:
+def test_connection_lost_before_or_after_a_write_leaves_it_undone_or_done(loss: Loss, outcome: str) -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         faults = [loss]
@@ -164,7 +164,7 @@ def test_a_connection_lost_around_a_write(loss: Loss, outcome: str) -> None:
     ModelZooKeeper().run(story)
 
 
-def test_a_server_that_lags_answers_from_the_past_and_sync_brings_it_up() -> None:
+def test_lagging_server_serves_stale_reads_until_sync() -> None:
     async def story(model: ModelZooKeeper) -> None:
         near, far = await model.client("a", "zk-1:2181"), await model.client("b", "zk-2:2181")
         model.servers[1].lag_s = lambda: 2.0
@@ -179,7 +179,7 @@ def test_a_server_that_lags_answers_from_the_past_and_sync_brings_it_up() -> Non
     ModelZooKeeper(servers=2).run(story)
 
 
-def test_what_was_written_within_the_step_of_somebody_who_dies_reaches_a_server_that_lags() -> None:
+def test_write_made_just_before_its_client_dies_reaches_a_lagging_server() -> None:
     async def story(model: ModelZooKeeper) -> None:
         reader = await model.client("reader", "zk-1:2181")
         model.servers[0].lag_s = lambda: 1.0
@@ -197,7 +197,7 @@ def test_what_was_written_within_the_step_of_somebody_who_dies_reaches_a_server_
     ModelZooKeeper().run(story)
 
 
-def test_a_session_moves_to_another_server_but_not_into_the_past() -> None:
+def test_session_moves_only_to_a_server_that_has_seen_its_last_zxid() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -213,7 +213,7 @@ def test_a_session_moves_to_another_server_but_not_into_the_past() -> None:
     ModelZooKeeper(servers=2).run(story)
 
 
-def test_an_attempt_to_connect_that_comes_late_leaves_the_watches_where_the_client_is() -> None:
+def test_late_connect_attempt_does_not_move_watches_off_the_current_connection() -> None:
     """The session counts as moved to a connection that its client gave up; the client reads on where it is."""
 
     class GivenUp:
@@ -234,7 +234,7 @@ def test_an_attempt_to_connect_that_comes_late_leaves_the_watches_where_the_clie
     ModelZooKeeper(servers=3, seed=2).run(story)
 
 
-def test_acls() -> None:
+def test_model_server_enforces_acls() -> None:
     async def story(model: ModelZooKeeper) -> None:
         owner, other = await model.client("a"), await model.client("b")
         with pytest.raises(InvalidAcl):
