@@ -91,7 +91,7 @@ def test_howto_example_of_an_operation_runs_without_violation(
     assert {run_step(run).violation for run in sampled(runs, 5 / len(runs))} == {None}
 
 
-def test_howto_example_of_a_scenario_runs_without_violation(page: dict[str, Any]) -> None:
+def test_howto_example_of_a_scenario_prints_its_transcript(page: dict[str, Any]) -> None:
     text = transcript("new", page["SCENARIO"])
 
     assert "the session of node 2 is ended" in text

@@ -9,7 +9,7 @@ from klamm.sim.invariants.table import ALWAYS, AT_REST, by_event
 PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
 
 
-def test_invariant_numbers_have_no_gaps_except_the_cluster_tests() -> None:
+def test_invariant_numbers_have_no_gap_except_46() -> None:
     numbers = {row.number for row in (*ALWAYS, *AT_REST)}
 
     assert set(range(46)) <= numbers  # 46 is that those at rest hold for a part of the nodes

@@ -37,7 +37,7 @@ async def test_partition_added_during_deletion_may_come_online_only_if_the_topic
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["it is the one", "it was made since"])
-def test_deletion_request_left_after_its_topic_is_a_violation_unless_recreated(is_new: bool) -> None:
+def test_removing_a_deletion_request_before_its_topic_is_a_violation_unless_recreated(is_new: bool) -> None:
     """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
     history = history_of(controllers={"sessions": {7}})
     history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 1), 0))
