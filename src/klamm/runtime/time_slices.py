@@ -38,6 +38,9 @@ class Slices(Protocol):
     async def checkpoint(self, items: int = 1) -> None:
         """Call this before each piece of work of so many items: at the end of a slice it yields to the event loop."""
 
+    async def give_back(self) -> None:
+        """Whatever else is ready runs now, however short the work was."""
+
     def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
         """Yield the items in lists, with a checkpoint before each; the size of lists matters only where it is given."""
 
@@ -56,6 +59,9 @@ class _Pieces:
 
     async def checkpoint(self, items: int = 1) -> None:
         raise NotImplementedError
+
+    async def give_back(self) -> None:
+        await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
         rest = iter(items)

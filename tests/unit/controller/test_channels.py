@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.support.controller_nodes import FakeConnection, Nodes, Receiver
-from tests.support.controller_room import FixedClock, ListSink
+from tests.support.controller_room import FixedClock, ListSink, broker
 
 from klamm.controller.channels import Channel, ChannelPorts, Channels
 from klamm.controller.context import ControllerContext, Partition
@@ -26,7 +26,9 @@ from klamm.wire.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
-from klamm.zk.operations import Create
+from klamm.zk.operations import Create, Delete
+from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.znodes import broker_path
 
 
 async def test_control_requests_go_to_every_broker_including_our_own(nodes: Nodes) -> None:
@@ -268,3 +270,21 @@ async def test_each_request_and_answer_names_the_event_that_caused_it(nodes: Nod
     assert [r.facts["api"] for r in requests] == ["LEADER_AND_ISR", "UPDATE_METADATA"]
     assert requests[0].facts["partitions"] == {"a": [0]}
     assert [a.facts["api"] for a in answers] == ["LEADER_AND_ISR", "UPDATE_METADATA"]
+
+
+async def test_metadata_announces_the_failure_of_a_bounced_broker_before_its_return(nodes: Nodes) -> None:
+    await nodes.start(1)
+    nodes.receivers[2] = Receiver(2)
+    session = nodes.ensemble.client()
+    await BrokerRegistrar(broker(2)).register(session, 0)
+    await nodes.settle()
+    nodes.receivers[1].received.clear()
+
+    registration = broker_path(BrokerId(2))
+    data = nodes.ensemble.nodes[registration].data
+    nodes.ensemble.apply([Delete(registration), Create(registration, data, ephemeral=True)], session.session_id)
+    await nodes.settle()
+
+    listed = [sorted(b.id for b in request.live_brokers) for request in nodes.receivers[1].take("UpdateMetadata")]
+    assert listed[0] == [1]
+    assert listed[-1] == [1, 2]
