@@ -91,7 +91,7 @@ class ConfigFollower:
         self._throttles.rates_changed(self._dynamic)
         if now is not before:
             self._apply_node_config(before, now)
-        if self._logs.change_defaults(now.given):
+        if self._logs.update_default_configs(now.given):
             self._topics_are_behind = True
         if self._topics_are_behind:
             await self._apply_topic_defaults()

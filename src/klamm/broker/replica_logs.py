@@ -9,7 +9,7 @@ import structlog
 from klamm.config.config_types import InvalidConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.log.log import Log
-from klamm.log.manager import LogManager, Wanted
+from klamm.log.manager import LogManager, LogRequest
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -63,11 +63,11 @@ class ReplicaLogs:
     ) -> dict[TopicPartition, Log | OSError | KlammError]:
         configs = await self._read_configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
         found: dict[TopicPartition, Log | OSError | KlammError] = {}
-        possible: list[Wanted] = []
+        possible: list[LogRequest] = []
         for tp, topic_id, is_new in wanted:
             config = configs[tp.topic]
             if isinstance(config, TopicConfig):
-                possible.append(Wanted(tp, config, None if topic_id == ZERO_ID else topic_id, is_new))
+                possible.append(LogRequest(tp, config, None if topic_id == ZERO_ID else topic_id, is_new))
             else:
                 found[tp] = config
         made = await self._logs.get_or_create_many(possible)

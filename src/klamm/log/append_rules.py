@@ -34,6 +34,7 @@ class AppendRules:
 
     @classmethod
     def of(cls, config: TopicConfig) -> "AppendRules":
+        """The rules of a topic config."""
         codec = _CODECS.get(config.compression_type)
         return cls(
             config.max_message_bytes,
@@ -48,19 +49,21 @@ class AppendRules:
 
     @property
     def may_need_records(self) -> bool:
-        """Whether some batches have to be looked into further than their header."""
+        """Whether some batches need a check of their records, not only of their header."""
         return self.needs_keys or self.codec is not None or self.bounds_timestamps
 
     def needs_records(self, codec: Codec) -> bool:
-        """Whether batches in this codec have to be."""
+        """Whether batches in this codec need a check of their records."""
         return self.needs_keys or self.codec not in (None, codec) or self.bounds_timestamps
 
     @property
     def bounds_timestamps(self) -> bool:
+        """Whether the topic bounds the timestamps of records."""
         return not self.log_append_time and not self.before_max_ms == self.after_max_ms == MAX_LONG
 
 
 def _level(config: TopicConfig, codec: Codec | None) -> int | None:
+    """The configured compression level of the codec; None for its default."""
     if codec is Codec.GZIP:
         return config.compression_gzip_level
     if codec is Codec.ZSTD:
@@ -71,6 +74,7 @@ def _level(config: TopicConfig, codec: Codec | None) -> int | None:
 
 
 def check_size(size: int, rules: AppendRules) -> None:
+    """Raise AppendRefused where a batch exceeds `max.message.bytes`."""
     if size > rules.max_message_bytes:
         raise AppendRefused(
             ErrorCode.MESSAGE_TOO_LARGE,

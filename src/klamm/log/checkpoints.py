@@ -16,13 +16,13 @@ _VERSION: Final = "0"
 
 
 def checkpoint_text(lines: Iterable[str]) -> bytes:
-    """Version, number of lines, the lines."""
+    """The content of a checkpoint file: version, number of lines, the lines."""
     entries = list(lines)
     return "".join(f"{line}\n" for line in (_VERSION, str(len(entries)), *entries)).encode()
 
 
 def checkpoint_lines(content: bytes, path: str) -> list[list[str]]:
-    """The entries, split at their spaces. Raises CorruptFile."""
+    """The fields of each entry in a checkpoint file. Raises CorruptFile."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
@@ -36,11 +36,12 @@ def checkpoint_lines(content: bytes, path: str) -> list[list[str]]:
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The content of a checkpoint file of these offsets."""
     return checkpoint_text(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """Raises CorruptFile, naming the line."""
+    """The offsets in a checkpoint file. Raises CorruptFile, naming the line."""
     offsets = {}
     for number, fields in enumerate(checkpoint_lines(content, path), start=3):
         try:
@@ -52,7 +53,7 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 class OffsetCheckpoint:
-    """One checkpoint file of a log directory, with what it says."""
+    """One offset checkpoint file of a log directory, and the offsets last read or written."""
 
     __slots__ = ("_disk", "_file", "_retained", "written")
 
@@ -64,7 +65,7 @@ class OffsetCheckpoint:
         """What was read or written last."""
 
     def read(self) -> str | None:
-        """Take over what the file says. Where it is damaged: nothing, and the answer says why. Raises OSError."""
+        """Load the file. A damaged one counts as empty, and the result says why. Raises OSError."""
         try:
             self.written = read_offsets(self._disk, self._file.path)
         except CorruptFile as error:
@@ -72,12 +73,12 @@ class OffsetCheckpoint:
         return None
 
     def retain(self, partition: TopicPartition) -> None:
-        """Write what the file says of this partition again each time: its log cannot be read."""
+        """Keep the stored offset of this partition in every later write, because its log cannot be read."""
         if partition in self.written:
             self._retained[partition] = self.written[partition]
 
     def next_version(self) -> int:
-        """Call it when the offsets are read from memory: `write` never replaces later offsets by earlier ones."""
+        """A version to take when offsets are read from memory: `write` skips versions older than the last."""
         return self._file.next_version()
 
     def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:
@@ -88,11 +89,12 @@ class OffsetCheckpoint:
             self.written = offsets
 
     def write_now(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file with these offsets. Raises OSError."""
         self.write(offsets, self.next_version())
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Empty where there is no file. Raises OSError, CorruptFile."""
+    """The offsets in a checkpoint file, empty where there is no file. Raises OSError, CorruptFile."""
     try:
         content = disk.read(path)
     except FileNotFoundError:

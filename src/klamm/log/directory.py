@@ -17,7 +17,7 @@ from klamm.log.meta_properties import (
     MetaProperties,
     check_meta,
     read_meta,
-    take_clean_shutdown,
+    remove_clean_shutdown,
     write_clean_shutdown,
     write_meta,
 )
@@ -42,7 +42,7 @@ _NOT_LOGS = {"__cluster_metadata-0"}
 
 @dataclass(slots=True)
 class Inventory:
-    """What lies in a log directory."""
+    """The log directories found in a data directory, and those left to delete."""
 
     logs: dict[TopicPartition, str] = field(default_factory=dict)
     to_delete: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class LogDirectory:
         return self.offline_reason is None
 
     def prepare(self, broker_id: int, cluster_id: str) -> None:
-        """Lock it, make sure it is ours, read how it was left. Raises OSError, BadLogDirectory."""
+        """Lock the directory, check meta.properties and read the checkpoints. Raises OSError, BadLogDirectory."""
         self._disk.make_directories(self.path)
         self._lock = self._disk.lock(f"{self.path}/{_LOCK}")
         if self._lock is None:
@@ -101,7 +101,7 @@ class LogDirectory:
             others = () if meta is None else meta.others
             write_meta(self._disk, self.path, MetaProperties(broker_id, cluster_id, others))
         self._remove_temporary_files()
-        self.clean_epoch = take_clean_shutdown(self._disk, self.path)
+        self.clean_epoch = remove_clean_shutdown(self._disk, self.path)
         for name, checkpoint in self._checkpoints.items():
             damage = checkpoint.read()
             if damage is not None:
@@ -110,13 +110,13 @@ class LogDirectory:
                 )
 
     def _remove_temporary_files(self) -> None:
-        """What a crash left of files that were being replaced."""
+        """Remove the temporary files of replacements that a crash interrupted."""
         for name in self._disk.list_directory(self.path):
             if name.endswith(TEMPORARY) and not self._disk.is_directory(f"{self.path}/{name}"):
                 self._disk.remove(f"{self.path}/{name}")
 
     def inventory(self) -> Inventory:
-        """Raises OSError, and BadLogDirectory where a directory is no log's."""
+        """List the logs in the directory. Raises OSError, BadLogDirectory for a directory that is no log's."""
         found = Inventory()
         for name in self._disk.list_directory(self.path):
             path = f"{self.path}/{name}"
@@ -135,6 +135,7 @@ class LogDirectory:
         return found
 
     def known(self, partition: TopicPartition) -> Known:
+        """What the checkpoints and the clean-shutdown marker say of a log."""
         points, starts = self.checkpoint(RECOVERY_POINTS).written, self.checkpoint(LOG_STARTS).written
         return Known(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
 
@@ -146,7 +147,7 @@ class LogDirectory:
         files: OpenFiles,
         owner: Owner,
     ) -> Iterator[Log | UnreadableLog]:
-        """Open these logs, one after the other; in any thread. Raises OSError."""
+        """Open these logs one after the other; may run in any thread. Raises OSError."""
         for partition, path in partitions:
             known = self.known(partition)
             config = config_of(partition.topic)
@@ -159,7 +160,7 @@ class LogDirectory:
             yield opened
 
     def retain_checkpoints(self, partition: TopicPartition) -> None:
-        """The log of this partition cannot be read now; the next start needs what the checkpoints say of it."""
+        """Keep the checkpointed offsets of this partition, whose log cannot be read, for the next start."""
         for checkpoint in self._checkpoints.values():
             checkpoint.retain(partition)
 
@@ -168,8 +169,8 @@ class LogDirectory:
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
-    def leave(self, broker_epoch: int) -> None:
-        """Mark the end as clean where everything was loaded, and unlock. Raises OSError."""
+    def mark_clean_and_unlock(self, broker_epoch: int) -> None:
+        """Write the clean-shutdown marker, if all logs were loaded, and unlock. Raises OSError."""
         if self.is_online and self.is_loaded:
             write_clean_shutdown(self._disk, self.path, broker_epoch)
         self.unlock()

@@ -49,7 +49,7 @@ class LeaderEpochs:
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The epoch begins at this offset. Entries it contradicts, of its epoch or later or from its offset on, go."""
+        """Record that the epoch starts at this offset; contradicting entries of later epochs or offsets are dropped."""
         entries = self._entries
         if entries:
             latest = entries[-1]
@@ -61,7 +61,7 @@ class LeaderEpochs:
         self._on_change()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest known epoch up to `epoch` and where it ended (ref. broker 5.9)."""
+        """The largest known epoch not above `epoch`, and its end offset (ref. broker 5.9)."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
@@ -73,7 +73,7 @@ class LeaderEpochs:
         return EpochEnd(entries[slot - 1].epoch, entries[slot].start_offset)
 
     def epoch_for(self, offset: int) -> int | None:
-        """The epoch in which the record at `offset` was written; None before the first known."""
+        """The leader epoch of the record at `offset`; None before the first known epoch."""
         slot = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[slot].epoch if slot >= 0 else None
 
@@ -86,7 +86,7 @@ class LeaderEpochs:
             self._on_change()
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log now starts at `offset`: of the entries at or before it only the last stays, moved to it."""
+        """Set the log start: of the entries at or before it only the last is kept, starting there."""
         slot = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         if slot < 0 or (self._entries[slot].start_offset == offset and slot == 0):
             return
@@ -99,12 +99,12 @@ class LeaderEpochs:
             self._on_change()
 
     def text(self) -> bytes:
-        """Content of `leader-epoch-checkpoint`."""
+        """The content of `leader-epoch-checkpoint`."""
         return checkpoint_text(f"{epoch} {offset}" for epoch, offset in self._entries)
 
 
 def parse_epochs(content: bytes, path: str) -> list[EpochEntry]:
-    """Raises CorruptFile. Entries out of order, which old brokers could write, are dropped as `assign` would."""
+    """The entries of a leader epoch checkpoint, without contradicting ones. Raises CorruptFile."""
     epochs = LeaderEpochs()
     for number, fields in enumerate(checkpoint_lines(content, path), start=3):
         try:

@@ -8,7 +8,7 @@ from klamm.runtime.disk import Buffer, Disk
 
 
 class FileSlice:
-    """A range of a file that was chosen now and is read in pieces later; it keeps the file open.
+    """A range of an open file, to be read in pieces later.
 
     Segments that are rolled, closed, renamed, replaced or deleted meanwhile change nothing. Where the file was cut
     below the slice's end, reading raises SliceLost: other bytes may stand there now.
@@ -40,43 +40,45 @@ class FileSlice:
 
         Raises SliceLost.
         """
-        self._check()
+        self._refuse_if_truncated()
         try:
             count = min(count, self._size - start)
             content = self._shared.file.pread_cached(count, self._position + start)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._read_failed(error) from error
         if content is not None and not content:
             raise self._too_short(start)
         return content
 
     async def read(self, start: int, count: int) -> Buffer:
         """All `count` bytes, or as many as follow in the slice, read in a thread. Raises SliceLost."""
-        self._check()
+        self._refuse_if_truncated()
         count = min(count, self._size - start)
         try:
             content = await self._disk.in_thread(_pread, self._shared, count, self._position + start)
         except OSError as error:
-            raise self._failed(error) from error
-        self._check()  # the file may have been cut, and written again, meanwhile
+            raise self._read_failed(error) from error
+        self._refuse_if_truncated()  # the file may have been cut, and written again, meanwhile
         if len(content) < count:
             raise self._too_short(start + len(content))
         return content
 
-    def _check(self) -> None:
+    def _refuse_if_truncated(self) -> None:
         if self._position + self._size > self._shared.valid_bytes:
             raise SliceLost(f"{self._path} was truncated to {self._shared.valid_bytes} bytes while it was being sent")
 
-    def _failed(self, error: OSError) -> SliceLost:
+    def _read_failed(self, error: OSError) -> SliceLost:
+        """Report an I/O error to the log; the SliceLost to raise."""
         self._on_failed(error)
         return SliceLost(f"{self._path} cannot be read: {error}")
 
     def _too_short(self, at: int) -> SliceLost:
-        return SliceLost(f"{self._path} has lost its bytes from {self._position + at} on")
+        """The SliceLost for a file that ends before the slice does."""
+        return SliceLost(f"{self._path} has lost its bytes from {self._position + at} on: another process truncated it")
 
 
 def _pread(shared: SharedFile, count: int, position: int) -> bytes:
-    """Holds the file itself: the task that asked may be cancelled while the thread reads."""
+    """Read from a shared file, which stays open although the requesting task may be cancelled."""
     return shared.file.pread(count, position)
 
 

@@ -20,7 +20,7 @@ _SYNCED = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Work for a thread; it touches nothing but the files named here.
+    """The files that one flush writes and syncs in a thread.
 
     `generation` counts the truncations of the log: a flush that began before one does not cover
     what was appended after it.
@@ -39,7 +39,7 @@ class FlushJob:
 
 
 def sync_files(disk: Disk, paths: Iterable[str], directories: Iterable[str]) -> None:
-    """Sync all; files that are gone were deleted meanwhile. Raises OSError."""
+    """Sync files and directories; missing files were deleted meanwhile. Raises OSError."""
     for path in paths:
         try:
             file = disk.open(path)
@@ -55,12 +55,12 @@ def sync_files(disk: Disk, paths: Iterable[str], directories: Iterable[str]) -> 
 
 
 def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Every file of these segments, and the snapshots taken at their beginnings."""
+    """Every file of these segments and the snapshots at their base offsets."""
     return tuple(segment.path(suffix) for segment in segments for suffix in (*_SYNCED, SNAPSHOT))
 
 
 class Durability:
-    """How much of one log is on the device. Everything below `recovery_point` is."""
+    """Tracks which offsets of one log are flushed: all below `recovery_point`."""
 
     __slots__ = ("_generation", "_is_directory_synced", "_last_flush_ms", "recovery_point")
 
@@ -70,10 +70,10 @@ class Durability:
         self._last_flush_ms = now_ms
         self._is_directory_synced = False
 
-    def job(
+    def flush_job(
         self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
     ) -> FlushJob | None:
-        """What a thread must do so that everything below `target` is safe; None where it is. Raises OSError."""
+        """The flush up to `target`; None where everything below it is flushed. Raises OSError."""
         if target <= self.recovery_point:
             return None
         slot = segments.slot_of(self.recovery_point)
@@ -85,20 +85,20 @@ class Durability:
         directories = (directory,) if self._is_directory_synced else (directory, above)
         return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files))
 
-    def done(self, job: FlushJob, now_ms: int) -> None:
-        """The job has ended; a truncation meanwhile voids it."""
+    def on_flushed(self, job: FlushJob, now_ms: int) -> None:
+        """Advance the recovery point after a flush, unless a truncation voided it meanwhile."""
         self._last_flush_ms = now_ms
         self._is_directory_synced = True
         if job.generation == self._generation:
             self.recovery_point = max(self.recovery_point, job.up_to)
 
     def on_truncated(self, offset: int) -> bool:
-        """The log now ends at `offset`; whether that lowered the recovery point."""
+        """The log was truncated to `offset`; whether that lowered the recovery point."""
         self._generation += 1
         is_lower = offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
         return is_lower
 
     def is_due(self, end_offset: int, flush_ms: int, now_ms: int) -> bool:
-        """Whether something has waited for the device as long as `flush.ms`."""
+        """Whether records have been unflushed for `flush.ms`."""
         return end_offset > self.recovery_point and now_ms - self._last_flush_ms >= flush_ms

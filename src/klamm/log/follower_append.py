@@ -18,8 +18,8 @@ _MAX_OFFSET: Final = 2**63 - 2
 """The end of the log, one more, must be an offset too."""
 
 
-def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterator[Run]:
-    """Batches that may be written at once: together they fit a segment, a larger one comes alone.
+def appendable_runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterator[Run]:
+    """Group batches into runs that fit a segment and are written at once; a larger batch is a run alone.
 
     Raises UnexpectedOffset where one begins before `expected` or before its predecessor's end, and CorruptRecords; what
     lies before the bad one has been given then. `name` is for the error's text.
@@ -43,10 +43,12 @@ def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterat
 
 
 def _fits(first: BatchHeader, run_bytes: int, header: BatchHeader, segment_bytes: int) -> bool:
+    """Whether the batch fits in the same segment as the run so far."""
     return run_bytes + header.size <= segment_bytes and header.last_offset - first.base_offset <= MAX_RELATIVE_OFFSET
 
 
 def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> UnexpectedOffset | CorruptRecords | None:
+    """Why a follower must not write the batch; None where it may."""
     first, last = header.base_offset, header.last_offset
     if first < expected:
         text = f"{name}: batch of offsets {first} to {last}, expected {expected} or later"
@@ -61,7 +63,7 @@ def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> U
 
 
 def _marker_problem(buffer: Buffer, header: BatchHeader, name: str) -> CorruptRecords | None:
-    """Once it is written, an end marker must be readable: it decides about its transaction."""
+    """Why an end marker cannot be read: it decides about its transaction, so it must be readable once written."""
     try:
         end_marker_of(buffer, header)
     except CorruptRecords as error:

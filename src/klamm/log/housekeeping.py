@@ -28,7 +28,7 @@ class KeptLogs(Protocol):
     def logs(self) -> Mapping[TopicPartition, Log]: ...
     def get(self, partition: TopicPartition) -> Log | None: ...
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
-        """Take its directory offline."""
+        """Take the log's directory offline."""
         ...
 
     async def write_recovery_points(self) -> None: ...
@@ -66,43 +66,45 @@ class Housekeeping:
         self._wake.set()
 
     def on_logs_changed(self, directory: LogDirectory) -> None:
-        """A log was deleted: its name must leave the checkpoints."""
+        """A log was deleted: write the directory's checkpoints without it."""
         self._changed[directory] = None
         self._wake.set()
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
         if paths:
-            self._spawn(self._remove_later(paths, delay_ms, self._remove_files))
+            self._start_task(self._remove_later(paths, delay_ms, self._remove_files))
 
     def on_failed(self, log: LogStorage, error: OSError) -> None:
         self._manager.on_log_failed(log, error)
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
-        self._spawn(self._remove_later([path], delay_ms, self._remove_trees))
+        """Remove a directory tree after the delay."""
+        self._start_task(self._remove_later([path], delay_ms, self._remove_trees))
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Start the periodic tasks."""
         settings = self._manager.settings
         first = settings.initial_task_delay_ms
         manager = self._manager
-        self._spawn(self._serve())
-        self._every(settings.retention_check_interval_ms, first, self.delete_old_segments)
-        self._every(settings.flush_scheduler_interval_ms, first, self.flush_due)
-        self._every(settings.recovery_checkpoint_interval_ms, first, manager.write_recovery_points)
-        self._every(settings.log_start_checkpoint_interval_ms, first, manager.write_log_starts)
-        self._every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
+        self._start_task(self._process_requests())
+        self._repeat_every(settings.retention_check_interval_ms, first, self.delete_old_segments)
+        self._repeat_every(settings.flush_scheduler_interval_ms, first, self.flush_due)
+        self._repeat_every(settings.recovery_checkpoint_interval_ms, first, manager.write_recovery_points)
+        self._repeat_every(settings.log_start_checkpoint_interval_ms, first, manager.write_log_starts)
+        self._repeat_every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-        self._spawn(_repeat(interval_ms, first_ms, work))
+    def _repeat_every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        self._start_task(_repeat(interval_ms, first_ms, work))
 
     async def stop(self) -> None:
-        """End all tasks; what they left undone, closing and the next start do.
+        """End all tasks, after small files in progress are written: an older version must not replace closing's.
 
         Small files on their way are waited for: their logs hold them for written, and a thread that lags must not put
         an older one over what closing writes.
@@ -111,9 +113,9 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._under_way is not None:
-            self._report(await self._under_way)
+            self._report_failures(await self._under_way)
 
-    async def _serve(self) -> None:
+    async def _process_requests(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -135,15 +137,15 @@ class Housekeeping:
                     del self._to_write[log]
                 work = [(log, log.changed_small_files()) for log in logs if not log.has_failed]
                 self._under_way = asyncio.ensure_future(self._world.disk.in_thread(self._write_all, work))
-                self._report(await asyncio.shield(self._under_way))
+                self._report_failures(await asyncio.shield(self._under_way))
 
-    def _report(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
+    def _report_failures(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
         for log, error in failures:
             if self._manager.get(log.partition) is log:
                 self._manager.on_log_failed(log, error)
 
     def _write_all(self, work: Iterable[LogReplacements]) -> list[tuple[LogStorage, OSError]]:
-        """Per log directory: all files together, or log by log where one of them cannot be written."""
+        """Write the files of one directory together, or log by log where one of them fails."""
         by_directory: dict[str, list[LogReplacements]] = {}
         for log, replacements in work:
             by_directory.setdefault(log.directory.rpartition("/")[0], []).append((log, replacements))
@@ -156,6 +158,7 @@ class Housekeeping:
         return failures
 
     def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[LogStorage, OSError]]:
+        """Write log by log; yields those whose write failed."""
         for log, replacements in group:
             try:
                 replace_files(self._world.disk, replacements)
@@ -163,6 +166,7 @@ class Housekeeping:
                 yield log, error
 
     async def _flush_rolled(self) -> None:
+        """Flush the logs whose segments were rolled."""
         while self._to_flush:
             log = next(iter(self._to_flush))
             del self._to_flush[log]
@@ -170,6 +174,7 @@ class Housekeeping:
                 await self._flush(log, log.segments.active.base_offset)
 
     async def _flush(self, log: LogStorage, up_to: int | None = None) -> None:
+        """Flush one log; an error takes its directory offline."""
         try:
             await log.flush(up_to)
         except StorageFailed:
@@ -183,7 +188,7 @@ class Housekeeping:
                 await self._flush(log)
 
     async def delete_old_segments(self) -> None:
-        """Retention, log by log; the loop gets its turn between two."""
+        """Run retention for each log, with a turn for the loop between two."""
         for log in list(self._manager.logs.values()):
             if not log.has_failed:
                 try:
@@ -193,6 +198,7 @@ class Housekeeping:
             await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
+        """Remove idle producers from each log."""
         now_ms = self._world.clock.now_ms()
         for log in list(self._manager.logs.values()):
             log.producers.expire(now_ms, self._manager.settings.producer_expiration_ms)

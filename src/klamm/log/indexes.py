@@ -57,7 +57,7 @@ class _Index:
         return self.count >= self.most
 
     def open(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """Take over what the file holds; its first and last entry, None where it is empty.
+        """Read the file's size and return its first and last entry; None where it is empty.
 
         Raises FileNotFoundError, CorruptFile.
         """
@@ -77,19 +77,20 @@ class _Index:
         first, last = ends
         return self._entry.unpack(first), self._entry.unpack(last)
 
-    def _loaded(self) -> bytearray:
+    def _load_entries(self) -> bytearray:
+        """All entries, read from the file if they are not in memory."""
         if self._entries is None:
             self._entries = bytearray(self._disk.read(self.path)[: self.size])
         return self._entries
 
     def release(self) -> None:
-        """Give the memory back; entries come from the file again when next needed."""
+        """Free the entries in memory; they are read again when needed."""
         if self._stored_bytes == self.size and self.count:
             self._entries = None
 
     def write(self) -> None:
-        """Bring the file to exactly these entries; the device may still lag. Raises OSError."""
-        entries = self._loaded()
+        """Write the entries to the file, not synced. Raises OSError."""
+        entries = self._load_entries()
         file = self._disk.open(self.path, create=True)
         try:
             file.pwrite([memoryview(entries)[self._stored_bytes :]], self._stored_bytes)
@@ -103,24 +104,26 @@ class _Index:
         return self._stored_bytes == self.size
 
     def reset(self) -> None:
-        self._cut(0)
+        """Remove all entries."""
+        self._truncate_entries(0)
 
-    def _cut(self, count: int) -> None:
-        entries = self._loaded() if count else bytearray()
+    def _truncate_entries(self, count: int) -> None:
+        """Keep the first `count` entries, in memory and in the file."""
+        entries = self._load_entries() if count else bytearray()
         del entries[count * self._entry.size :]
         self._entries = entries
         self.count = count
         self._stored_bytes = min(self._stored_bytes, len(entries))
 
     def _relative_at(self, slot: int) -> int:
-        relative: int = _RELATIVE.unpack_from(self._loaded(), slot * self._entry.size + self._offset_at)[0]
+        relative: int = _RELATIVE.unpack_from(self._load_entries(), slot * self._entry.size + self._offset_at)[0]
         return relative
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of `offset` and later, in memory and in the file."""
         kept = bisect_left(range(self.count), offset - self.base_offset, key=self._relative_at)
         if kept < self.count:
-            self._cut(kept)
+            self._truncate_entries(kept)
             self.write()
 
 
@@ -132,7 +135,7 @@ class OffsetIndex(_Index):
         self.last_offset = base_offset
 
     def load(self, log_bytes: int) -> None:
-        """Take over the file; raises CorruptFile where it cannot belong to a log of that many bytes."""
+        """Read the file; raises CorruptFile where it does not fit a log of that many bytes."""
         ends = self.open()
         if ends is None:
             self.last_offset = self.base_offset
@@ -143,9 +146,11 @@ class OffsetIndex(_Index):
             raise CorruptFile(f"{self.path} ends with offset +{last[0]} at {last[1]}; its log has {log_bytes} bytes")
 
     def append(self, offset: int, position: int) -> None:
-        """`offset`: the last of the batch that begins at `position`. Offsets must rise."""
-        assert not self.count or offset > self.last_offset, f"{self.path}: {offset} follows {self.last_offset}"
-        self._loaded().extend(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
+        """Add an entry: the last offset of the batch that begins at `position`. Offsets must increase."""
+        assert not self.count or offset > self.last_offset, (
+            f"{self.path}: offset {offset} does not follow the last entry, {self.last_offset}"
+        )
+        self._load_entries().extend(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
         self.count += 1
         self.last_offset = offset
 
@@ -154,19 +159,19 @@ class OffsetIndex(_Index):
         slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at)
         while slot > 0:
             slot -= 1
-            relative, position = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
+            relative, position = _OFFSET_ENTRY.unpack_from(self._load_entries(), slot * _OFFSET_ENTRY.size)
             yield OffsetPosition(self.base_offset + relative, position)
 
     def first_at_position(self, position: int) -> OffsetPosition | None:
-        """The first entry whose batch begins at `position` or behind."""
+        """The first entry whose batch begins at `position` or later."""
         slot = bisect_left(range(self.count), position, key=self._position_at)
         if slot == self.count:
             return None
-        relative, found = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
+        relative, found = _OFFSET_ENTRY.unpack_from(self._load_entries(), slot * _OFFSET_ENTRY.size)
         return OffsetPosition(self.base_offset + relative, found)
 
     def _position_at(self, slot: int) -> int:
-        position: int = _RELATIVE.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size + 4)[0]
+        position: int = _RELATIVE.unpack_from(self._load_entries(), slot * _OFFSET_ENTRY.size + 4)[0]
         return position
 
     def truncate_to(self, offset: int) -> None:
@@ -192,45 +197,45 @@ class TimeIndex(_Index):
         return self.count >= self.most - 1  # the last slot is for the entry at roll or close
 
     def load(self) -> None:
-        """Take over the file; raises FileNotFoundError, CorruptFile."""
+        """Read the file; raises FileNotFoundError, CorruptFile."""
         ends = self.open()
         if ends is None:
-            self.last = self._nothing()
+            self.last = self._no_entry()
             return
         first, last = ends
         self.last = TimestampOffset(last[0], self.base_offset + last[1])
         if last[1] < 0 or last[0] < first[0] or (self.count > 1 and last[1] <= first[1]):
             raise CorruptFile(f"{self.path} ends with timestamp {last[0]} at offset +{last[1]}")
 
-    def _nothing(self) -> TimestampOffset:
+    def _no_entry(self) -> TimestampOffset:
         return TimestampOffset(-1, self.base_offset)
 
     def _timestamp_at(self, slot: int) -> int:
-        timestamp: int = _TIMESTAMP.unpack_from(self._loaded(), slot * _TIME_ENTRY.size)[0]
+        timestamp: int = _TIMESTAMP.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)[0]
         return timestamp
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Kept only where the timestamp is later than every one before."""
+        """Add an entry if its timestamp is later than that of every entry before."""
         if timestamp > self.last.timestamp:
-            self._loaded().extend(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+            self._load_entries().extend(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 
     def floor(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is at most this; (-1, base offset) where there is none."""
+        """The last entry with a timestamp not above this; (-1, base offset) where there is none."""
         slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
         if slot < 0:
-            return self._nothing()
-        found, relative = _TIME_ENTRY.unpack_from(self._loaded(), slot * _TIME_ENTRY.size)
+            return self._no_entry()
+        found, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
         return TimestampOffset(found, self.base_offset + relative)
 
     def truncate_to(self, offset: int) -> None:
         super().truncate_to(offset)
-        self.last = self._nothing()
+        self.last = self._no_entry()
         if self.count:
             last = self.count - 1
             self.last = TimestampOffset(self._timestamp_at(last), self.base_offset + self._relative_at(last))
 
     def reset(self) -> None:
         super().reset()
-        self.last = self._nothing()
+        self.last = self._no_entry()

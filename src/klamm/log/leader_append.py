@@ -27,45 +27,45 @@ _ASSIGNED_BYTES: Final = 16
 
 
 class CheckedBatch(NamedTuple):
-    """A batch fit to be written: its header, and the bytes that hold it at the header's position."""
+    """A batch that may be written: its header and the buffer that contains it."""
 
     header: BatchHeader
     buffer: Buffer
 
 
 def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> CheckedBatch:
-    """The one batch that a leader was given, in the topic's codec; prepared here. Raises AppendRefused."""
-    batch = _checked(buffer, rules, origin)
-    preparation = _preparation_of(batch, rules, now_ms)
+    """Check the one batch of a produce and convert it to the topic's codec. Raises AppendRefused."""
+    batch = _check_and_stamp(buffer, rules, origin)
+    preparation = _preparation_if_needed(batch, rules, now_ms)
     if preparation is not None:
         return prepared_batch(prepare(preparation), rules)
-    return _fitting(batch, rules)
+    return _check_fits_segment(batch, rules)
 
 
 def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> Preparation | None:
-    """What must be done with all records of the batch, off the event loop; None where that is nothing, or little.
+    """The work on all records that belongs off the event loop; None where there is none or little.
 
     Raises AppendRefused.
     """
     if not rules.may_need_records:
         return None
-    preparation = _preparation_of(_checked(buffer, rules, origin), rules, now_ms)
+    preparation = _preparation_if_needed(_check_and_stamp(buffer, rules, origin), rules, now_ms)
     return None if preparation is None or preparation.is_small else preparation
 
 
 def prepared_batch(result: bytes | Refusal, rules: AppendRules) -> CheckedBatch:
-    """What came of a preparation. Raises AppendRefused."""
+    """The checked batch that a preparation returned. Raises AppendRefused."""
     if isinstance(result, Refusal):
         raise AppendRefused(result.code, result.message, result.record_errors)
-    return _fitting(CheckedBatch(header_at(result), result), rules)
+    return _check_fits_segment(CheckedBatch(header_at(result), result), rules)
 
 
-def _checked(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
+def _check_and_stamp(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
     try:
         header = _only_batch(buffer)
         _check_header(header, rules, origin)
         if not crc_is_valid(buffer, header):
-            raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"CRC does not match that of the {header.size} bytes")
+            raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"batch of {header.size} bytes: CRC does not match")
     except CorruptRecords as error:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     try:
@@ -75,14 +75,15 @@ def _checked(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch
     return CheckedBatch(header, buffer)
 
 
-def _preparation_of(batch: CheckedBatch, rules: AppendRules, now_ms: int) -> Preparation | None:
+def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, now_ms: int) -> Preparation | None:
     header, buffer = batch
     if header.is_control or not rules.needs_records(header.codec):
         return None
     return Preparation(bytes(memoryview(buffer)[: header.size]), rules, now_ms)
 
 
-def _fitting(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch:
+def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch:
+    """The batch; raises AppendRefused where it exceeds `segment.bytes`."""
     if batch.header.size > rules.segment_bytes:
         raise AppendRefused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -92,6 +93,7 @@ def _fitting(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch:
 
 
 def _only_batch(buffer: Buffer) -> BatchHeader:
+    """The header of the buffer's only batch. Raises AppendRefused."""
     if len(buffer) < HEADER_BYTES:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"{len(buffer)} bytes hold no record batch")
     header = header_at(buffer)
@@ -107,6 +109,7 @@ def _only_batch(buffer: Buffer) -> BatchHeader:
 
 
 def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> None:
+    """Raise AppendRefused where the header breaks a rule of Kafka or of the topic."""
     if header.size > rules.max_message_bytes:
         check_size(header.size, rules)
     count = header.record_count
@@ -115,16 +118,21 @@ def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> No
             ErrorCode.INVALID_RECORD, f"batch announces {count} records and {header.last_offset_delta + 1} offsets"
         )
     if header.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
-        raise AppendRefused(ErrorCode.INVALID_TIMESTAMP, "batch says LogAppendTime, the topic is of CreateTime")
+        raise AppendRefused(
+            ErrorCode.INVALID_TIMESTAMP, "batch has timestamp type LogAppendTime, the topic uses CreateTime"
+        )
     if origin is not Origin.CLIENT:
         return
     if header.base_offset != 0:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch begins at offset {header.base_offset}, not at 0")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}; a producer must send 0"
+        )
     if header.is_control:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.has_producer and header.base_sequence <= NO_SEQUENCE:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent sequence {header.base_sequence}"
+            ErrorCode.INVALID_RECORD,
+            f"producer {header.producer_id} sent base sequence {header.base_sequence}; it must not be negative",
         )
 
 

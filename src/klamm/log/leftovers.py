@@ -13,7 +13,7 @@ _INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 def clear_leftovers(disk: Disk, directory: str) -> None:
-    """Call it before any file of the log is opened. Raises OSError, CorruptRecords."""
+    """Remove or finish what a crash left of deletions and compactions, before the log is opened. Raises OSError."""
     names = disk.list_directory(directory)
     cleaned = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of(name)) is not None]
     for name in names:
@@ -26,6 +26,7 @@ def clear_leftovers(disk: Disk, directory: str) -> None:
 
 
 def _finish_swaps(disk: Disk, directory: str) -> None:
+    """Put finished compactions (`.swap` files) in place of the segments they replace."""
     names = disk.list_directory(directory)
     for name in names:
         if name.endswith(LOG + SWAP):
@@ -53,6 +54,7 @@ def _remove_replaced(disk: Disk, directory: str, swap: str, names: Sequence[str]
 
 
 def _remove_indexes_without_log(disk: Disk, directory: str) -> None:
+    """Remove index files whose segment has no `.log` file."""
     names = disk.list_directory(directory)
     logs = {offset_of(name) for name in names if name.endswith(LOG)}
     for name in names:

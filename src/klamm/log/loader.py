@@ -15,7 +15,7 @@ from klamm.log.names import LEADER_EPOCHS, LOG, offset_of
 from klamm.log.open_files import OpenFiles
 from klamm.log.producer_files import SnapshotFiles, rebuild_producers
 from klamm.log.producers import Producers
-from klamm.log.recovery import Rebuilt, SegmentRebuild, note_epoch
+from klamm.log.recovery import RebuildResult, SegmentRebuild, note_epoch
 from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
@@ -26,7 +26,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the checkpoints and the clean-shutdown marker say of a log."""
+    """What the checkpoints and the clean-shutdown marker say about a log."""
 
     is_clean: bool = False
     recovery_point: int = 0
@@ -60,14 +60,14 @@ class Loader:
         self._notes: list[str] = []
 
     def begin(self) -> Loaded:
-        """A log that has nothing yet, in a directory just made. Raises OSError."""
+        """Create an empty log in a new directory. Raises OSError."""
         start = self._known.log_start
         segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
         create_segment_file(self._disk, segment)
         return Loaded(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
 
     def load(self) -> Loaded:
-        """Raises OSError, CorruptRecords."""
+        """Open the log, recovered as far as needed. Raises OSError, CorruptRecords."""
         clear_leftovers(self._disk, self._directory)
         segments = Segments(self._open_segment(base) for base in self._segment_bases())
         unflushed = self._first_unflushed(segments)
@@ -79,7 +79,7 @@ class Loader:
             self._read_epochs(segments.from_slot(0)[:unflushed], epochs)
         is_recovered = unflushed < len(segments)
         if is_recovered:
-            self._recover(segments, unflushed, epochs, producers)
+            self._recover_segments(segments, unflushed, epochs, producers)
         checkpointed_start = self._log_start()
         end = self._end_or_start_empty(segments, epochs, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
@@ -117,7 +117,7 @@ class Loader:
     # -- leader epochs -------------------------------------------------------------------------------------------------
 
     def _stored_epochs(self, segments: Segments) -> list[EpochEntry] | None:
-        """None where the file is missing or damaged: every batch names its epoch."""
+        """The entries of the epoch checkpoint; None where it is missing or damaged: batches have them too."""
         path = f"{self._directory}/{LEADER_EPOCHS}"
         try:
             return parse_epochs(self._disk.read(path), path)
@@ -128,6 +128,7 @@ class Loader:
             return None
 
     def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
+        """Add the leader epochs of the batches in flushed segments."""
         for segment in flushed:
             try:
                 for found in segment.headers(0):
@@ -138,13 +139,13 @@ class Loader:
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def _first_unflushed(self, segments: Segments) -> int:
-        """The slot of the first segment that has anything at or behind the recovery point, unless all was flushed."""
+        """The slot of the first segment with offsets at or above the recovery point."""
         if self._known.is_clean or not len(segments):
             return len(segments)
         return segments.slot_of(self._known.recovery_point)
 
     def _check_flushed(self, segments: Segments, unflushed: int) -> None:
-        """Open the index files of flushed segments; a segment that has a bad one is indexed again, it alone."""
+        """Open the indexes of flushed segments; only a segment with a damaged index is indexed again."""
         for slot, segment in enumerate(segments.from_slot(0)[:unflushed]):
             is_last = slot == len(segments) - 1
             damaged_transactions = self._damage_of_transactions(segment)
@@ -153,20 +154,21 @@ class Loader:
                 if is_last:
                     segment.check_end()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:
-                self._index_again(segments, slot, str(error), transactions=damaged_transactions is not None)
+                self._rebuild_indexes(segments, slot, str(error), transactions=damaged_transactions is not None)
             else:
                 if damaged_transactions is not None:
-                    self._index_again(segments, slot, damaged_transactions, transactions=True)
+                    self._rebuild_indexes(segments, slot, damaged_transactions, transactions=True)
 
     def _damage_of_transactions(self, segment: Segment) -> str | None:
+        """Why the segment's transaction index is damaged; None where it is not."""
         try:
             segment.transaction_index.check()
         except CorruptFile as error:
             return str(error)
         return None
 
-    def _index_again(self, segments: Segments, slot: int, reason: str, *, transactions: bool) -> None:
-        """Build the indexes of one flushed segment from its batches; all other segments stay as they are."""
+    def _rebuild_indexes(self, segments: Segments, slot: int, reason: str, *, transactions: bool) -> None:
+        """Rebuild the indexes of one flushed segment from its batches."""
         segment, following = segments.from_slot(slot)[0], segments.at(slot + 1)
         self._notes.append(f"built the indexes of {segment.log_path} again: {reason}")
         producers = Producers()
@@ -175,10 +177,10 @@ class Loader:
         rebuild = SegmentRebuild(self._disk, segment, producers, LeaderEpochs(), transactions=transactions)
         limit = None if following is None else following.base_offset
         rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, limit)
-        self._note_damage(segment, rebuilt)
+        self._add_damage_notes(segment, rebuilt)
 
-    def _recover(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
-        """Rebuild the segments from this slot on. The first bad batch that was not flushed ends the log there."""
+    def _recover_segments(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
+        """Rebuild the segments from this slot on; the first damaged unflushed batch ends the log."""
         pending = list(segments.from_slot(slot))
         expected = pending[0].base_offset
         self._producers_before(segments, slot, producers)
@@ -187,20 +189,21 @@ class Loader:
             limit = pending[0].base_offset if pending else None
             rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
             rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
-            self._note_damage(segment, rebuilt)
+            self._add_damage_notes(segment, rebuilt)
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:
-                self._remove_behind_cut(segments, pending)
+                self._remove_segments_after(segments, pending)
                 return
 
-    def _note_damage(self, segment: Segment, rebuilt: Rebuilt) -> None:
+    def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
         for problem in rebuilt.kept:
             self._notes.append(f"kept a damaged batch in {segment.log_path}, it was flushed: {problem}")
         if rebuilt.cut is not None:
             where = f"{segment.size} bytes, offset {rebuilt.next_offset}"
             self._notes.append(f"cut {segment.log_path} at {where}: {rebuilt.cut}")
 
-    def _remove_behind_cut(self, segments: Segments, behind: Sequence[Segment]) -> None:
+    def _remove_segments_after(self, segments: Segments, behind: Sequence[Segment]) -> None:
+        """Remove the unflushed segments after the one that was truncated."""
         for segment in reversed(behind):
             self._notes.append(f"removed {segment.log_path}: it lies behind the cut and was not flushed")
             segments.remove(segment)
@@ -215,6 +218,7 @@ class Loader:
         return 0
 
     def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
+        """The log end offset; a log that ends below its start is emptied at that start."""
         if len(segments):
             end = segments.active.next_offset()
             if end >= start:
@@ -232,12 +236,13 @@ class Loader:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def _producers_before(self, segments: Segments, slot: int, producers: Producers) -> None:
-        """The state at the base offset of the segment in this slot."""
+        """Restore the producer state at the base offset of the segment in this slot."""
         begin = segments.from_slot(slot)[0].base_offset
         start = min(max(self._known.log_start, segments.first.base_offset), begin)
         self._rebuild_producers(producers, Segments(segments.from_slot(0)[:slot]), start, begin)
 
     def _rebuild_producers(self, producers: Producers, segments: Segments, start: int, end: int) -> None:
+        """Restore the producer state at `end` from a snapshot and the batches after it."""
         self._notes += rebuild_producers(self._disk, producers, segments, self._directory, start, end)
 
     def _drop_stray_snapshots(self, segments: Segments, end: int) -> list[int]:

@@ -19,8 +19,8 @@ from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, CorruptRecords,
 _NOTHING = b""
 
 
-class Located(NamedTuple):
-    """Where batches lie: whole ones but for the last, which may be cut. They may begin before the offset asked for.
+class Location(NamedTuple):
+    """Where batches lie in a file; the first may begin before the requested offset, the last may be incomplete.
 
     `is_incomplete`: there are records, but the first batch is larger than what was allowed.
     """
@@ -32,7 +32,7 @@ class Located(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """The bytes of what was located."""
+    """The bytes of located batches."""
 
     records: Records
     segment_base: int
@@ -71,15 +71,16 @@ class LocalLog:
     # -- roll ----------------------------------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Whether a batch of `size` bytes belongs into a new segment."""
+        """Whether a batch of `size` bytes has to go into a new segment."""
         active = self.segments.active
         if active.size > self.config.segment_bytes - size and active.size > 0:
             return True
         if active.has_full_index or not active.fits(last_offset):
             return True
-        return active.size > 0 and self._is_old(active, max_timestamp)
+        return active.size > 0 and self._exceeds_segment_ms(active, max_timestamp)
 
-    def _is_old(self, segment: Segment, max_timestamp: int) -> bool:
+    def _exceeds_segment_ms(self, segment: Segment, max_timestamp: int) -> bool:
+        """Whether the segment's age requires a roll before a batch with this timestamp."""
         limit = self.config.max_segment_age_ms - segment.roll_jitter_ms
         first = segment.first_timestamp
         if first is not None and first >= 0 and max_timestamp > NO_TIMESTAMP:
@@ -87,16 +88,16 @@ class LocalLog:
         return self._clock.now_ms() - segment.created_ms > limit
 
     def roll(self, base_offset: int) -> Segment:
-        """Close the active segment and begin one at `base_offset`; an empty one there is reset. Raises OSError."""
+        """Close the active segment and create one at `base_offset`; an empty one there is reset. Raises OSError."""
         old = self.segments.active
         if old.base_offset == base_offset:
             assert not old.size, f"{old} has records; no second segment can begin at {base_offset}"
             old.reset()
             return old
         old.seal()
-        return self._begin(base_offset)
+        return self._create_segment(base_offset)
 
-    def _begin(self, base_offset: int) -> Segment:
+    def _create_segment(self, base_offset: int) -> Segment:
         segment = new_segment(self.files, self.directory, base_offset, self.config, self._clock.now_ms())
         segment.roll_jitter_ms = self._jitter_ms()
         create_segment_file(self.files.disk, segment)
@@ -106,18 +107,18 @@ class LocalLog:
     # -- read ----------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> ReadResult:
-        """What `locate` finds, at once. Raises OSError, CorruptRecords."""
+        """Read the batches that `locate` returns. Raises OSError, CorruptRecords."""
         found = self.locate(offset, max_bytes, bound, min_one=min_one)
         content = found.segment.pread(found.size, found.position) if found.size else _NOTHING
         return ReadResult(content, found.segment.base_offset, found.position, found.is_incomplete)
 
-    def locate(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> Located:
-        """Batches from the one that holds `offset` on, out of one segment, none that reaches `bound`.
+    def locate(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> Location:
+        """Locate batches of one segment, from the one that contains `offset` up to `bound`.
 
         `offset` must lie within the log. Raises OSError, CorruptRecords.
         """
         if offset >= bound:
-            return self._nothing_at(offset)
+            return self._no_batches_at(offset)
         segments = self.segments
         slot = segments.slot_of(offset)
         while (segment := segments.at(slot)) is not None:
@@ -125,35 +126,35 @@ class LocalLog:
             if spot is not None:
                 return self._locate_from(segment, spot.position, max_bytes, bound, min_one=min_one)
             slot += 1  # compaction left a gap at this segment's end
-        return self._nothing_at(offset)
+        return self._no_batches_at(offset)
 
-    def _nothing_at(self, offset: int) -> Located:
+    def _no_batches_at(self, offset: int) -> Location:
         segment = self.segments.from_slot(self.segments.slot_of(offset))[0]
-        return Located(segment, segment.size, 0)
+        return Location(segment, segment.size, 0)
 
-    def _locate_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> Located:
+    def _locate_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> Location:
         end = segment.size
         if bound < self.end_offset:
             if bound <= segment.base_offset:
-                return Located(segment, position, 0)
+                return Location(segment, position, 0)
             spot = segment.find(bound)
             end = segment.size if spot is None else spot.position
         if end <= position:
-            return Located(segment, position, 0)
+            return Location(segment, position, 0)
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
             raise CorruptRecords(f"{segment.log_path} has lost its bytes from {position} on")
         if max_bytes >= available:
-            return Located(segment, position, available)
+            return Location(segment, position, available)
         first = entry_size(segment.pread(PREFIX_BYTES, position))
         if first <= max_bytes:
-            return Located(segment, position, max_bytes)
-        return Located(segment, position, min(first, available)) if min_one else Located(segment, position, 0, True)
+            return Location(segment, position, max_bytes)
+        return Location(segment, position, min(first, available)) if min_one else Location(segment, position, 0, True)
 
     # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> list[str]:
-        """Cut at `offset`, which is not before the first segment; names of the files to delete later. Raises OSError.
+        """Truncate to `offset`; names of the files to delete later. Raises OSError.
 
         A batch that holds `offset` goes as a whole, so the log may end before it.
         """
@@ -166,14 +167,14 @@ class LocalLog:
         return removed
 
     def truncate_fully(self, offset: int) -> list[str]:
-        """Empty the log and let it go on at `offset`; names of the files to delete later. Raises OSError."""
+        """Remove all records, continue at `offset`; names of the files to delete later. Raises OSError."""
         removed = self.remove(list(reversed(list(self.segments))))
-        self._begin(offset)
+        self._create_segment(offset)
         self.end_offset = offset
         return removed
 
     def remove(self, segments: Sequence[Segment]) -> list[str]:
-        """Take segments out and rename their files, in this order; the new names. Raises OSError.
+        """Remove segments and rename their files in this order; the new names. Raises OSError.
 
         A crash must leave no gap: from the end of the log the last segment goes first, from its start the first.
         """

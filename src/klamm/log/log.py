@@ -11,12 +11,12 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
 from klamm.log.file_slice import FileSlice
-from klamm.log.follower_append import Run, runs
+from klamm.log.follower_append import Run, appendable_runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
 from klamm.log.loader import Known, Loaded, Loader
 from klamm.log.local_log import ReadResult
 from klamm.log.log_storage import LogStorage, Owner
-from klamm.log.lookup import FoundOffset, first_at, largest
+from klamm.log.lookup import FoundOffset, first_at_or_after, with_largest_timestamp
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id, write_topic_id
@@ -37,7 +37,7 @@ _FEW_BYTES = 16 * 1024
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append. `log_append_time_ms` is -1 where records keep the producer's time.
+    """The result of an append; `log_append_time_ms` is -1 where records keep the producer's time.
 
     `is_duplicate`: nothing was written, the offsets are those of the first time.
     """
@@ -117,7 +117,7 @@ class Log(LogStorage):
     # -- append --------------------------------------------------------------------------------------------------------
 
     def preparation(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Preparation | None:
-        """What `prepare` must do, off the event loop, before this batch is appended; None where that is nothing.
+        """The work for `prepare`, off the event loop, before this batch is appended; None where there is none.
 
         Raises AppendRefused.
         """
@@ -127,7 +127,7 @@ class Log(LogStorage):
     def append_as_leader(
         self, records: Buffer | CheckedBatch, leader_epoch: int, origin: Origin = Origin.CLIENT
     ) -> AppendInfo:
-        """Give one batch its offsets and write it. Raises AppendRefused, and then nothing was written.
+        """Assign offsets to one batch and write it. Raises AppendRefused, and then nothing was written.
 
         A batch that is not checked yet is, and prepared here and now, however long that takes.
         """
@@ -144,14 +144,14 @@ class Log(LogStorage):
                 if marker is not None:
                     self.producers.check_marker(header, marker)
             elif (mark := self.producers.check(header, origin)) is not None:
-                return self._already_there(mark)
+                return self._duplicate_info(mark)
         return self._write_as_leader(batch, leader_epoch, now_ms)
 
     def prepared(self, result: bytes | Refusal) -> CheckedBatch:
-        """The batch that `prepare` made, fit to be appended. Raises AppendRefused."""
+        """The checked batch that `prepare` returned. Raises AppendRefused."""
         return prepared_batch(result, self._rules)
 
-    def _already_there(self, mark: BatchMark) -> AppendInfo:
+    def _duplicate_info(self, mark: BatchMark) -> AppendInfo:
         return AppendInfo(
             mark.first_offset, mark.last_offset, mark.timestamp, self._log_start, mark.timestamp, 0, is_duplicate=True
         )
@@ -170,20 +170,20 @@ class Log(LogStorage):
                 self._roll()
             local.segments.active.append(pieces, size, first_offset, last_offset, max_timestamp)
         except OSError as error:
-            self._fail(error)
+            self._report_failure(error)
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
         local.end_offset = last_offset + 1
         if self.epochs.latest_epoch != leader_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if header.producer_id >= 0:
             written = header._replace(base_offset=first_offset, max_timestamp=max_timestamp)
-            with self._storage():
+            with self._translating_io_errors():
                 self._producer_state.note(written, batch.buffer, local.segments.active)
         self.producers.end_offset = last_offset + 1
         return AppendInfo(first_offset, last_offset, append_time, self._log_start, max_timestamp, size)
 
     def append_as_follower(self, records: Buffer) -> AppendInfo | None:
-        """Write batches as the leader has them; None where there is no whole one.
+        """Write batches exactly as the leader has them; None where there is no complete one.
 
         Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed,
         and ProducersRestoring soon after a truncation: then nothing was written.
@@ -194,7 +194,7 @@ class Log(LogStorage):
             raise ProducersRestoring(f"{self.partition}: {_RESTORING}")
         first_offset: int | None = None
         size = 0
-        for run in runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):
+        for run in appendable_runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):
             self._write_run(records, run)
             if first_offset is None:
                 first_offset = run[0].base_offset
@@ -209,7 +209,7 @@ class Log(LogStorage):
         first, last = run[0], run[-1]
         size = last.position + last.size - first.position
         max_timestamp = max(header.max_timestamp for header in run)
-        with self._storage():
+        with self._translating_io_errors():
             if local.must_roll(size, last.last_offset, max_timestamp):
                 self._roll(first.base_offset)
             local.segments.active.append_run(
@@ -221,7 +221,7 @@ class Log(LogStorage):
             if header.partition_leader_epoch not in (NO_LEADER_EPOCH, self.epochs.latest_epoch):
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.has_producer:
-                with self._storage():
+                with self._translating_io_errors():
                     self._producer_state.note(header, buffer, local.segments.active)
         self.producers.end_offset = last.next_offset
 
@@ -230,30 +230,32 @@ class Log(LogStorage):
     def read(
         self, offset: int, max_bytes: int, upper_bound_offset: int | None = None, min_one_message: bool = True
     ) -> ReadResult:
-        """Batches from the one that holds `offset` on, below the bound (None: the log's end).
+        """Read batches from the one that contains `offset` on, below the bound (None: the log end).
 
         Raises OffsetOutOfRange, StorageFailed, CorruptRecords.
         """
-        bound = self._bound(offset, upper_bound_offset)
-        with self._storage():
+        bound = self._checked_bound(offset, upper_bound_offset)
+        with self._translating_io_errors():
             return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
 
     def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
-        """The same batches, to be read later, whatever becomes of the log until then.
+        """Like `read`, but the bytes can be read later, whatever happens to the log until then.
 
         Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
         """
-        bound = self._bound(offset, upper_bound_offset)
-        with self._storage():
+        bound = self._checked_bound(offset, upper_bound_offset)
+        with self._translating_io_errors():
             found = self._local.locate(offset, max_bytes, bound, min_one=min_one_message)
             segment = found.segment
             shared = segment.lend_file() if found.size else None
             if shared is None:
                 return self._local.read(offset, min(max_bytes, _FEW_BYTES), bound, min_one=min_one_message)
-            records = FileSlice(self._world.disk, segment.log_path, shared, found.position, found.size, self._fail)
+            records = FileSlice(
+                self._world.disk, segment.log_path, shared, found.position, found.size, self._report_failure
+            )
             return ReadResult(records, segment.base_offset, found.position)
 
-    def _bound(self, offset: int, upper_bound_offset: int | None) -> int:
+    def _checked_bound(self, offset: int, upper_bound_offset: int | None) -> int:
         self._check_usable()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
@@ -261,7 +263,7 @@ class Log(LogStorage):
         return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
 
     def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
-        """The aborted transactions that touch what was read from `offset` on, below `bound`.
+        """The aborted transactions that overlap what was read from `offset` on, below `bound`.
 
         Raises StorageFailed, CorruptRecords.
         """
@@ -274,12 +276,12 @@ class Log(LogStorage):
         return self.aborted_transactions(offset, min(end, bound))
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that touch offsets from `start_offset` up to, not including, `end_offset`.
+        """The aborted transactions that overlap offsets from `start_offset` to before `end_offset`.
 
         Raises StorageFailed, CorruptRecords.
         """
         aborted: list[AbortedTransaction] = []
-        with self._storage():
+        with self._translating_io_errors():
             for segment in self.segments.from_slot(self.segments.slot_of(start_offset)):
                 try:
                     if segment.transaction_index.collect(start_offset, end_offset, aborted):
@@ -291,14 +293,14 @@ class Log(LogStorage):
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
         self._check_usable()
-        with self._storage():
-            return first_at(self.segments, timestamp, self._log_start)
+        with self._translating_io_errors():
+            return first_at_or_after(self.segments, timestamp, self._log_start)
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
         self._check_usable()
-        with self._storage():
-            return largest(self.segments, self._log_start)
+        with self._translating_io_errors():
+            return with_largest_timestamp(self.segments, self._log_start)
 
     # -- how far it is replicated --------------------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class Log(LogStorage):
         return self._high_watermark
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set it, kept between the log's start and end; what it became."""
+        """Set the high watermark, bounded by log start and end; returns the value set."""
         self._high_watermark = max(self._log_start, min(offset, self._local.end_offset))
         if self.producers.has_transactions:
             self.producers.on_high_watermark(self._high_watermark)
@@ -324,7 +326,7 @@ class Log(LogStorage):
         return max(self._log_start, min(unstable, self._high_watermark))
 
     def advance_start_offset(self, offset: int) -> bool:
-        """Records before `offset` count as deleted; whether that moved the start.
+        """Advance the log start, so that records before `offset` count as deleted; whether it moved.
 
         Raises OffsetOutOfRange where `offset` lies beyond the high watermark.
         """
@@ -332,20 +334,20 @@ class Log(LogStorage):
             raise OffsetOutOfRange(self.partition, offset, self._log_start, self._high_watermark)
         if offset <= self._log_start:
             return False
-        self._move_start(offset)
+        self._set_log_start(offset)
         return True
 
     # -- leader epochs -------------------------------------------------------------------------------------------------
 
     @property
     def latest_epoch(self) -> int | None:
-        """The epoch the log ends in; None where it knows none."""
+        """The leader epoch of the log end; None where none is known."""
         return self.epochs.latest_epoch
 
     # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove the records from `offset` on, with the batch that holds it; whether there were any.
+        """Remove the records from `offset` on, with the batch that contains it; whether there were any.
 
         Raises StorageFailed.
         """
@@ -356,17 +358,17 @@ class Log(LogStorage):
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        with self._storage():
+        with self._translating_io_errors():
             self._delete_later(self._local.truncate_to(offset))
             end = self.end_offset
             self._after_truncation(end)
-            self._producer_state.truncate_to(end, self.segments, self._log_start, self._config, self._fail)
+            self._producer_state.truncate_to(end, self.segments, self._log_start, self._config, self._report_failure)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the next record gets `offset`. Raises StorageFailed."""
+        """Remove all records; the next one gets `offset`. Raises StorageFailed."""
         self._check_usable()
-        with self._storage():
+        with self._translating_io_errors():
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
             self.epochs.clear()
@@ -383,12 +385,12 @@ class Log(LogStorage):
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Remove the segments whose retention has ended; how many. Raises StorageFailed."""
+        """Remove the segments that retention expired, and return how many. Raises StorageFailed."""
         self._check_usable()
         if self._producer_state.is_restoring:
             return 0  # the next run does it
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
-        with self._storage():
+        with self._translating_io_errors():
             facts = [
                 SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)
                 for s in self.segments
@@ -396,15 +398,15 @@ class Log(LogStorage):
         count = expired(facts, self.end_offset, limits)
         if not count:
             return 0
-        with self._storage():
+        with self._translating_io_errors():
             if count == len(self.segments):
                 self._roll()
             self._delete_later(self._local.remove(list(self.segments)[:count]))
         if self.segments.first.base_offset > self._log_start:
-            self._move_start(self.segments.first.base_offset)
+            self._set_log_start(self.segments.first.base_offset)
         return count
 
-    def _move_start(self, offset: int) -> None:
+    def _set_log_start(self, offset: int) -> None:
         self._log_start = offset
         self.epochs.truncate_from_start(offset)
         self.on_start_moved()

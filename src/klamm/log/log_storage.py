@@ -25,7 +25,7 @@ from klamm.runtime.world import World
 
 
 class Owner(Protocol):
-    """What a log tells its owner: work that may wait for the device, and failures."""
+    """Callbacks of a log: work that may wait for the device, and failures."""
 
     def on_small_files_changed(self, log: "LogStorage") -> None:
         """Its leader epochs or topic id changed: write `log.changed_small_files()` soon."""
@@ -44,7 +44,7 @@ class Owner(Protocol):
         ...
 
     def on_failed(self, log: "LogStorage", error: OSError) -> None:
-        """The device refused: the log's directory is out of use."""
+        """An I/O error occurred: take the log's directory offline."""
         ...
 
 
@@ -121,7 +121,7 @@ class LogStorage:
         return self._config
 
     def update_config(self, config: TopicConfig) -> None:
-        """Counts from the next append, roll and retention run on."""
+        """Apply a new topic config from the next append, roll and retention run on."""
         self._config = self._local.config = config
 
     @property
@@ -155,12 +155,12 @@ class LogStorage:
         return self._failed
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Written once; the caller has made sure that no other id stands there."""
+        """Set the topic id, once; the caller has checked that there is no other."""
         assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
         if self._topic_id is None:
             self._topic_id = topic_id
             self._small_files.on_topic_id_assigned()
-            self._tell_small_files()
+            self._report_small_files()
 
     # -- roll, flush, close --------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class LogStorage:
         """Close the active segment where it has records. Raises StorageFailed."""
         self._check_usable()
         if self.segments.active.size:
-            with self._storage():
+            with self._translating_io_errors():
                 self._roll()
 
     def _roll(self, base_offset: int | None = None) -> Segment:
@@ -180,51 +180,51 @@ class LogStorage:
         return segment
 
     def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """What a thread must do so that everything below `up_to` (None: the end) is safe; None where it is already.
+        """The flush up to `up_to` (None: the log end); None where that is flushed already.
 
         Raises StorageFailed.
         """
         self._check_usable()
-        with self._storage():
+        with self._translating_io_errors():
             target = self.end_offset if up_to is None else up_to
-            return self._durability.job(self.segments, self.directory, target, self.changed_small_files())
+            return self._durability.flush_job(self.segments, self.directory, target, self.changed_small_files())
 
     def flushed(self, job: FlushJob) -> None:
-        """The job has ended."""
-        self._durability.done(job, self._world.clock.now_ms())
+        """A flush job has ended."""
+        self._durability.on_flushed(job, self._world.clock.now_ms())
 
     async def flush(self, up_to: int | None = None) -> None:
-        """Bring everything below `up_to` (None: the end) to the device. Raises StorageFailed."""
+        """Flush everything below `up_to` (None: the log end). Raises StorageFailed."""
         job = self.flush_job(up_to)
         if job is not None:
-            with self._storage():
+            with self._translating_io_errors():
                 await self._world.disk.in_thread(job.run, self._world.disk)
             self.flushed(job)
 
     def flush_now(self) -> None:
-        """The same in the calling thread. Raises StorageFailed."""
+        """Flush everything in the calling thread. Raises StorageFailed."""
         job = self.flush_job()
         if job is not None:
-            with self._storage():
+            with self._translating_io_errors():
                 job.run(self._world.disk)
             self.flushed(job)
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on the device."""
+        """The offset below which everything is flushed."""
         return self._durability.recovery_point
 
     def flush_is_due(self, now_ms: int) -> bool:
-        """By `flush.ms`."""
+        """Whether `flush.ms` requires a flush now."""
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
     @property
     def owes_flush(self) -> bool:
-        """By `flush.messages`: whether the last append must be on the device before it is acknowledged."""
+        """Whether `flush.messages` requires a flush before the last append is acknowledged."""
         return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
 
     async def flush_owed(self) -> None:
-        """Wait until what is in the log now is on the device, where `flush.messages` asks for it.
+        """Wait for the flush that `flush.messages` requires before the acknowledgement.
 
         What is appended meanwhile shares the next flush. Raises StorageFailed.
         """
@@ -235,7 +235,7 @@ class LogStorage:
             await asyncio.shield(self._flushing)
 
     def changed_small_files(self) -> list[Replacement]:
-        """The small files whose content the device does not have yet, to be written by `replace_files`."""
+        """The small files with unwritten changes, for `replace_files`."""
         return self._small_files.replacements(self.epochs, self._topic_id)
 
     @property
@@ -244,16 +244,16 @@ class LogStorage:
 
     def _on_epochs_changed(self) -> None:
         self._small_files.on_epochs_changed()
-        self._tell_small_files()
+        self._report_small_files()
 
-    def _tell_small_files(self) -> None:
+    def _report_small_files(self) -> None:
         if self._owner is not None:
             self._owner.on_small_files_changed(self)
 
     def prepare_clean_shutdown(self) -> None:
-        """Write everything that a clean start reads; the device may lag. Raises StorageFailed."""
+        """Write everything that a clean start reads, not synced. Raises StorageFailed."""
         self._check_usable()
-        with self._storage():
+        with self._translating_io_errors():
             snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
             self._unsynced_snapshot = snapshot or self._unsynced_snapshot
             active = self.segments.active
@@ -263,21 +263,21 @@ class LogStorage:
 
     @property
     def has_unsynced_files(self) -> bool:
-        """After `prepare_clean_shutdown`: whether the device may lag."""
+        """Whether `prepare_clean_shutdown` wrote files that are not synced yet."""
         return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
 
     def mark_synced(self) -> None:
-        """The device has all that `prepare_clean_shutdown` wrote."""
+        """The files of `prepare_clean_shutdown` are synced."""
         self._durability.recovery_point = self.end_offset
         self._unsynced_snapshot = None
 
     def close(self) -> None:
-        """Bring everything to the device, in the calling thread. Raises StorageFailed."""
+        """Flush everything in the calling thread and close the files. Raises StorageFailed."""
         if not self._failed:
             self.prepare_clean_shutdown()
             self.flush_now()
             if self._unsynced_snapshot is not None:
-                with self._storage():
+                with self._translating_io_errors():
                     sync_files(self._world.disk, (self._unsynced_snapshot,), (self.directory,))
         self._local.close_files()
 
@@ -292,27 +292,29 @@ class LogStorage:
             raise StorageFailed(f"{self.directory} is out of use after an I/O error")
 
     def discard(self) -> None:
-        """It is about to be deleted: no more use of it."""
+        """The log is about to be deleted: refuse any further use."""
         self.mark_failed()
 
     def mark_failed(self) -> None:
-        """Its directory is out of use."""
+        """The log's directory is offline: refuse any further use."""
         self._failed = True
         self._local.close_files()
 
-    def _fail(self, error: OSError) -> None:
+    def _report_failure(self, error: OSError) -> None:
+        """Mark the log as failed and report the I/O error to its owner."""
         self.mark_failed()
         if self._owner is not None:
             self._owner.on_failed(self, error)
 
     @contextmanager
-    def _storage(self) -> Iterator[None]:
+    def _translating_io_errors(self) -> Iterator[None]:
+        """Turn an OSError in the block into StorageFailed and report it."""
         try:
             yield
         except StorageFailed:
             raise  # reported already
         except OSError as error:
-            self._fail(error)
+            self._report_failure(error)
             raise StorageFailed(f"{self.directory}: {error}") from error
 
     def _delete_later(self, paths: Sequence[str]) -> None:

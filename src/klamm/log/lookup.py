@@ -10,14 +10,14 @@ from klamm.wire.records import Record, records
 
 
 class FoundOffset(NamedTuple):
-    """`leader_epoch` is that of the batch, -1 where it has none."""
+    """A record found by timestamp; `leader_epoch` is its batch's, -1 where that has none."""
 
     timestamp: int
     offset: int
     leader_epoch: int
 
 
-def first_at(segments: Segments, timestamp: int, log_start: int) -> FoundOffset | None:
+def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> FoundOffset | None:
     """The first record from `log_start` on whose timestamp is at least this."""
     for segment in segments:
         if segment.largest.timestamp < timestamp:
@@ -31,17 +31,17 @@ def first_at(segments: Segments, timestamp: int, log_start: int) -> FoundOffset 
     return None
 
 
-def largest(segments: Segments, log_start: int) -> FoundOffset | None:
+def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | None:
     """The first record that carries the largest timestamp of all."""
     holder = max(segments, key=lambda segment: (segment.largest.timestamp, -segment.base_offset))
     if holder.largest.timestamp < 0:
         return None
-    found = first_at(segments, holder.largest.timestamp, log_start)
-    return found or _largest_from(segments, log_start)
+    found = first_at_or_after(segments, holder.largest.timestamp, log_start)
+    return found or _largest_by_scan(segments, log_start)
 
 
-def _largest_from(segments: Segments, log_start: int) -> FoundOffset | None:
-    """The same by looking at every batch: needed where the record that had it lies before the log's start."""
+def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
+    """The same by reading every batch, needed when the record with the largest timestamp lies before the log start."""
     largest_timestamp = -1
     for segment in segments.from_slot(segments.slot_of(log_start)):
         for found in segment.headers(0):
@@ -53,7 +53,7 @@ def _largest_from(segments: Segments, log_start: int) -> FoundOffset | None:
                 continue
             alive = [record.timestamp for record in _records(segment, found) if record.offset >= log_start]
             largest_timestamp = max([largest_timestamp, *alive])
-    return first_at(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
+    return first_at_or_after(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
 
 
 def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:

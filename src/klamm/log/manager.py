@@ -34,15 +34,15 @@ _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesyst
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFailure:
-    """A log directory went out of use; `partitions` had their logs there."""
+    """A log directory went offline; `partitions` had their logs there."""
 
     directory: str
     reason: str
     partitions: tuple[TopicPartition, ...]
 
 
-class Wanted(NamedTuple):
-    """A log that is to be there. `is_new`: it cannot lie in a directory that is offline."""
+class LogRequest(NamedTuple):
+    """A log to open or create; `is_new`: it cannot lie in a directory that is offline."""
 
     partition: TopicPartition
     config: TopicConfig
@@ -85,7 +85,7 @@ class LogManager:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     async def load(self, topic_overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Take the directories and open every log in them, recovered where the last shutdown was not clean.
+        """Lock the log directories and open every log; logs are recovered unless the last shutdown was clean.
 
         A directory that fails is taken offline. Raises BadLogDirectory where one is not ours, or none is left.
         """
@@ -96,7 +96,7 @@ class LogManager:
             return_exceptions=True,
         )
         for topic, reason in configs.problems.items():
-            logger.error("topic config ignored, the broker's defaults hold", topic=topic, reason=reason)
+            logger.error("invalid topic config ignored: the broker's defaults apply", topic=topic, reason=reason)
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
             reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
@@ -122,9 +122,9 @@ class LogManager:
             return
         for result in (result for share in loaded for result in share):
             if isinstance(result, Log):
-                self._adopt(result, directory)
+                self._register(result, directory)
             else:
-                self._leave_out(result, directory)
+                self._mark_unreadable(result, directory)
         directory.is_loaded = True
         for path in inventory.to_delete:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
@@ -134,7 +134,7 @@ class LogManager:
     ) -> list[Log | UnreadableLog]:
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
-    def _adopt(self, log: Log, directory: LogDirectory) -> None:
+    def _register(self, log: Log, directory: LogDirectory) -> None:
         other = self._homes.get(log.partition)
         if other is not None:
             raise BadLogDirectory(
@@ -147,7 +147,7 @@ class LogManager:
         if log.has_changed_small_files:
             self._housekeeping.on_small_files_changed(log)
 
-    def _leave_out(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+    def _mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
         self._unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
@@ -165,7 +165,7 @@ class LogManager:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """None where there is no log, or its directory is offline."""
+        """The partition's log; None where there is none or its directory is offline."""
         return self._logs.get(partition)
 
     @property
@@ -187,11 +187,11 @@ class LogManager:
 
     @property
     def offline_directories(self) -> dict[str, str]:
-        """Reasons by path."""
+        """Why each offline directory failed, by path."""
         return {p: d.offline_reason for p, d in self._directories.items() if d.offline_reason is not None}
 
     def is_offline(self, partition: TopicPartition) -> bool:
-        """Whether it has a log that is out of use: it cannot be read, or its directory failed."""
+        """Whether the partition has a log that cannot be used: it is unreadable, or its directory failed."""
         return partition in self._offline or partition in self._unreadable
 
     def directory_of(self, partition: TopicPartition) -> str | None:
@@ -200,12 +200,12 @@ class LogManager:
 
     @property
     def clean_shutdown_epoch(self) -> int | None:
-        """Broker epoch of the shutdown before; None unless every directory was left clean with the same."""
+        """The broker epoch of the last shutdown; None unless all directories were shut down cleanly with it."""
         epochs = {d.clean_epoch for d in self._directories.values() if d.is_online}
         return epochs.pop() if len(epochs) == 1 else None
 
     def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        """What a topic with these overrides gets here. Raises InvalidConfig."""
+        """The config of a topic with these overrides. Raises InvalidConfig."""
         return TopicConfig.parse(overrides or {}, self._defaults)
 
     # -- make and delete -----------------------------------------------------------------------------------------------
@@ -213,109 +213,113 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, config: TopicConfig, topic_id: UUID | None, is_new: bool = False
     ) -> Log:
-        """The partition's log, made in the live directory with the fewest logs where there is none.
+        """The partition's log; a new one is created in the live directory with the fewest logs.
 
         Raises StorageFailed where it may lie in an offline directory (`is_new` says that it cannot), or none is live.
         """
         log = self._logs.get(partition)
         if log is None:
-            log = self._create(Wanted(partition, config, topic_id, is_new))
-        return self._with_id(log, topic_id)
+            log = self._create(LogRequest(partition, config, topic_id, is_new))
+        return self._with_topic_id(log, topic_id)
 
-    async def get_or_create_many(self, wanted: Sequence[Wanted]) -> list[Log | StorageFailed]:
-        """The same for many without holding the loop; why not, in the place of one that could not be had."""
+    async def get_or_create_many(self, requests: Sequence[LogRequest]) -> list[Log | StorageFailed]:
+        """Like `get_or_create` for many, without blocking the loop; each result is a log or its error."""
         async with self._making:
-            missing = dict.fromkeys(w.partition for w in wanted if w.partition not in self._logs)
-            by_partition = {w.partition: w for w in wanted}
+            missing = dict.fromkeys(w.partition for w in requests if w.partition not in self._logs)
+            by_partition = {w.partition: w for w in requests}
             refused: dict[TopicPartition, StorageFailed] = {}
             for chunk in _chunks(list(missing), _MAX_CREATED_AT_ONCE):
-                places = self._places([by_partition[partition] for partition in chunk], refused)
+                places = self._choose_directories([by_partition[partition] for partition in chunk], refused)
                 made = await self._world.disk.in_thread(self._open_all, places)
-                for (asked, home), result in zip(places, made, strict=True):
+                for (request, home), result in zip(places, made, strict=True):
                     try:
-                        self._adopt_opened(asked.partition, home, result)
+                        self._register_opened(request.partition, home, result)
                     except StorageFailed as error:
-                        refused[asked.partition] = error
-        return [self._answer(asked, refused) for asked in wanted]
+                        refused[request.partition] = error
+        return [self._log_or_error(request, refused) for request in requests]
 
-    def _answer(self, asked: Wanted, refused: Mapping[TopicPartition, StorageFailed]) -> Log | StorageFailed:
-        log = self._logs.get(asked.partition)
+    def _log_or_error(
+        self, request: LogRequest, refused: Mapping[TopicPartition, StorageFailed]
+    ) -> Log | StorageFailed:
+        log = self._logs.get(request.partition)
         if log is not None:
-            return self._with_id(log, asked.topic_id)
+            return self._with_topic_id(log, request.topic_id)
         # one that was there or just made may have lost its directory since
-        return refused.get(asked.partition) or StorageFailed(self._refusal(asked) or f"{asked.partition} is gone")
+        return refused.get(request.partition) or StorageFailed(
+            self._why_unavailable(request) or f"{request.partition} was deleted meanwhile"
+        )
 
-    def _create(self, asked: Wanted) -> Log:
+    def _create(self, request: LogRequest) -> Log:
         refused: dict[TopicPartition, StorageFailed] = {}
-        places = self._places([asked], refused)
+        places = self._choose_directories([request], refused)
         if refused:
-            raise refused[asked.partition]
+            raise refused[request.partition]
         (result,) = self._open_all(places)
-        return self._adopt_opened(asked.partition, places[0][1], result)
+        return self._register_opened(request.partition, places[0][1], result)
 
-    def _places(
-        self, wanted: Sequence[Wanted], refused: dict[TopicPartition, StorageFailed]
-    ) -> list[tuple[Wanted, LogDirectory]]:
-        """Where new logs go: into the live directory with the fewest. Those that may not be made go to `refused`."""
+    def _choose_directories(
+        self, requests: Sequence[LogRequest], refused: dict[TopicPartition, StorageFailed]
+    ) -> list[tuple[LogRequest, LogDirectory]]:
+        """The directory for each new log, the live one with the fewest; errors go to `refused`."""
         places = []
         counts = dict.fromkeys(self._live(), 0)
         for home in self._homes.values():
             if home in counts:
                 counts[home] += 1
-        for asked in wanted:
-            why = self._refusal(asked)
+        for request in requests:
+            why = self._why_unavailable(request)
             if why is not None:
-                refused[asked.partition] = StorageFailed(why)
+                refused[request.partition] = StorageFailed(why)
                 continue
             home = min(counts, key=counts.__getitem__)
             counts[home] += 1
-            places.append((asked, home))
+            places.append((request, home))
         return places
 
-    def _refusal(self, asked: Wanted) -> str | None:
-        unreadable = self._unreadable.get(asked.partition)
+    def _why_unavailable(self, request: LogRequest) -> str | None:
+        unreadable = self._unreadable.get(request.partition)
         if unreadable is not None:
             return f"{unreadable.path} cannot be read: {unreadable.reason}"
-        if asked.partition in self._offline:
-            return f"{asked.partition} lies in {self._offline[asked.partition]}, which is out of use"
-        if not asked.is_new and self.offline_directories:
-            return f"{asked.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
-        return None if self.live_directories else "no log directory is in use"
+        if request.partition in self._offline:
+            return f"{request.partition} lies in {self._offline[request.partition]}, which is out of use"
+        if not request.is_new and self.offline_directories:
+            return f"{request.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
+        return None if self.live_directories else "no log directory is in use: all are offline"
 
-    def _open_all(self, places: Sequence[tuple[Wanted, LogDirectory]]) -> list[Log | OSError]:
-        return [self._open_one(asked, home) for asked, home in places]
+    def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
+        return [self._open_one(request, home) for request, home in places]
 
-    def _open_one(self, asked: Wanted, home: LogDirectory) -> Log | OSError:
-        path = f"{home.path}/{asked.partition}"
+    def _open_one(self, request: LogRequest, home: LogDirectory) -> Log | OSError:
+        path = f"{home.path}/{request.partition}"
         try:
             return Log.open(
                 self._world,
                 path,
-                asked.partition,
-                asked.config,
+                request.partition,
+                request.config,
                 files=self._files,
                 owner=self._housekeeping,
-                new_topic_id=asked.topic_id,
+                new_topic_id=request.topic_id,
             )
         except OSError as error:
             return error
 
-    def _adopt_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+    def _register_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
             raise StorageFailed(f"{home.path}: {home.offline_reason}")
-        self._adopt(result, home)
+        self._register(result, home)
         return result
 
     @staticmethod
-    def _with_id(log: Log, topic_id: UUID | None) -> Log:
+    def _with_topic_id(log: Log, topic_id: UUID | None) -> Log:
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
         return log
 
     def delete(self, partition: TopicPartition) -> bool:
-        """Move the log out of the way at once and remove it later; whether there was one. Raises StorageFailed."""
+        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed."""
         log = self._logs.pop(partition, None)
         if log is None:
             return False
@@ -337,15 +341,15 @@ class LogManager:
         return True
 
     def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
-        """Count at once for every log of these topics."""
+        """Apply the configs at once to every log of these topics."""
         if not configs:
             return
         for partition, log in self._logs.items():
             if (config := configs.get(partition.topic)) is not None:
                 log.update_config(config)
 
-    def change_defaults(self, defaults: Mapping[str, str]) -> bool:
-        """What new logs get from the broker's configs from here on; whether that is anything new.
+    def update_default_configs(self, defaults: Mapping[str, str]) -> bool:
+        """Set the broker's defaults for new logs; whether anything changed.
 
         Logs that are there keep what they have until `update_topic_configs`.
         """
@@ -356,7 +360,7 @@ class LogManager:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     async def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermark of every log; replication calls it on its interval."""
+        """Write the high watermark checkpoints of all directories; replication calls it on its interval."""
         await self._write_checkpoints(HIGH_WATERMARKS, _high_watermarks)
 
     async def write_recovery_points(self) -> None:
@@ -366,11 +370,11 @@ class LogManager:
         await self._write_checkpoints(LOG_STARTS, log_starts)
 
     async def write_small_files(self) -> None:
-        """Write changed leader epochs and topic ids; done when a kill can no longer take them."""
+        """Write changed leader epochs and topic ids; when it returns, a kill cannot lose them."""
         await self._housekeeping.write_small_files()
 
     async def _write_checkpoints(self, name: str, read: ReadOffsets) -> None:
-        """Write this checkpoint of every directory in a thread; a directory that refuses goes offline.
+        """Write one kind of checkpoint of every directory in threads; a directory whose write fails goes offline.
 
         One thread per directory at a time. A caller may be cancelled, its thread cannot: the next one waits for it.
         """
@@ -417,14 +421,14 @@ class LogManager:
         self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Bring everything to the device and leave every directory clean; does nothing the second time.
+        """Flush all logs and mark the directories as cleanly shut down; does nothing the second time.
 
         One that was not loaded to the end stays as it is: its checkpoints know more than we do.
         """
         if self._closed:
             return
         await self._housekeeping.stop()
-        await self._end_writing()
+        await self._wait_for_writes()
         for directory in self._live():
             if not directory.is_loaded:
                 directory.unlock()
@@ -437,15 +441,15 @@ class LogManager:
         self._files.close()
 
     async def abandon(self) -> None:
-        """Stop all work and let go of the directories as a crash would leave them."""
+        """Stop all work and unlock the directories without flushing, as after a crash."""
         await self._housekeeping.stop()
-        await self._end_writing()
+        await self._wait_for_writes()
         self._files.close()
         for directory in self._directories.values():
             directory.unlock()
 
-    async def _end_writing(self) -> None:
-        """What closing writes is the last word; threads that still write checkpoints are waited for."""
+    async def _wait_for_writes(self) -> None:
+        """Stop periodic work and wait for threads that write checkpoints: closing writes the last ones."""
         self._closed = True
         await asyncio.gather(*self._writing, return_exceptions=True)
 
@@ -465,7 +469,7 @@ class LogManager:
             (HIGH_WATERMARKS, _high_watermarks),
         ):
             directory.checkpoint(name).write_now(read(logs))
-        directory.leave(broker_epoch)
+        directory.mark_clean_and_unlock(broker_epoch)
 
 
 def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:

@@ -33,7 +33,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
-    """None where there is no file. Raises OSError, CorruptFile, BadLogDirectory."""
+    """The content of meta.properties; None where there is no file. Raises OSError, CorruptFile, BadLogDirectory."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         content = disk.read(path)
@@ -56,13 +56,14 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
 
 
 def _properties(text: str) -> dict[str, str]:
+    """The keys and values of a Java properties file."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {key.strip(): value.strip().replace("\\:", ":").replace("\\=", "=") for key, _, value in pairs}
 
 
 def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaProperties]:
-    """What the directories say, by path; those without a file, and those that cannot be read, are left out.
+    """The meta.properties of each directory, by path; missing and unreadable ones are left out.
 
     Raises BadLogDirectory where two of them disagree.
     """
@@ -87,7 +88,7 @@ def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaPr
 
 
 def check_meta(directory: str, meta: MetaProperties, broker_id: int, cluster_id: str) -> None:
-    """Raises BadLogDirectory where the directory is another broker's or another cluster's."""
+    """Raise BadLogDirectory where the directory belongs to another broker or cluster."""
     path = f"{directory}/{META_PROPERTIES}"
     if meta.broker_id is not None and meta.broker_id != broker_id:
         raise BadLogDirectory(
@@ -114,8 +115,8 @@ class _CleanShutdown(msgspec.Struct, rename="camel"):
     broker_epoch: int = NO_BROKER_EPOCH
 
 
-def take_clean_shutdown(disk: Disk, directory: str) -> int | None:
-    """Remove the marker; the broker epoch in it, None where there was no marker. Raises OSError.
+def remove_clean_shutdown(disk: Disk, directory: str) -> int | None:
+    """Remove the clean-shutdown marker and return its broker epoch; None where there was none. Raises OSError.
 
     It goes before anything is loaded, so that a crash while loading counts as one.
     """

@@ -34,18 +34,18 @@ class DirectoryName(NamedTuple):
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """As in `00000000000000000042.log`."""
+    """The file name of a segment, such as `00000000000000000042.log`."""
     return f"{base_offset:0{_OFFSET_DIGITS}d}{suffix}"
 
 
 def offset_of(file: str) -> int | None:
-    """The offset in front of the first dot; None where the name is not such a file's."""
+    """The offset at the beginning of a segment file's name; None for other names."""
     digits = file.partition(".")[0]
     return int(digits) if len(digits) == _OFFSET_DIGITS and digits.isascii() and digits.isdigit() else None
 
 
 def parse_directory(name: str) -> DirectoryName:
-    """Raises ValueError where the name is not that of a log."""
+    """The partition and kind of a log directory's name. Raises ValueError."""
     for kind in (DirectoryKind.DELETE, DirectoryKind.FUTURE, DirectoryKind.STRAY):
         stem = name.removesuffix(kind)
         front, dot, unique = stem.rpartition(".")
@@ -55,6 +55,6 @@ def parse_directory(name: str) -> DirectoryName:
 
 
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
-    """Name of a log's directory once it waits for removal; the topic is cut where the whole would be too long."""
+    """The directory name of a log that waits for deletion; a long topic name is shortened."""
     suffix = f"-{partition.partition}.{unique}{DirectoryKind.DELETE}"
     return partition.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix

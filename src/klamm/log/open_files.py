@@ -30,7 +30,7 @@ class SharedFile:
 
 
 class OpenFiles:
-    """Files by path, opened when first asked for; the one unused longest is closed where there are too many.
+    """Open files by path; above the limit the least recently used is closed.
 
     Only the event loop may use it: threads open a file of their own, or read one that is lent to them. Files that are
     lent stay open beside the others until their last reader lets go, at most as many again.
@@ -46,18 +46,18 @@ class OpenFiles:
         """By path, what readers took hold of; also what is no longer among `_files`."""
 
     def get(self, path: str) -> File:
-        """The open file at `path`, which must exist. Good until the next call. Raises OSError."""
+        """The open file at `path`, which must exist; valid until the next call. Raises OSError."""
         return self._get(path).file
 
     def lend(self, path: str) -> SharedFile | None:
-        """The same to keep; None where readers keep as many files as may be open. Raises OSError."""
+        """The open file for a reader to keep; None where readers keep too many already. Raises OSError."""
         if len(self._lent) >= self._most and path not in self._lent:
             return None
         shared = self._lent[path] = self._get(path)
         return shared
 
     def truncate(self, path: str, size: int) -> None:
-        """Cut the file. Who holds it and still has to read behind `size` learns that those bytes are lost.
+        """Truncate the file; readers that keep it get an error for bytes after `size`.
 
         The bytes that are written there from now on are others, so later readers get a file of their own.
         """
@@ -88,7 +88,7 @@ class OpenFiles:
         return self.disk.open(path)
 
     def forget(self, path: str) -> None:
-        """The file at `path` is renamed or removed for good: close it once nobody reads it any more."""
+        """The file was renamed or removed: close it once no reader keeps it."""
         self._files.pop(path, None)
         self._lent.pop(path, None)
 

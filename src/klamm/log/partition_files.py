@@ -17,7 +17,7 @@ class PartitionFiles:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the device lacks something that memory has."""
+        """Whether epochs or topic id have changes that are not written."""
         return self._epochs.is_changed or self._metadata.is_changed
 
     def on_epochs_changed(self) -> None:
@@ -27,7 +27,7 @@ class PartitionFiles:
         self._metadata.next_version()
 
     def replacements(self, epochs: LeaderEpochs, topic_id: UUID | None) -> list[Replacement]:
-        """What has to be written so that the device has what memory has."""
+        """The files to write so that the disk has the epochs and topic id in memory."""
         changed = []
         if self._epochs.is_changed:
             changed.append(self._epochs.replacement(epochs.text()))

@@ -11,6 +11,7 @@ _VERSION: Final = "0"
 
 
 def metadata_text(topic_id: UUID) -> bytes:
+    """The content of partition.metadata."""
     return f"version: {_VERSION}\ntopic_id: {id_to_text(topic_id)}".encode()
 
 
@@ -24,7 +25,7 @@ def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """None where there is no file. Raises OSError, CorruptFile."""
+    """The topic id in partition.metadata; None where there is no file. Raises OSError, CorruptFile."""
     try:
         content = disk.read(path)
     except FileNotFoundError:

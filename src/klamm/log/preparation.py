@@ -17,7 +17,7 @@ from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, sea
 from klamm.wire.records.walk import MalformedRecord, renumber_offset_deltas, walk
 from klamm.wire.unfolding import decompress_pieces
 
-MAX_UNFOLDED_BYTES: Final = 128 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 MAX_RECORD_ERRORS: Final = 1_000
 """A response tells of no more invalid records than this."""
 MAX_INLINE_BYTES: Final = 16 * 1024
@@ -25,7 +25,7 @@ MAX_INLINE_RECORDS: Final = 128
 
 
 class Preparation(NamedTuple):
-    """A batch whose header and CRC are checked, and what to check it against."""
+    """A batch whose header and CRC are checked, with the rules to check its records against."""
 
     batch: bytes
     rules: AppendRules
@@ -37,7 +37,7 @@ class Preparation(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether an event loop can afford it: less than a millisecond."""
+        """Whether the check takes less than a millisecond, so that the event loop can do it."""
         header = self.header
         return (
             header.codec is Codec.NONE
@@ -56,46 +56,49 @@ class Refusal(NamedTuple):
 
 
 def prepare(preparation: Preparation) -> bytes | Refusal:
-    """The batch as it is to be appended, or why it is refused."""
+    """Check the records and convert the batch to the topic's codec; the batch to append, or its refusal."""
     try:
-        return _prepared(preparation)
+        return _check_and_recompress(preparation)
     except AppendRefused as refused:
         return Refusal(refused.code, refused.message, refused.record_errors)
 
 
-def _prepared(preparation: Preparation) -> bytes:
+def _check_and_recompress(preparation: Preparation) -> bytes:
+    """The batch to append. Raises AppendRefused."""
     batch, rules, _now_ms = preparation
     header = preparation.header
     content = memoryview(batch)[HEADER_BYTES : header.size]
     try:
-        seen = _walked(preparation, header, _unfolded(header, content))
+        facts = _check_records(preparation, header, _decompressed_pieces(header, content))
     except (BadCompression, MalformedRecord) as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}") from error
     target = header.codec if rules.codec is None else rules.codec
     payload: Buffer = content
     if target is not header.codec:
-        pieces = _unfolded(header, content)
-        records = pieces if seen.is_sequential else renumber_offset_deltas(pieces, header.record_count)
-        payload = _collected(compress_pieces(target, records, rules.level), rules)
-    elif not seen.is_sequential and target is not Codec.NONE:
+        pieces = _decompressed_pieces(header, content)
+        records = pieces if facts.is_sequential else renumber_offset_deltas(pieces, header.record_count)
+        payload = _join_within_limit(compress_pieces(target, records, rules.level), rules)
+    elif not facts.is_sequential and target is not Codec.NONE:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "the offsets within a compressed batch are not 0, 1, 2 and so on")
-    max_timestamp = header.max_timestamp if rules.log_append_time else seen.max_timestamp
+    max_timestamp = header.max_timestamp if rules.log_append_time else facts.max_timestamp
     if payload is content and max_timestamp == header.max_timestamp:
         return batch
     attributes = (header.attributes & ~CODEC_MASK) | target
     return sealed_batch(header._replace(attributes=attributes, max_timestamp=max_timestamp), payload)
 
 
-def _unfolded(header: BatchHeader, content: memoryview) -> Iterator[bytes]:
+def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[bytes]:
+    """The decompressed records. Raises BadCompression above MAX_DECOMPRESSED_BYTES."""
     size = 0
     for piece in decompress_pieces(header.codec, content):
         size += len(piece)
-        if size > MAX_UNFOLDED_BYTES:
-            raise BadCompression(f"its records decompress to more than {MAX_UNFOLDED_BYTES} bytes")
+        if size > MAX_DECOMPRESSED_BYTES:
+            raise BadCompression(f"its records decompress to more than {MAX_DECOMPRESSED_BYTES} bytes")
         yield piece
 
 
-def _collected(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
+def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
+    """Join the pieces. Raises AppendRefused above `max.message.bytes`."""
     parts = []
     size = HEADER_BYTES
     for piece in pieces:
@@ -105,42 +108,44 @@ def _collected(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
     return b"".join(parts)
 
 
-class _Seen(NamedTuple):
+class _RecordFacts(NamedTuple):
+    """What the check of the records found."""
+
     max_timestamp: int
     is_sequential: bool
 
 
-def _walked(preparation: Preparation, header: BatchHeader, pieces: Iterable[bytes]) -> _Seen:
-    """Look at each record. Raises AppendRefused where the rules forbid some, MalformedRecord, BadCompression."""
+def _check_records(preparation: Preparation, header: BatchHeader, pieces: Iterable[bytes]) -> _RecordFacts:
+    """Check each record. Raises AppendRefused for invalid ones, MalformedRecord, BadCompression."""
     rules, now_ms = preparation.rules, preparation.now_ms
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     bounds_timestamps, needs_keys = rules.bounds_timestamps, rules.needs_keys
     max_timestamp = NO_TIMESTAMP
     is_sequential = True
-    invalid = untimely = 0
+    invalid = out_of_bounds = 0
     errors: list[RecordError] = []
     for index, (timestamp_delta, offset_delta, has_key) in enumerate(walk(pieces, header.record_count)):
-        timestamp = _as_long(header.base_timestamp + timestamp_delta)
+        timestamp = _wrap_to_int64(header.base_timestamp + timestamp_delta)
         if timestamp > max_timestamp:
             max_timestamp = timestamp
         if offset_delta != index:
             is_sequential = False
         problem = None
         if needs_keys and not has_key:
-            problem = "a compacted topic takes no record without a key"
+            problem = "the record has no key, which a compacted topic requires"
         elif bounds_timestamps and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             problem = f"timestamp {timestamp} is not between {earliest} and {latest}"
-            untimely += 1
+            out_of_bounds += 1
         if problem is not None:
             invalid += 1
             if invalid <= MAX_RECORD_ERRORS:
                 errors.append(RecordError(index, problem))
     if invalid:
-        code = ErrorCode.INVALID_TIMESTAMP if untimely else ErrorCode.INVALID_RECORD
+        code = ErrorCode.INVALID_TIMESTAMP if out_of_bounds else ErrorCode.INVALID_RECORD
         raise AppendRefused(code, f"{invalid} of {header.record_count} records are invalid", errors)
-    return _Seen(max_timestamp, is_sequential)
+    return _RecordFacts(max_timestamp, is_sequential)
 
 
-def _as_long(value: int) -> int:
-    """As Java computes with 64 bits."""
+def _wrap_to_int64(value: int) -> int:
+    """The value wrapped to a signed 64-bit integer, as Java arithmetic does."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63

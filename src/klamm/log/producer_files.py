@@ -27,13 +27,13 @@ class SnapshotFiles:
         return f"{self.directory}/{segment_file(offset, SNAPSHOT)}"
 
     def offsets(self) -> list[int]:
-        """Offsets that have a snapshot, rising."""
+        """The offsets that have a snapshot, in ascending order."""
         names = self._disk.list_directory(self.directory)
         found = (offset_of(name) for name in names if name.endswith(SNAPSHOT))
         return [offset for offset in found if offset is not None]
 
     def write(self, producers: Producers) -> str | None:
-        """Write the state at its end offset, not synced: a torn file fails its CRC. The path, None if it is there."""
+        """Write the state at its end offset, not synced; the path, or None where the snapshot exists."""
         if producers.snapshot_offset >= producers.end_offset:
             return None
         path = self.path(producers.end_offset)
@@ -48,7 +48,7 @@ class SnapshotFiles:
         return path
 
     def load_newest(self, most: int) -> tuple[int, list[Producer]] | None:
-        """The newest usable snapshot at or before `most`; unusable ones are removed."""
+        """Load the newest valid snapshot at or before `most`; damaged ones are removed."""
         for offset in reversed([o for o in self.offsets() if o <= most]):
             path = self.path(offset)
             try:
@@ -67,7 +67,7 @@ class SnapshotFiles:
 def rebuild_producers(
     disk: Disk, producers: Producers, segments: Segments, directory: str, start: int, end: int
 ) -> list[str]:
-    """Bring `producers` to what they were at `end`: newest snapshot, then the batches behind it.
+    """Restore the producer state at `end`: the newest snapshot, then the batches after it.
 
     A segment that cannot be parsed is replayed up to its damage; one sentence for each is the result. Raises OSError.
     """
@@ -114,7 +114,7 @@ def _replay(producers: Producers, found: ScannedBatch, disk: Disk, path: str) ->
 
 
 def note_written(producers: Producers, header: BatchHeader, buffer: Buffer) -> CompletedTransaction | None:
-    """Take a batch of a producer, with its final offsets, into account; the transaction it closed, if any.
+    """Update the producer state with a written batch; the transaction it completed, if any.
 
     `buffer` is read for control batches only.
     """

@@ -35,11 +35,11 @@ class ProducerState:
 
     @property
     def is_restoring(self) -> bool:
-        """A thread replays the batches before a truncation: nothing may be appended meanwhile."""
+        """Whether a thread replays batches after a truncation; nothing may be appended meanwhile."""
         return self._restoring_to is not None
 
     def note(self, header: BatchHeader, buffer: Buffer, active: Segment) -> None:
-        """A batch of a producer was written. Raises OSError."""
+        """Update the producer state with a written batch. Raises OSError."""
         completed = note_written(self.producers, header, buffer)
         if completed is not None and completed.is_aborted:
             stable = self.producers.last_stable_offset_after(completed)
@@ -47,11 +47,11 @@ class ProducerState:
             active.transaction_index.append(entry)
 
     def write_snapshot(self) -> None:
-        """The state at the log's end. Raises OSError."""
+        """Write a snapshot at the log end. Raises OSError."""
         self._snapshots.write(self.producers)
 
     def write_last_snapshot(self, segments: Segments, log_start: int) -> str | None:
-        """The same when the log is closed; the path of a new file, which has to be synced before the shutdown is clean.
+        """Write the snapshot of a closing log; the path of a new file, still to be synced.
 
         A clean start without any snapshot knows that there are no producers.
         """
@@ -61,7 +61,7 @@ class ProducerState:
         return self._snapshots.write(self.producers)
 
     def start_at(self, offset: int) -> None:
-        """The log was emptied and goes on at `offset`. Raises OSError."""
+        """Remove all producers: the log was emptied and continues at `offset`. Raises OSError."""
         self._restoring_to = None
         self.producers.restore((), offset)
         self.producers.snapshot_offset = -1
@@ -72,7 +72,7 @@ class ProducerState:
     def truncate_to(
         self, offset: int, segments: Segments, log_start: int, config: TopicConfig, on_error: Callable[[OSError], None]
     ) -> None:
-        """The log now ends at `offset`: bring the producers to what they were there. Raises OSError.
+        """Restore the producer state at `offset` after a truncation. Raises OSError.
 
         What a few milliseconds cannot replay, a thread does; `on_error` hears of its I/O errors.
         """
@@ -80,7 +80,7 @@ class ProducerState:
         self._snapshots.remove(o for o in taken if o > offset)
         producers = self.producers
         producers.snapshot_offset = max((o for o in taken if o <= offset), default=-1)
-        if not self.is_restoring and not producers.reach_to(offset):
+        if not self.is_restoring and not producers.has_state_from(offset):
             producers.end_offset = offset
             return
         self._restoring_to = offset
@@ -92,7 +92,7 @@ class ProducerState:
             self._restoring = asyncio.get_running_loop().create_task(work)
 
     def finish_restoring(self, segments: Segments, log_start: int) -> None:
-        """Replay here and now what a truncation asked for. Raises OSError."""
+        """Finish in this thread the replay that a truncation requires. Raises OSError."""
         if self._restoring_to is not None:
             rebuild_producers(self._disk, self.producers, segments, self._directory, log_start, self._restoring_to)
             self._restoring_to = None
@@ -103,16 +103,18 @@ class ProducerState:
         while (offset := self._restoring_to) is not None:
             paths = [(segment.base_offset, segment.size) for segment in segments]
             try:
-                restored = await self._disk.in_thread(self._restored, paths, log_start, offset, config)
+                restored = await self._disk.in_thread(self._rebuild_from_files, paths, log_start, offset, config)
             except OSError as error:
                 on_error(error)
                 return
             if self._restoring_to == offset:  # no other truncation came meanwhile
-                self.producers.take_over(restored)
+                self.producers.replace_by(restored)
                 self._restoring_to = None
 
-    def _restored(self, segments: list[tuple[int, int]], log_start: int, end: int, config: TopicConfig) -> Producers:
-        """In a thread, with files of its own."""
+    def _rebuild_from_files(
+        self, segments: list[tuple[int, int]], log_start: int, end: int, config: TopicConfig
+    ) -> Producers:
+        """The producer state at `end`, read in a thread with files of its own."""
         files = OpenFiles(self._disk, _OPEN_FILES)
         try:
             copies = []
@@ -128,7 +130,7 @@ class ProducerState:
 
 
 def _replay_bytes(segments: Segments, begin: int) -> int:
-    """At most so many bytes of batches lie between `begin` and the end."""
+    """An upper bound of the bytes of batches from `begin` to the log end."""
     return sum(segment.size for segment in segments.from_slot(segments.slot_of(begin)))
 
 

@@ -18,7 +18,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 
 
 class Origin(Enum):
-    """Who asks for an append, and so what is checked."""
+    """Who appends: a client, a coordinator or a follower; decides which checks apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -26,7 +26,7 @@ class Origin(Enum):
 
 
 class BatchMark(NamedTuple):
-    """What is remembered of a batch; `timestamp` is its maximum."""
+    """A remembered batch of a producer; `timestamp` is its maximum."""
 
     last_sequence: int
     last_offset: int
@@ -43,7 +43,7 @@ class BatchMark(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction with data that its end marker at `last_offset` has closed."""
+    """A transaction with data that the end marker at `last_offset` completed."""
 
     producer_id: int
     first_offset: int
@@ -116,7 +116,7 @@ class Producers:
     # -- before an append --------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, origin: Origin) -> BatchMark | None:
-        """What a leader asks of a data batch before writing it: the mark of the batch it repeats, None if it is new.
+        """Check a data batch before a leader writes it; the mark of the batch it duplicates, None if it is new.
 
         Raises AppendRefused.
         """
@@ -136,7 +136,7 @@ class Producers:
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
-        """What a leader asks of an end marker. Raises AppendRefused."""
+        """Check an end marker before a leader writes it. Raises AppendRefused."""
         known = self._producers.get(header.producer_id)
         if known is None:
             return
@@ -151,7 +151,7 @@ class Producers:
     # -- after an append, and in replay ------------------------------------------------------------------------------
 
     def note_batch(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
-        """A data batch of a producer was written."""
+        """Update the producer of a written data batch."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -166,7 +166,7 @@ class Producers:
             self._open_transactions[header.producer_id] = first_offset
 
     def note_marker(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
-        """An end marker was written; the transaction it closed, None where that held no data."""
+        """Update the producer of a written end marker; the transaction it completed, None where that had no data."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -186,7 +186,7 @@ class Producers:
         return completed
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """What the last stable offset will be once this transaction's marker is replicated."""
+        """The last stable offset once this transaction's marker is replicated."""
         others = [start for pid, start in self._open_transactions.items() if pid != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
@@ -194,7 +194,7 @@ class Producers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Start of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        """The start of the oldest transaction that is open or whose marker is not replicated."""
         starts = [*self._open_transactions.values(), *(done.first_offset for done in self._unreplicated)]
         return min(starts, default=None)
 
@@ -203,13 +203,14 @@ class Producers:
         return bool(self._open_transactions or self._unreplicated)
 
     def on_high_watermark(self, high_watermark: int) -> None:
+        """Forget completed transactions whose marker is replicated."""
         while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
             self._unreplicated.popleft()
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def restore(self, producers: Iterable[Producer], end_offset: int) -> None:
-        """Begin again with what a snapshot holds."""
+        """Replace the state by that of a snapshot."""
         self._producers = {producer.producer_id: producer for producer in producers}
         self._open_transactions = {
             p.producer_id: p.transaction_start for p in self._producers.values() if p.transaction_start is not None
@@ -218,8 +219,8 @@ class Producers:
         self._newest_offset = end_offset - 1 if self._producers else -1
         self.end_offset = end_offset
 
-    def take_over(self, other: "Producers") -> None:
-        """Become what `other` is."""
+    def replace_by(self, other: "Producers") -> None:
+        """Take over the state of `other`."""
         self._producers = other._producers
         self._open_transactions = other._open_transactions
         self._unreplicated = other._unreplicated
@@ -227,15 +228,15 @@ class Producers:
         self.end_offset = other.end_offset
         self.snapshot_offset = other.snapshot_offset
 
-    def reach_to(self, offset: int) -> bool:
-        """Whether anything known may stem from `offset` or later, so that a truncation there needs a replay.
+    def has_state_from(self, offset: int) -> bool:
+        """Whether any state may come from `offset` or later, so that a truncation there needs a replay.
 
         An end marker counts as much as data: without it its transaction is open again.
         """
         return self._newest_offset >= offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for so long and have no transaction open; how many went."""
+        """Remove producers that were idle for so long and have no open transaction, and return how many."""
         gone = [
             p.producer_id
             for p in self._producers.values()
@@ -247,6 +248,7 @@ class Producers:
 
 
 def _check_epoch(known: Producer, header: BatchHeader) -> None:
+    """Raise AppendRefused where the producer epoch is older than the known one."""
     if header.producer_epoch < known.epoch:
         raise AppendRefused(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -255,6 +257,7 @@ def _check_epoch(known: Producer, header: BatchHeader) -> None:
 
 
 def _check_sequence(known: Producer, header: BatchHeader) -> None:
+    """Raise AppendRefused where the sequence does not follow the last one."""
     sequence = header.base_sequence
     if header.producer_epoch != known.epoch:
         in_order = sequence == 0 or known.epoch == NO_PRODUCER_EPOCH

@@ -19,8 +19,8 @@ from klamm.wire.records.batch import NO_LEADER_EPOCH, crc_is_valid
 
 
 @dataclass(slots=True)
-class Rebuilt:
-    """What reading a segment again showed."""
+class RebuildResult:
+    """The result of rebuilding a segment."""
 
     next_offset: int
     """The offset behind the last undamaged batch."""
@@ -43,12 +43,12 @@ class SegmentRebuild:
         self._epochs = epochs
         self._transactions = transactions
 
-    def run(self, expected: int, flushed_below: int, limit: int | None) -> Rebuilt:
+    def run(self, expected: int, flushed_below: int, limit: int | None) -> RebuildResult:
         """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
 
         `limit`: the first offset that cannot be in this segment; None where it is not known.
         """
-        segment, result = self._segment, Rebuilt(expected)
+        segment, result = self._segment, RebuildResult(expected)
         size = segment.size
         segment.reset()
         if self._transactions:
@@ -98,6 +98,7 @@ class SegmentRebuild:
 
 
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:
+    """Why the batch is damaged; None where it is not."""
     header = batch.header
     where = f"the batch at position {batch.position}"
     if not crc_is_valid(batch.buffer, header):
@@ -110,7 +111,7 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
 
 
 def note_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
-    """A batch of this leader epoch begins at `base_offset`."""
+    """Assign the leader epoch where a batch with a newer one begins."""
     latest = epochs.latest_epoch
     if epoch != NO_LEADER_EPOCH and (latest is None or epoch > latest):
         epochs.assign(epoch, base_offset)

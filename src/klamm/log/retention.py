@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
 
 def expired(segments: Sequence[SegmentFacts], end_offset: int, limits: Limits) -> int:
-    """How many of the oldest segments go: each for its own reason, none at or above the high watermark.
+    """How many of the oldest segments retention deletes, none at or above the high watermark.
 
     All of them: then the caller rolls first, so that an empty one remains.
     """

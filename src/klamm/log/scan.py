@@ -27,7 +27,7 @@ class ScannedBatch(NamedTuple):
 
 
 def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES) -> Iterator[ScannedBatch]:
-    """Each batch that lies wholly in [start, end); `buffer` holds its header, not its records.
+    """Each batch that lies completely in [start, end); `buffer` has its header only.
 
     Raises CorruptRecords.
     """
@@ -47,7 +47,7 @@ def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHU
 
 
 def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[ScannedBatch]:
-    """Each batch that lies wholly in [start, end), with its bytes.
+    """Each batch that lies completely in [start, end), with its bytes.
 
     With `check`, raises CorruptRecords where a batch is malformed, cut off or does not match its CRC.
     """

@@ -19,7 +19,7 @@ _MAX_ENTRIES_TRIED: Final = 16
 
 
 class BatchSpot(NamedTuple):
-    """Where a batch begins; `size` is None where finding it did not need the header."""
+    """Where a batch begins; `size` is None where the header was not read."""
 
     position: int
     size: int | None
@@ -88,7 +88,7 @@ class Segment:
     def append(
         self, buffers: Sequence[Buffer], size: int, first_offset: int, last_offset: int, max_timestamp: int
     ) -> None:
-        """Write one batch of `size` bytes behind the others. Raises OSError; then nothing of it is ever served."""
+        """Write one batch of `size` bytes after the others. Raises OSError; then nothing of it is ever read."""
         position = self.size
         self._files.get(self.log_path).pwrite(buffers, position)
         self.note_batch(position, size, first_offset, last_offset, max_timestamp)
@@ -101,7 +101,7 @@ class Segment:
             self.note_batch(self.size, size, first_offset, last_offset, max_timestamp)
 
     def note_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch that is in the file at `position` into account: size, timestamps, indexes."""
+        """Update size, timestamps and indexes for a batch that is in the file at `position`."""
         if self._first_timestamp is None and position == 0:
             self._first_timestamp = max_timestamp
         if max_timestamp > self.largest.timestamp:
@@ -118,7 +118,7 @@ class Segment:
             del boundaries[next(iter(boundaries))]
 
     def skip_batch(self, position: int, size: int) -> None:
-        """A damaged batch stays in the file at `position`; the batch behind it gets an index entry."""
+        """Keep a damaged batch in the file at `position`; the batch after it gets an index entry."""
         self.size = position + size
         self._bytes_since_entry = self._index_interval_bytes + 1
 
@@ -138,7 +138,7 @@ class Segment:
         return self.offset_index.is_full or self.time_index.is_full
 
     def seal(self) -> None:
-        """No more appends: last time index entry, indexes written and their memory given back."""
+        """End appends: write the last time index entry and the indexes, and free their memory."""
         self.time_index.append(*self.largest)
         self.write_indexes()
         self.offset_index.release()
@@ -146,7 +146,7 @@ class Segment:
         self._boundaries.clear()
 
     def load_indexes(self) -> None:
-        """Take over the index files of a flushed segment. Raises FileNotFoundError, CorruptFile."""
+        """Load the index files of a flushed segment. Raises FileNotFoundError, CorruptFile."""
         self.offset_index.load(self.size)
         self.time_index.load()
         self.largest = self.time_index.last  # the last entry, which roll and close write
@@ -159,7 +159,7 @@ class Segment:
     # -- look up and read --------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> BatchSpot | None:
-        """The first batch whose last offset is at least `offset`; None where there is none. Raises CorruptRecords."""
+        """The first batch whose last offset is at least `offset`; None if there is none. Raises CorruptRecords."""
         position = self._boundaries.get(offset)
         if position is not None:
             return BatchSpot(position, None) if position < self.size else None
@@ -199,21 +199,21 @@ class Segment:
         return self._files.get(self.log_path).pread(count, position)
 
     def lend_file(self) -> SharedFile | None:
-        """The file for a reader to keep; None where too many are kept already. Raises OSError."""
+        """The file for a reader to keep; None where too many are kept. Raises OSError."""
         return self._files.lend(self.log_path)
 
     def file_size(self) -> int:
-        """What the file really holds, which is less than `size` where somebody cut it behind our back."""
+        """The real size of the file, less than `size` where another process truncated it."""
         return self._files.get(self.log_path).size()
 
     def largest_timestamp(self) -> TimestampOffset:
-        """Of all batches; where none carries one, the file's modification time, at the segment's base."""
+        """The largest timestamp of all batches; without any, the file's modification time at the base offset."""
         if self.largest.timestamp >= 0 or not self.size:
             return self.largest
         return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
 
     def restore_largest(self) -> None:
-        """After truncating: the time index's last entry and the batches behind it say it."""
+        """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
         self.largest = self.time_index.last
         for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
             if found.header.max_timestamp > self.largest.timestamp:
@@ -222,7 +222,7 @@ class Segment:
     # -- truncate, close ---------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut at the batch that holds `offset`, or the next after it. Raises OSError."""
+        """Truncate at the batch that contains `offset`, or the next one. Raises OSError."""
         spot = self.find(offset)
         if spot is None:
             return
@@ -242,7 +242,7 @@ class Segment:
         self._boundaries = {self.base_offset: 0}
 
     def next_offset(self) -> int:
-        """Offset that follows the last batch. Raises CorruptRecords where bytes follow that are no batch."""
+        """The offset after the last batch. Raises CorruptRecords where other bytes follow it."""
         next_offset, position = self.base_offset, 0
         for found in self.headers_from(self.offset_index.last_offset):
             next_offset, position = found.header.next_offset, found.position + found.header.size
@@ -251,7 +251,7 @@ class Segment:
         return next_offset
 
     def check_end(self) -> None:
-        """Whether appends may go on behind the last batch, in file and indexes. Raises CorruptFile, CorruptRecords."""
+        """Check that appends can continue after the last batch. Raises CorruptFile, CorruptRecords."""
         next_offset = self.next_offset()
         last = max(self.offset_index.last_offset if self.offset_index.count else -1, self.largest.offset)
         if self.size and last >= next_offset:
@@ -266,7 +266,7 @@ class Segment:
         return None if batch is None else batch.header.max_timestamp
 
     def reset(self) -> None:
-        """Forget what is known of the content of the file; the caller reads it again."""
+        """Forget size, timestamps and indexes; the caller reads the file again."""
         self.offset_index.reset()
         self.time_index.reset()
         self.largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -276,7 +276,7 @@ class Segment:
         self._boundaries = {self.base_offset: 0}
 
     def use(self, files: OpenFiles) -> None:
-        """From now on open files through these."""
+        """Open files through `files` from now on."""
         self._files = files
 
     def close_files(self) -> None:

@@ -29,14 +29,15 @@ class Segments:
 
     @property
     def size(self) -> int:
-        """Bytes of all `.log` files."""
+        """The bytes of all `.log` files."""
         return sum(segment.size for segment in self._segments)
 
     def slot_of(self, offset: int) -> int:
-        """Where the segment stands whose base is the greatest up to `offset`; 0 for offsets before the first."""
+        """The slot of the segment with the greatest base offset not above `offset`; 0 if there is none."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def from_slot(self, slot: int) -> Sequence[Segment]:
+        """The segments from this slot on."""
         return self._segments[slot:]
 
     def at(self, slot: int) -> Segment | None:

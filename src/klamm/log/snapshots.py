@@ -17,12 +17,13 @@ _NONE: Final = -1
 
 
 def snapshot_bytes(producers: Mapping[int, Producer]) -> bytes:
-    """Only each producer's last batch goes into a snapshot."""
+    """The content of a snapshot file; only each producer's last batch is included."""
     body = _COUNT.pack(len(producers)) + b"".join(map(_entry, producers.values()))
     return _FRONT.pack(_VERSION, google_crc32c.value(body)) + body
 
 
 def _entry(producer: Producer) -> bytes:
+    """The snapshot entry of one producer."""
     mark = producer.marks[-1] if producer.marks else BatchMark(_NONE, _NONE, 0, producer.last_timestamp)
     start = _NONE if producer.transaction_start is None else producer.transaction_start
     return _ENTRY.pack(
@@ -38,7 +39,7 @@ def _entry(producer: Producer) -> bytes:
 
 
 def parse_snapshot(content: bytes, path: str) -> list[Producer]:
-    """Raises CorruptFile."""
+    """The producers in a snapshot file. Raises CorruptFile."""
     least = _FRONT.size + _COUNT.size
     if len(content) < least:
         raise CorruptFile(f"{path} has {len(content)} bytes; a snapshot has at least {least}")
@@ -54,6 +55,7 @@ def parse_snapshot(content: bytes, path: str) -> list[Producer]:
 
 
 def _producers(entries: bytes) -> Iterable[Producer]:
+    """The producers of the snapshot entries."""
     for producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start in _ENTRY.iter_unpack(entries):
         marks = [BatchMark(sequence, offset, delta, timestamp)] if offset >= 0 else []
         yield Producer(producer_id, epoch, marks, coordinator_epoch, timestamp, start if start >= 0 else None)

@@ -34,8 +34,8 @@ class TransactionIndex:
         self.path = path
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry at the end of the file. Raises OSError, CorruptFile."""
-        content = self._loaded()
+        """Append an entry to the file. Raises OSError, CorruptFile."""
+        content = self._load_entries()
         entry = _ENTRY.pack(_VERSION, *aborted)
         file = self._disk.open(self.path, create=True)
         try:
@@ -45,11 +45,12 @@ class TransactionIndex:
         content += entry
 
     def check(self) -> None:
-        """Read the file. Raises OSError, and CorruptFile where it cannot be the index of this segment."""
+        """Read and check the file. Raises OSError, CorruptFile."""
         self._content = None
-        self._loaded()
+        self._load_entries()
 
-    def _loaded(self) -> bytearray:
+    def _load_entries(self) -> bytearray:
+        """The file's content, read once."""
         if self._content is None:
             try:
                 content = self._disk.read(self.path)
@@ -69,8 +70,8 @@ class TransactionIndex:
             before = last + 1
 
     def truncate_to(self, offset: int) -> None:
-        """Keep the transactions whose marker lies before `offset`. Raises OSError, CorruptFile."""
-        content = self._loaded()
+        """Keep the transactions whose marker is before `offset`. Raises OSError, CorruptFile."""
+        content = self._load_entries()
         kept = self._slot_of(content, offset) * _ENTRY.size
         if kept < len(content):
             file = self._disk.open(self.path)
@@ -81,17 +82,17 @@ class TransactionIndex:
             del content[kept:]
 
     def remove(self) -> None:
-        """Forget all entries and remove the file; the caller builds it again. Raises OSError."""
+        """Remove all entries and the file, to be rebuilt by the caller. Raises OSError."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         self._content = bytearray()
 
     def collect(self, start_offset: int, end_offset: int, into: list[AbortedTransaction]) -> bool:
-        """Add the transactions that touch [start, end) to `into`; whether no later segment can have more of them.
+        """Add the transactions that overlap [start, end) to `into`; whether later segments can have no more.
 
         Raises OSError, CorruptFile.
         """
-        content = self._loaded()
+        content = self._load_entries()
         for at in range(self._slot_of(content, start_offset) * _ENTRY.size, len(content), _ENTRY.size):
             _version, *fields = _ENTRY.unpack_from(content, at)
             entry = AbortedTransaction(*fields)

@@ -31,7 +31,7 @@ class FakeLogs:
     def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         self.configs.update(configs)
 
-    def change_defaults(self, defaults: Mapping[str, str]) -> bool:
+    def update_default_configs(self, defaults: Mapping[str, str]) -> bool:
         before, self._defaults = self.default_config(), dict(defaults)
         return before != self.default_config()
 

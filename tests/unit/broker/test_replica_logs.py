@@ -7,7 +7,7 @@ from typing import Any
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.topic_config import TopicConfig
-from klamm.log.manager import Wanted
+from klamm.log.manager import LogRequest
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.quota import ReplicationQuotas
@@ -23,7 +23,7 @@ class FakeLogs:
     def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         return TopicConfig.parse(overrides or {})
 
-    async def get_or_create_many(self, wanted: Sequence[Wanted]) -> list[Any]:
+    async def get_or_create_many(self, wanted: Sequence[LogRequest]) -> list[Any]:
         self.meanwhile()
         for asked in wanted:
             self.made[asked.partition.topic] = asked.config.retention_ms

@@ -12,7 +12,7 @@ from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import AppendRefused, BadLogDirectory, StorageFailed
 from klamm.log.log import Log
-from klamm.log.manager import DirectoryFailure, LogManager, Wanted
+from klamm.log.manager import DirectoryFailure, LogManager, LogRequest
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
@@ -168,7 +168,7 @@ async def test_creating_many_logs_returns_a_log_or_error_for_each(
     disk.fail_from_here(IO_ERROR, prefix=f"{one}/new-5")
     partitions = [ORDERS, *(TopicPartition("new", number) for number in range(250))]
 
-    made = await logs.get_or_create_many([Wanted(p, CONFIG, UUID(int=7), is_new=True) for p in partitions])
+    made = await logs.get_or_create_many([LogRequest(p, CONFIG, UUID(int=7), is_new=True) for p in partitions])
 
     assert isinstance(made[0], StorageFailed)
     assert there.has_failed
@@ -180,7 +180,7 @@ async def test_creating_many_logs_returns_a_log_or_error_for_each(
     }
     assert all(log.topic_id == UUID(int=7) for log in logs.logs.values())
     assert len(logs.logs) > 150
-    (refusal,) = await logs.get_or_create_many([Wanted(TopicPartition("late", 0), CONFIG)])
+    (refusal,) = await logs.get_or_create_many([LogRequest(TopicPartition("late", 0), CONFIG)])
     assert isinstance(refusal, StorageFailed)
     await logs.close()
 
@@ -204,7 +204,7 @@ async def test_clean_shutdown_of_many_logs_flushes_them_all(frail: World, disk: 
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     partitions = [TopicPartition("many", number) for number in range(40)]
-    for log in await logs.get_or_create_many([Wanted(p, CONFIG, is_new=True) for p in partitions]):
+    for log in await logs.get_or_create_many([LogRequest(p, CONFIG, is_new=True) for p in partitions]):
         assert isinstance(log, Log)
         log.append_as_leader(batch("a"), 0)
 

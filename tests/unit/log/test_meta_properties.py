@@ -14,7 +14,7 @@ from klamm.log.meta_properties import (
     MetaProperties,
     read_all_meta,
     read_meta,
-    take_clean_shutdown,
+    remove_clean_shutdown,
     write_clean_shutdown,
     write_meta,
 )
@@ -104,8 +104,8 @@ async def test_directory_locked_by_another_process_is_refused(
 def test_clean_shutdown_marker_is_removed_when_read(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
 
-    assert take_clean_shutdown(DISK, str(tmp_path)) == (12 if b"12" in content else -1)
-    assert take_clean_shutdown(DISK, str(tmp_path)) is None
+    assert remove_clean_shutdown(DISK, str(tmp_path)) == (12 if b"12" in content else -1)
+    assert remove_clean_shutdown(DISK, str(tmp_path)) is None
 
 
 def test_clean_shutdown_marker_has_kafkas_format(tmp_path: Path) -> None:

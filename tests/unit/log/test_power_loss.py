@@ -11,7 +11,7 @@ from tests.unit.log.support import ORDERS, batch, values_of
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile
 from klamm.log.log import Log
-from klamm.log.manager import LogManager, Wanted
+from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
 
 LAMPS = TopicPartition("lamps", 0)
@@ -49,7 +49,7 @@ def test_topic_id_survives_a_kill_right_after_the_first_append() -> None:
     node = SimulatedNode()
 
     async def append(logs: LogManager) -> None:
-        wanted = [Wanted(partition, TopicConfig.parse(), TOPIC_ID, is_new=True) for partition in (ORDERS, LAMPS)]
+        wanted = [LogRequest(partition, TopicConfig.parse(), TOPIC_ID, is_new=True) for partition in (ORDERS, LAMPS)]
         for log in await logs.get_or_create_many(wanted):
             assert isinstance(log, Log)
             log.append_as_leader(batch("a"), 3)
@@ -113,7 +113,7 @@ def test_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.Mon
         assert logs.is_offline(ORDERS)
         assert logs.offline_directories == {}
         refusal, _ = await logs.get_or_create_many(
-            [Wanted(ORDERS, TopicConfig.parse()), Wanted(TopicPartition("new", 0), TopicConfig.parse())]
+            [LogRequest(ORDERS, TopicConfig.parse()), LogRequest(TopicPartition("new", 0), TopicConfig.parse())]
         )
         assert "cannot be read: broken" in str(refusal)
         assert set(logs.logs) == {LAMPS, TopicPartition("new", 0)}

@@ -179,7 +179,7 @@ def test_recompressed_batch_above_max_message_bytes_gets_message_too_large() -> 
 
 
 def test_records_that_decompress_above_the_limit_get_invalid_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "MAX_UNFOLDED_BYTES", 1_000_000)
+    monkeypatch.setattr(preparation, "MAX_DECOMPRESSED_BYTES", 1_000_000)
 
     result = refused(build_batch([NewRecord(bytes(1_000_001), b"k", NOW_MS)], Codec.ZSTD))
 
