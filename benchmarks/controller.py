@@ -79,8 +79,8 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
             await write_cluster(stage.client, count, place)
             for number in BROKERS:
                 await stage.register(number)
-            await stage.subject_waits()
-            await _steps(stage, count, whole)
+            await stage.start_subject_as_standby()
+            await _run_steps(stage, count, whole)
             memory = tested.most_memory_mib()
             await stage.close()
             await tested.stop()
@@ -89,7 +89,7 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
     return Run({m.step: m for m in stage.measured}, memory)
 
 
-async def _steps(stage: Stage, count: int, whole: bool) -> None:
+async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
     async def die(numbers: Sequence[int]) -> None:
         await stage.unregister(numbers)
 
@@ -107,13 +107,13 @@ async def _steps(stage: Stage, count: int, whole: bool) -> None:
     await stage.bounce(LEAVING)
     await stage.measure(ALL_DEAD, partial(die, BROKERS))
     await stage.measure(ALL_BACK, all_return)
-    await stage.measure(REASSIGN, partial(stage.reassign, list(_turned(min(count, REASSIGNED)))))
+    await stage.measure(REASSIGN, partial(stage.reassign, list(_rotated_replicas(min(count, REASSIGNED)))))
     names = [f"made-{i:04}" for i in range(CREATED)]
     await stage.timed(CREATE, partial(stage.create_topics, names, 10))
     await stage.timed(DELETE, partial(stage.delete_topics, names))
 
 
-def _turned(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
+def _rotated_replicas(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
     """The same three replicas with another one first: no broker has to copy anything."""
     for topic, partitions in topics(count, spread):
         yield topic, {n: (*r[1:], r[0]) for n, r in partitions.items()}
@@ -129,8 +129,8 @@ def measure(
 # ---- what is printed
 
 
-def look_inside(counts: Sequence[int], profiled: str, told: int, console: Console) -> list[dict[str, object]]:
-    """`told`: how many of the passes that held the loop longest, for each step."""
+def run_inside(counts: Sequence[int], profiled: str, told: int, console: Console) -> list[dict[str, object]]:
+    """Run the node in this process; print the `told` passes of each step that held the loop longest."""
     rows: list[dict[str, object]] = []
     for count in counts:
         holds = Holds()
@@ -186,15 +186,15 @@ def _budget(step: str, count: int) -> float | None:
     return BUDGETS_S.get((step, count))
 
 
-def curves(make: MakeSubject, console: Console) -> list[dict[str, object]]:
-    """Cost must grow with what changed, not with what exists."""
+def measure_scaling(make: MakeSubject, console: Console) -> list[dict[str, object]]:
+    """Measure that the cost grows with what changed, not with what exists."""
     rows: list[dict[str, object]] = []
     for title, heading, cases in (
         (f"a broker dies, {FIXED_TOTAL:,} partitions in all", "led by the dead broker", _touched_cases()),
         (f"a broker dies that led {FIXED_TOUCHED:,}", "partitions in all", _total_cases()),
     ):
         found = [(label, measure(make, total, led_by_heavy(touched), False).steps) for total, touched, label in cases]
-        console.print(_curve(title, heading, found))
+        console.print(_scaling_table(title, heading, found))
         for (total, touched, _), (_, steps) in zip(cases, found, strict=True):
             rows += [{"partitions": total, "touched": touched, **step._asdict()} for step in steps.values()]
     return rows
@@ -209,7 +209,7 @@ def _total_cases() -> list[tuple[int, int, int]]:
     return [(total, FIXED_TOUCHED, total) for total in TOTALS]
 
 
-def _curve(title: str, heading: str, found: Sequence[tuple[int, dict[str, Measured]]]) -> Table:
+def _scaling_table(title: str, heading: str, found: Sequence[tuple[int, dict[str, Measured]]]) -> Table:
     table = Table(heading, title=title)
     for column in ("dies s", "processor s", "returns s", "processor s"):
         table.add_column(column, justify="right")
@@ -235,9 +235,9 @@ def main() -> None:
     asked = parser.parse_args()
     console = Console(width=120, record=bool(asked.picture))
     if asked.inside:
-        rows = look_inside(asked.partitions, asked.profile, asked.holds, console)
+        rows = run_inside(asked.partitions, asked.profile, asked.holds, console)
     elif asked.curves:
-        rows = curves(subject.klamm, console)
+        rows = measure_scaling(subject.klamm, console)
     else:
         why = apache_kafka.why_missing()
         if why and not asked.alone:

@@ -50,7 +50,7 @@ def produce(options: argparse.Namespace) -> dict[str, Any]:
     values = [v.ljust(options.size, b"x") for v in values]
     producer.list_topics(options.topic, timeout=30)
     started = time.monotonic()
-    cpu_started = _cpu()
+    cpu_started = _cpu_s()
     sent = 0
     batches = [[{"value": v} for v in values[i : i + BATCH]] for i in range(0, len(values), BATCH)]
     until = started + options.seconds
@@ -68,12 +68,12 @@ def produce(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "records_per_s": round(done / seconds),
         "mb_per_s": round(done * options.size / seconds / 1e6, 1),
-        "client_cpu_s": round(_cpu() - cpu_started, 2),
+        "client_cpu_s": round(_cpu_s() - cpu_started, 2),
     }
 
 
 def _send(producer: Producer, topic: str, batch: list[dict[str, bytes]]) -> int:
-    """Hand over one batch; what the full queue refused is offered again."""
+    """Pass one batch to the producer; records that its full queue rejects are offered again."""
     pending = batch
     while pending:
         accepted = producer.produce_batch(topic, pending)
@@ -103,7 +103,7 @@ def consume(options: argparse.Namespace) -> dict[str, Any]:
     consumer.assign([TopicPartition(options.topic, p, OFFSET_BEGINNING) for p in partitions])
     first = None
     seen = size = 0
-    cpu_started = _cpu()
+    cpu_started = _cpu_s()
     deadline = time.monotonic() + options.seconds
     while seen < options.records and time.monotonic() < deadline:
         messages = consumer.consume(10_000, timeout=0.2)
@@ -119,11 +119,11 @@ def consume(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "records_per_s": round(seen / seconds),
         "mb_per_s": round(size / seconds / 1e6, 1),
-        "client_cpu_s": round(_cpu() - cpu_started, 2),
+        "client_cpu_s": round(_cpu_s() - cpu_started, 2),
     }
 
 
-def _cpu() -> float:
+def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

@@ -17,8 +17,8 @@ SECONDS = 1.0
 ORDERS = TopicPartition("orders", 0)
 
 
-def repeated(work: Callable[[], object], seconds: float = SECONDS) -> float:
-    """Seconds a call takes, over at least `seconds`."""
+def seconds_per_call(work: Callable[[], object], seconds: float = SECONDS) -> float:
+    """Seconds that a call takes, measured for at least `seconds`."""
     count = 0
     begin = time.perf_counter()
     while (passed := time.perf_counter() - begin) < seconds:
@@ -28,7 +28,7 @@ def repeated(work: Callable[[], object], seconds: float = SECONDS) -> float:
     return passed / count
 
 
-def row(what: str, cost_s: float, size: int) -> None:
+def print_row(what: str, cost_s: float, size: int) -> None:
     print(f"  {what:44} {cost_s * 1e6:9.1f} us {1 / cost_s:11,.0f} /s {size / cost_s / 1e6:9,.0f} MB/s")
 
 
@@ -39,11 +39,13 @@ def batch_of(total_bytes: int, codec: Codec = Codec.NONE) -> bytes:
 def measure(name: str, batch: bytes, directory: str) -> None:
     print(f"{name}: {len(batch):,} bytes, {header_at(batch).record_count:,} records")
     log = Log.open(real_world(), f"{directory}/leader", ORDERS, TopicConfig.parse({}))
-    row("append as leader", repeated(lambda: log.append_as_leader(batch, 0)), len(batch))
+    print_row("append as leader", seconds_per_call(lambda: log.append_as_leader(batch, 0)), len(batch))
     stamped = Log.open(
         real_world(), f"{directory}/stamped", ORDERS, TopicConfig.parse({"message.timestamp.type": "LogAppendTime"})
     )
-    row("append as leader, LogAppendTime", repeated(lambda: stamped.append_as_leader(batch, 0), 0.5), len(batch))
+    print_row(
+        "append as leader, LogAppendTime", seconds_per_call(lambda: stamped.append_as_leader(batch, 0), 0.5), len(batch)
+    )
     follower = Log.open(real_world(), f"{directory}/follower", ORDERS, TopicConfig.parse({}))
     fetched = log.read(0, 1 << 20).records
     whole = list(batches(fetched))
@@ -56,7 +58,7 @@ def measure(name: str, batch: bytes, directory: str) -> None:
             copied[header.position : header.position + 8] = base.to_bytes(8, "big")
         follower.append_as_follower(memoryview(copied))
 
-    row(f"append as follower, {len(whole)} batches", repeated(follow, 0.5), len(copied))
+    print_row(f"append as follower, {len(whole)} batches", seconds_per_call(follow, 0.5), len(copied))
     end = log.end_offset
     step = header_at(batch).record_count
     position = 0
@@ -69,31 +71,31 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     def read_tail() -> None:
         log.read(end - step, len(batch))
 
-    row("read one batch, anywhere", repeated(read_next_lines), len(batch))
-    row("read the last batch", repeated(read_tail, 0.5), len(batch))
-    megabytes = repeated(lambda: log.read(0, 1 << 20), 0.5)
-    row("read 1 MiB", megabytes, 1 << 20)
+    print_row("read one batch, anywhere", seconds_per_call(read_next_lines), len(batch))
+    print_row("read the last batch", seconds_per_call(read_tail, 0.5), len(batch))
+    megabytes = seconds_per_call(lambda: log.read(0, 1 << 20), 0.5)
+    print_row("read 1 MiB", megabytes, 1 << 20)
     log.close()
     begin = time.perf_counter()
     Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known())
-    row("recover, per batch", (time.perf_counter() - begin) / (end // step), len(batch))
+    print_row("recover, per batch", (time.perf_counter() - begin) / (end // step), len(batch))
     begin = time.perf_counter()
     Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known(True, end))
     print(f"  open after a clean end {(time.perf_counter() - begin) * 1000:31.2f} ms")
 
 
-def steps() -> None:
+def measure_steps() -> None:
     batch = memoryview(batch_of(16 * 1024))
     header = header_at(batch)
     print("steps, 16 KiB batch")
-    row("header", repeated(lambda: header_at(batch), 0.2), len(batch))
-    row("CRC", repeated(lambda: crc_is_valid(batch, header), 0.2), len(batch))
-    row("walk of its records", repeated(lambda: list(records(batch, header)), 0.2), len(batch))
+    print_row("header", seconds_per_call(lambda: header_at(batch), 0.2), len(batch))
+    print_row("CRC", seconds_per_call(lambda: crc_is_valid(batch, header), 0.2), len(batch))
+    print_row("walk of its records", seconds_per_call(lambda: list(records(batch, header)), 0.2), len(batch))
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as directory:
-        steps()
+        measure_steps()
         for name, size in {"small": 1_000, "16 KiB": 16 * 1024, "1 MiB": 1_000_000}.items():
             measure(name, batch_of(size), f"{directory}/{size}")
 

@@ -28,8 +28,8 @@ def measure(seeds: Sequence[int], rounds: int) -> list[list[Report]]:
     return [[report_on(seed) for seed in seeds] for _ in range(rounds)]
 
 
-def told(rounds: Sequence[Sequence[Report]]) -> str:
-    """Each seed counts with its quickest round: what slowed the others was not the simulation."""
+def rates_text(rounds: Sequence[Sequence[Report]]) -> str:
+    """Each seed counts with its fastest round, because the other rounds were slowed by other processes."""
     runs = rounds[0]
     cpu_s = sum(min(r.cpu_s for r in same) for same in zip(*rounds, strict=True))
     virtual_s, steps = sum(r.virtual_s for r in runs), sum(r.steps for r in runs)
@@ -44,7 +44,7 @@ def told(rounds: Sequence[Sequence[Report]]) -> str:
 
 
 def profile(seeds: Sequence[int]) -> None:
-    """Own time by folder, then by function; the profiler doubles all, and calls of small functions most."""
+    """Print own time by folder, then by function; the profiler doubles all times, those of small functions most."""
     profiler = cProfile.Profile()
     profiler.runcall(measure, seeds, 1)
     rows = pstats.Stats(profiler).stats.items()  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def main() -> None:
     if chosen.profile:
         profile(seeds)
     else:
-        print(told(measure(seeds, chosen.rounds)))
+        print(rates_text(measure(seeds, chosen.rounds)))
 
 
 if __name__ == "__main__":

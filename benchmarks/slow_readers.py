@@ -72,8 +72,8 @@ def connect(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), 30)
 
 
-def ask(address: str, replica_id: int, max_bytes: int, first: int) -> socket.socket:
-    """A client that sends one Fetch and reads nothing."""
+def send_fetch(address: str, replica_id: int, max_bytes: int, first: int) -> socket.socket:
+    """Connect a client that sends one Fetch and reads nothing."""
     client = connect(address)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
     client.sendall(fetch_frame(replica_id, max_bytes, max_bytes, first))
@@ -91,7 +91,7 @@ def receive(connected: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def quiet_fetches(address: str, count: int = QUIET_FETCHES) -> list[float]:
+def time_small_fetches(address: str, count: int = QUIET_FETCHES) -> list[float]:
     """Milliseconds of each fetch of about one batch."""
     connected = connect(address)
     took = []
@@ -122,7 +122,7 @@ def fill(cluster: Cluster, mib: int) -> None:
 
 
 def wait_until_leader(cluster: Cluster, node: NodeProcess) -> None:
-    """Of every partition, and the only one in every ISR."""
+    """Wait until the node leads every partition and is the only member of every ISR."""
     deadline = time.monotonic() + 60
     while True:
         partitions = cluster.metadata(node).topics[TOPIC].partitions.values()
@@ -143,8 +143,8 @@ def measure(command: Command, options: argparse.Namespace) -> dict[str, Any]:
             wait_until_leader(cluster, node)
             assert node.child is not None
             process = psutil.Process(node.child.pid)
-            quiet_fetches(node.address, 200)
-            before = p99(quiet_fetches(node.address))
+            time_small_fetches(node.address, 200)
+            before = p99(time_small_fetches(node.address))
             memory = process.memory_info().rss
             started = time.perf_counter()
             clients = []
@@ -160,7 +160,7 @@ def measure(command: Command, options: argparse.Namespace) -> dict[str, Any]:
             started = time.perf_counter()
             peak, during = memory, list[float]()
             while time.perf_counter() - started < SETTLE_S:
-                during += quiet_fetches(node.address, 100)
+                during += time_small_fetches(node.address, 100)
                 peak = max(peak, process.memory_info().rss)
             return {
                 "growth_mib": round((peak - memory) / 2**20),
@@ -172,7 +172,7 @@ def measure(command: Command, options: argparse.Namespace) -> dict[str, Any]:
             cluster.kill()
 
 
-def verdict(figures: dict[str, Any]) -> list[str]:
+def missed_limits(figures: dict[str, Any]) -> list[str]:
     problems = []
     if figures["growth_mib"] > MAX_GROWTH_MIB:
         problems.append(f"the node grew by {figures['growth_mib']} MiB, allowed are {MAX_GROWTH_MIB}")
@@ -197,7 +197,7 @@ def main() -> None:
         console.print(name, figures)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
-    problems = verdict(results["klamm"])
+    problems = missed_limits(results["klamm"])
     for problem in problems:
         console.print(problem)
     sys.exit(bool(problems))

@@ -67,7 +67,7 @@ def spark_cpu_s() -> float:
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
-def best(rounds: int, work: Callable[[], object], cpu_s: Callable[[], float] = own_cpu_s) -> Spent:
+def fastest_round(rounds: int, work: Callable[[], object], cpu_s: Callable[[], float] = own_cpu_s) -> Spent:
     """What the round with the least processor time took."""
     found = []
     for _ in range(rounds):
@@ -77,7 +77,7 @@ def best(rounds: int, work: Callable[[], object], cpu_s: Callable[[], float] = o
     return min(found, key=lambda spent: spent.cpu_s)
 
 
-def line(what: str, rows: int, size: int, spent: Spent) -> None:
+def print_line(what: str, rows: int, size: int, spent: Spent) -> None:
     print(
         f"{what:<46} {rows / spent.wall_s / 1e6:6.2f} M rows/s {rows * size / spent.wall_s / 1e6:6.0f} MB/s"
         f" {rows / spent.cpu_s / 1e6:6.2f} M rows and {rows * size / spent.cpu_s / 1e6:6.0f} MB per CPU s",
@@ -88,15 +88,15 @@ def line(what: str, rows: int, size: int, spent: Spent) -> None:
 # ---- the decoder alone
 
 
-def decoder(size: int, per_batch: int, rounds: int) -> None:
+def measure_decoder(size: int, per_batch: int, rounds: int) -> None:
     one = bytes(build_batch([NewRecord(v, k) for k, v in records(per_batch, size)]))
     batches = DECODER_BYTES // len(one)
     data = b"".join((i * per_batch).to_bytes(8) + one[8:] for i in range(batches))
     ways: dict[str, Finder] = {"as chosen": find_bodies, "lockstep": find_in_lockstep, "loop": find_in_a_loop}
     for name, find in ways.items():
         wanted = RecordSelection(TopicPartition("bench", 0), 0, batches * per_batch, COLUMNS)
-        spent = best(rounds, lambda w=wanted, f=find: list(decode(read_run(data), w, None, f)))
-        line(f"decoder, {size} B, batches of {len(one) // 1000} kB, {name}", batches * per_batch, size, spent)
+        spent = fastest_round(rounds, lambda w=wanted, f=find: list(decode(read_run(data), w, None, f)))
+        print_line(f"decoder, {size} B, batches of {len(one) // 1000} kB, {name}", batches * per_batch, size, spent)
 
 
 # ---- a topic on real nodes
@@ -139,7 +139,7 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     return rows
 
 
-def small_tasks(cluster: Cluster, name: str) -> None:
+def measure_small_tasks(cluster: Cluster, name: str) -> None:
     """A task of four ranges of fifty records each, with connections of its own and with those of the task before."""
     world, options = (
         RealBlockingWorld(),
@@ -161,23 +161,28 @@ def small_tasks(cluster: Cluster, name: str) -> None:
         )
 
 
-def topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: str, rounds: int) -> None:
+def measure_topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: str, rounds: int) -> None:
     name = f"bench-{size}"
     fill(cluster, name, count, size, codec)
     what = f"{size} B, {codec}, {len(cluster.nodes)} node(s)"
     assert fetch_and_decode(cluster.bootstrap, name) == count
-    small_tasks(cluster, name)
-    line(f"fetch and decode, {what}", count, size, best(rounds, lambda: fetch_and_decode(cluster.bootstrap, name)))
+    measure_small_tasks(cluster, name)
+    print_line(
+        f"fetch and decode, {what}",
+        count,
+        size,
+        fastest_round(rounds, lambda: fetch_and_decode(cluster.bootstrap, name)),
+    )
 
     def source(schema: str | None = None) -> DataFrame:
         reader = spark.read.format("klamm").option("kafka.bootstrap.servers", cluster.bootstrap)
         return (reader.schema(schema) if schema else reader).option("subscribe", name).load()
 
     assert source("offset BIGINT").count() == count
-    all_columns = best(rounds, lambda: source().write.format("noop").mode("overwrite").save(), spark_cpu_s)
-    line(f"Spark, all columns, {what}", count, size, all_columns)
-    counted = best(rounds, lambda: source("offset BIGINT").count(), spark_cpu_s)
-    line(f"Spark, count of offsets, {what}", count, size, counted)
+    all_columns = fastest_round(rounds, lambda: source().write.format("noop").mode("overwrite").save(), spark_cpu_s)
+    print_line(f"Spark, all columns, {what}", count, size, all_columns)
+    counted = fastest_round(rounds, lambda: source("offset BIGINT").count(), spark_cpu_s)
+    print_line(f"Spark, count of offsets, {what}", count, size, counted)
 
 
 def main() -> None:
@@ -189,7 +194,7 @@ def main() -> None:
     words.add_argument("--decoder-only", action="store_true")
     given = words.parse_args()
     for size, per_batch in ((100, 137), (100, 9_000), (1_000, 16)):
-        decoder(size, per_batch, given.rounds)
+        measure_decoder(size, per_batch, given.rounds)
     if given.decoder_only:
         return
     with tempfile.TemporaryDirectory() as directory:
@@ -197,7 +202,7 @@ def main() -> None:
         spark.sparkContext.setLogLevel("ERROR")
         with running_cluster(Path(directory), given.nodes) as cluster:
             for size, count in ((100, given.records), (1_000, given.records // 5)):
-                topic(spark, cluster, count, size, given.codec, given.rounds)
+                measure_topic(spark, cluster, count, size, given.codec, given.rounds)
         spark.stop()
 
 

@@ -48,8 +48,8 @@ class Case(NamedTuple):
     run: Callable[[ReplicaCluster], Coroutine[None, None, str]]
 
 
-def bomb() -> bytes:
-    """Millions of equal small records: under a kilobyte of zstd."""
+def zstd_bomb() -> bytes:
+    """Millions of equal small records in less than a kilobyte of zstd."""
     record = bytearray()
     append_record(record, NewRecord(b"", b"", 0), 0, 0)
     count = BOMB_BYTES // len(record)
@@ -81,8 +81,8 @@ def cases() -> Iterator[Case]:
     plain = build_batch([NewRecord(b"%d" % n * 20, b"k", 0) for n in range(9_000)])
     yield Case("nothing, for 5 s: what the machine does", idle)
     yield Case("plain batch, nothing to walk", produce(plain))
-    yield Case("zstd bomb, plain topic", produce(bomb()))
-    yield Case("zstd bomb, compacted topic", produce(bomb(), cleanup_policy="compact"))
+    yield Case("zstd bomb, plain topic", produce(zstd_bomb()))
+    yield Case("zstd bomb, compacted topic", produce(zstd_bomb(), cleanup_policy="compact"))
     yield Case("one record of 100 MB in zstd, compacted", produce(large, cleanup_policy="compact"))
     yield Case("1,000,000 small records, compacted", produce(small, cleanup_policy="compact"))
     yield Case("1,000,000 small records, plain topic", produce(small))

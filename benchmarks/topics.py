@@ -51,8 +51,8 @@ def measure(command: Command, count: int) -> dict[str, float]:
     return dict(zip(BUDGETS_S, (created, deleted), strict=True))
 
 
-def patient(cluster: Cluster) -> AdminClient:
-    """One that waits for as long as Apache Kafka takes for fifty topics."""
+def patient_admin_client(cluster: Cluster) -> AdminClient:
+    """A client with timeouts that are long enough for Apache Kafka to create fifty topics."""
     return AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 300_000, "log_level": 0})
 
 
@@ -63,7 +63,7 @@ def timed(act: Callable[[], None]) -> float:
 
 
 def create(cluster: Cluster, names: Sequence[str]) -> None:
-    admin = patient(cluster)
+    admin = patient_admin_client(cluster)
     for start in range(0, len(names), AT_ONCE):
         topics = [
             NewTopic(n, num_partitions=PARTITIONS, replication_factor=COPIES) for n in names[start : start + AT_ONCE]
@@ -81,7 +81,7 @@ def create(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 def delete(cluster: Cluster, names: Sequence[str], witness: KazooClient) -> None:
-    admin = patient(cluster)
+    admin = patient_admin_client(cluster)
     for start in range(0, len(names), AT_ONCE):
         asked = admin.delete_topics(list(names[start : start + AT_ONCE]), request_timeout=PATIENCE_S)
         for done in asked.values():

@@ -44,8 +44,8 @@ def state_paths(partitions: int) -> list[str]:
     ]
 
 
-async def multis(client: ZooKeeper, operations: Sequence[Op], fence: Sequence[Op] = ()) -> None:
-    """All operations in batches, a few batches under way."""
+async def write_in_multis(client: ZooKeeper, operations: Sequence[Op], fence: Sequence[Op] = ()) -> None:
+    """Send all operations in batches, a few of them at a time."""
     room = asyncio.Semaphore(MULTIS_UNDER_WAY)
 
     async def one(batch: Sequence[Op]) -> None:
@@ -62,8 +62,8 @@ async def prepare(client: ZooKeeper, paths: Sequence[str]) -> None:
     await client.ensure_path("/brokers/topics")
     await client.create("/controller_epoch", b"17")
     parents = dict.fromkeys(path.rsplit("/", depth)[0] for path in paths for depth in (3, 2, 1))
-    await multis(client, [Create(path, None) for path in parents])
-    await multis(client, [Create(path, state(i, 0)) for i, path in enumerate(paths)])
+    await write_in_multis(client, [Create(path, None) for path in parents])
+    await write_in_multis(client, [Create(path, state(i, 0)) for i, path in enumerate(paths)])
 
 
 class Timing(NamedTuple):
@@ -91,7 +91,7 @@ async def measure(client: ZooKeeper, partitions: int, rounds: int, profile: bool
     async def write() -> None:
         nonlocal epoch
         operations = [Set(path, state(i, epoch + 1), epoch) for i, path in enumerate(paths)]
-        writes.append(await timed(lambda: multis(client, operations, [Check("/controller_epoch", 0)])))
+        writes.append(await timed(lambda: write_in_multis(client, operations, [Check("/controller_epoch", 0)])))
         epoch += 1
 
     async def read_watched() -> None:

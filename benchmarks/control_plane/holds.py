@@ -40,6 +40,8 @@ class Hold:
 
 
 class Holds:
+    """Records how long each pass of an event loop holds it, and where."""
+
     def __init__(self) -> None:
         self.step = ""
         self.longest_s = 0.0
@@ -51,14 +53,14 @@ class Holds:
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """On a loop of its own, whose passes are watched."""
-        before = signal.signal(signal.SIGPROF, self._note)
+        before = signal.signal(signal.SIGPROF, self._record_position)
         signal.setitimer(signal.ITIMER_PROF, EVERY_S, EVERY_S)
-        gc.callbacks.append(self._collecting)
+        gc.callbacks.append(self._record_garbage_collection)
         try:
             with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(self))) as runner:
                 return runner.run(main)
         finally:
-            gc.callbacks.remove(self._collecting)
+            gc.callbacks.remove(self._record_garbage_collection)
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
 
@@ -85,17 +87,17 @@ class Holds:
         if held_s > LIMIT_S and self._began:
             self.kept.append(Hold(self.step, held_s, _page_faults() - self._faults, self._notes))
 
-    def _note(self, _: int, frame: FrameType | None) -> None:
-        if frame is None or frame.f_code is Holds._collecting.__code__:
+    def _record_position(self, _: int, frame: FrameType | None) -> None:
+        if frame is None or frame.f_code is Holds._record_garbage_collection.__code__:
             return  # the timer rang while the collector ran
-        self._notes.append((self._since_last(), " < ".join(islice(_calls(frame), FRAMES))))
+        self._notes.append((self._cpu_s_since_last(), " < ".join(islice(_call_names(frame), FRAMES))))
 
-    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+    def _record_garbage_collection(self, phase: str, info: dict[str, int]) -> None:
         """The garbage collector stands in the notes by name: where it begins says little."""
         what = "before it" if phase == "start" else f"generation {info['generation']}"
-        self._notes.append((self._since_last(), f"garbage collector, {what}"))
+        self._notes.append((self._cpu_s_since_last(), f"garbage collector, {what}"))
 
-    def _since_last(self) -> float:
+    def _cpu_s_since_last(self) -> float:
         now = time.thread_time()
         spent, self._noted = now - self._noted, now
         return spent
@@ -117,8 +119,8 @@ def _page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
-def _calls(frame: FrameType | None) -> Iterator[str]:
-    """From the innermost outwards."""
+def _call_names(frame: FrameType | None) -> Iterator[str]:
+    """Names of the calls, from the innermost outwards."""
     while frame is not None:
         code = frame.f_code
         yield f"{'/'.join(code.co_filename.split('/')[-2:])}:{frame.f_lineno} {code.co_name}"

@@ -75,11 +75,11 @@ class _Silent(asyncio.Protocol):
 
 def _answer(frame: bytes) -> Sequence[bytes | memoryview]:
     key, version, correlation = struct.unpack_from(">hhi", frame, HEADER_AT)
-    return encode_response(key, version, correlation, _body(frame, key, version))
+    return encode_response(key, version, correlation, _response_body(frame, key, version))
 
 
-def _body(frame: bytes, key: int, version: int) -> Any:
-    """Success. For StopReplica every partition is named: a controller waits for each."""
+def _response_body(frame: bytes, key: int, version: int) -> Any:
+    """A response without errors. For StopReplica it names every partition: a controller waits for each."""
     if key != ApiKey.STOP_REPLICA:
         return api(key).response()
     _, at = decode_request_header(frame[HEADER_AT:])

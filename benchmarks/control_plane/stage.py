@@ -90,20 +90,20 @@ class Stage:
             await self._sessions.pop(number).close()
 
     async def bounce(self, number: int) -> None:
-        """Returns when nothing follows from it any more."""
+        """Restart a broker, and wait until the controller has handled it."""
         await self.unregister([number])
         await self.register(number)
-        await self._settled()
+        await self._wait_until_settled()
 
-    async def subject_waits(self) -> None:
-        """The node under test runs, and somebody else is controller."""
+    async def start_subject_as_standby(self) -> None:
+        """Start the node under test while another broker is controller."""
         await self.client.create(znodes.CONTROLLER, znodes.encode_controller(BrokerId(1), 0), ephemeral=True)
         await self.subject.start()
 
         async def registered() -> bool:
             return await self.client.exists(znodes.broker_path(BrokerId(ID))) is not None
 
-        await _until(registered)
+        await _poll_until(registered)
 
     async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
         if self._connection is None or self._connection.closed:
@@ -125,7 +125,7 @@ class Stage:
             assert not refused, refused[:3]
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Returns when their znodes are gone."""
+        """Delete topics, and wait until their znodes are deleted."""
         for start in range(0, len(names), TOPICS_PER_REQUEST):
             wanted = [DeleteTopicState(name=n) for n in names[start : start + TOPICS_PER_REQUEST]]
             answer = await self.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(wanted, timeout_ms=600_000))
@@ -135,10 +135,10 @@ class Stage:
         async def gone() -> bool:
             return set(names).isdisjoint((await self.client.children(znodes.TOPICS))[0])
 
-        await _until(gone)
+        await _poll_until(gone)
 
     async def reassign(self, targets: Iterable[tuple[str, dict[int, tuple[int, ...]]]]) -> None:
-        """Returns when none of all reassignments is under way."""
+        """Start reassignments, and wait until all are complete."""
         wanted = [ReassignableTopic(t, [ReassignablePartition(n, r) for n, r in ps.items()]) for t, ps in targets]
         request = AlterPartitionReassignmentsRequest(600_000, wanted)
         answer = await self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
@@ -149,17 +149,17 @@ class Stage:
         async def done() -> bool:
             return not (await self._reassignments()).topics
 
-        await _until(done)
+        await _poll_until(done)
 
     # ---- time
 
     async def measure(self, step: str, act: Callable[[], Awaitable[float | None]]) -> Measured:
-        """`act` gives the moment that counts as the beginning, seconds since 1970; None: when it was called."""
+        """Time a step. `act` returns the moment that counts as its beginning, seconds since 1970; None: its call."""
         before, cpu_s = self._silent.seen(), self.subject.cpu_s()
         self.subject.begin(step)
         called = time.time()
         began = await act() or called
-        await self._settled()
+        await self._wait_until_settled()
         seen, held = self._silent.seen(), self.subject.held_ms()
         end = seen.last_s if seen.last_s > began else time.time()
         found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, seen.requests - before.requests)
@@ -167,30 +167,30 @@ class Stage:
         return found
 
     async def timed(self, step: str, act: Callable[[], Awaitable[None]]) -> Measured:
-        """A step that ends when `act` returns: its caller waits for the answer."""
+        """Time a step that ends when `act` returns, because its caller waits for the response."""
         before, cpu_s = self._silent.seen(), self.subject.cpu_s()
         self.subject.begin(step)
         began = time.time()
         await act()
         took_s, held = time.time() - began, self.subject.held_ms()
-        await self._settled()
+        await self._wait_until_settled()
         requests = self._silent.seen().requests - before.requests
         found = Measured(step, took_s, self.subject.cpu_s() - cpu_s, held, requests)
         self.measured.append(found)
         return found
 
     async def become_controller(self) -> float:
-        """There is no controller; the moment at which the node under test won the election."""
+        """Delete the other controller; returns when the node under test won the election."""
         await self.client.delete(znodes.CONTROLLER)
 
         async def elected() -> bool:
-            return await self._holder() == ID
+            return await self._controller_id() == ID
 
-        await _until(elected)
+        await _poll_until(elected)
         _, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         return stat.mtime / 1000
 
-    async def _holder(self) -> int:
+    async def _controller_id(self) -> int:
         try:
             found = znodes.decode_controller((await self.client.get(znodes.CONTROLLER))[0])
         except NoNode:
@@ -201,8 +201,8 @@ class Stage:
         request = ListPartitionReassignmentsRequest(600_000, None)
         return await self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
 
-    async def _settled(self) -> None:
-        """Twice through the queue: answers of brokers are events, too."""
+    async def _wait_until_settled(self) -> None:
+        """Send two requests through the queue: responses of brokers are events too."""
         for _ in range(2):
             await self._through_the_queue()
             last, since = self._silent.seen().requests, time.monotonic()
@@ -223,7 +223,7 @@ class Stage:
             await asyncio.sleep(LOOK_S)
 
 
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+async def _poll_until(holds: Callable[[], Awaitable[bool]]) -> None:
     while True:
         if await holds():
             return

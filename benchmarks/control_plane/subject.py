@@ -35,10 +35,7 @@ class Subject(Protocol):
     def most_memory_mib(self) -> float: ...
     def begin(self, step: str) -> None: ...
     def held_ms(self) -> float | None:
-        """Processor time of the longest pass of its event loop since `begin`.
-
-        None where nobody can tell.
-        """
+        """Processor time of the longest pass of its event loop since `begin`; None if it cannot be measured."""
         ...
 
 

@@ -29,7 +29,7 @@ def spread(index: int) -> tuple[int, ...]:
 
 
 def led_by_heavy(touched: int) -> Placement:
-    """The heavy broker has the first `touched` partitions, all as leader, and no others."""
+    """The heavy broker leads the first `touched` partitions, and has no others."""
     others = BROKERS[:-1]
 
     def place(index: int) -> tuple[int, ...]:

@@ -26,8 +26,8 @@ from tests.support.workload import NOTICE_GAP_S, Workload
 OURS: Final = {0: (2, 3, 1), 1: (3, 1, 2), 2: (1, 2, 3)}
 
 
-class Table:
-    """Prints a line for each verb; remembers whether all brokers were content."""
+class ResultTable:
+    """Prints a line for each step; remembers whether all brokers worked without errors."""
 
     def __init__(self, cluster: MixedCluster, load: Workload, protocol: str) -> None:
         self.is_clean = True
@@ -36,19 +36,19 @@ class Table:
         self._protocol = protocol
         self._known = {node.broker_id: 0 for node in cluster.nodes}
 
-    def play(self, what: str, verb: Callable[[], object], *, may_complain: bool = False) -> None:
-        """`verb` may say more of what happened."""
+    def run_step(self, what: str, verb: Callable[[], object], *, may_complain: bool = False) -> None:
+        """Run a step and print its line; `verb` may return a text for the line."""
         began = time.monotonic()
         more = verb()
         took, gap = time.monotonic() - began, self._load.longest_gap_s(began)
         complaints = self._new_complaints()
         self.is_clean &= may_complain or not complaints
-        figures = f"{took:5.1f} s  gap {_told(gap):8} {len(complaints)} complaints"
+        figures = f"{took:5.1f} s  gap {_gap_text(gap):8} {len(complaints)} complaints"
         print(f"{self._protocol:4} {what:62} {figures}  {more or ''}", flush=True)
         for broker_id, text in complaints[: 0 if may_complain else 5]:
             print(f"       broker {broker_id}: {text[:300]}", flush=True)
 
-    def judge(self) -> None:
+    def check_load(self) -> None:
         """Stop the load, and read everything back."""
         self._load.stop()
         verdict = self._load.check()
@@ -65,14 +65,14 @@ class Table:
         return found
 
 
-class Verbs:
+class Steps:
     """One method for each line of the table."""
 
     def __init__(self, operator: Operator) -> None:
         self._o = operator
         self._cluster = operator.cluster
 
-    def topics(self) -> None:
+    def run_topics(self) -> None:
         o, began, moved = self._o, {0: (1, 2), 1: (2, 3)}, {0: (3, 1), 1: (1, 2)}
         o.create("orders", began, "retention.ms=3600000")
         o.produce("orders", began)
@@ -85,8 +85,8 @@ class Verbs:
         o.produce("orders", [0, 1, 2], 10)
         o.delete("orders")
 
-    def killed(self) -> str:
-        """The one that leads most."""
+    def kill_largest_leader(self) -> str:
+        """Kill the broker that leads most partitions."""
         self._cluster.kill_node(1)
         topic = self._o.load.topic
         self._cluster.wait_until("others lead", lambda: not {1, -1} & set(self._cluster.leaders(topic).values()))
@@ -94,32 +94,32 @@ class Verbs:
         self._o.load_is_right()
         return "others led meanwhile"
 
-    def shut_down(self) -> str:
+    def shut_down_broker(self) -> str:
         self._cluster.stop_node(2)
         said = Path(self._cluster.node(2).output_path).read_text().splitlines()
         self._cluster.start_node(2)
         self._o.load_is_right()
         return next(line for line in reversed(said) if "Controlled shutdown request" in line).split("] ", 1)[-1]
 
-    def preferred(self) -> None:
+    def elect_preferred_leaders(self) -> None:
         self._o.elect_preferred(self._o.load.topic, THREE)
 
-    def unclean(self) -> None:
+    def elect_unclean_leader(self) -> None:
         self._cluster.create("careless", {0: (2, 3)}, {"min.insync.replicas": "1"})
         self._o.lose_the_last_in_sync("careless", 2, 3)
         self._o.elect_unclean("careless", 3)
         self._cluster.start_node(2)
         self._cluster.wait_until_right("careless", {0: (2, 3)})
 
-    def unclean_allowed(self) -> None:
+    def allow_unclean_elections(self) -> None:
         self._o.lose_the_last_in_sync("careless", 3, 2)
         self._o.allow_unclean("careless", 2)
         self._cluster.start_node(3)
         self._cluster.wait_until_right("careless", {0: (2, 3)})
         self._o.delete("careless")
 
-    def directory_fails(self) -> str:
-        """Of broker 3's two: a directory where its checkpoints are to be written fails it."""
+    def fail_log_directory(self) -> str:
+        """Fail one of broker 3's two directories: a directory replaces its checkpoint file."""
         cluster, topic = self._cluster, self._o.load.topic
         failing = Path(cluster.node(3).properties["log.dirs"].split(",")[1])
         lost = [int(p.name.rpartition("-")[2]) for p in cluster.partition_paths(cluster.node(3), topic)
@@ -143,8 +143,8 @@ class Verbs:
 
     # ---- the controller
 
-    def hand_back(self, number: int) -> str:
-        """Stopped in order, killed, or frozen until its session is over: it wakes as a zombie."""
+    def hand_over_to_kafka(self, number: int) -> str:
+        """Stop klamm's node in order, kill it, or pause it until its session expires: it wakes as a zombie."""
         cluster, node = self._cluster, self._cluster.node(KLAMM)
         work = HalfDone(self._o, f"back-{number}")
         work.begin()
@@ -158,9 +158,9 @@ class Verbs:
         work.is_half_done()
         assert cluster.controller_epoch == epoch + 1
         how = ("stopped", "killed", "frozen")[number % 3]
-        return f"node {KLAMM} {how}: {holder} active after {took:.2f} s" + self._finish(work, began)
+        return f"node {KLAMM} {how}: {holder} active after {took:.2f} s" + self._finish_half_done_work(work, began)
 
-    def take_over(self, number: int) -> str:
+    def hand_over_to_klamm(self, number: int) -> str:
         cluster = self._cluster
         if not cluster.node(KLAMM).is_running:
             cluster.start_node(KLAMM)
@@ -171,39 +171,39 @@ class Verbs:
         tries = cluster.move_controller({KLAMM})
         took = time.monotonic() - began
         work.is_half_done()
-        return f"node {KLAMM} active after {took:.2f} s, {tries} elections" + self._finish(work, began)
+        return f"node {KLAMM} active after {took:.2f} s, {tries} elections" + self._finish_half_done_work(work, began)
 
-    def _finish(self, work: HalfDone, moved: float) -> str:
-        """`moved` is when the controller's term was ended: broker 3 was gone by then."""
-        gap = _told(self._o.load.longest_gap_s(moved))
+    def _finish_half_done_work(self, work: HalfDone, moved: float) -> str:
+        """`moved` is when the controller's term ended: broker 3 was dead by then."""
+        gap = _gap_text(self._o.load.longest_gap_s(moved))
         began = time.monotonic()
         work.end()
         self._o.load_is_right()
         return f", gap meanwhile {gap}; the rest done in {time.monotonic() - began:.0f} s"
 
 
-def _told(gap_s: float) -> str:
+def _gap_text(gap_s: float) -> str:
     return f"{gap_s:.2f} s" if gap_s >= NOTICE_GAP_S else f"< {NOTICE_GAP_S} s"
 
 
-def ours_over_theirs(directory: Path, protocol: str, rounds: int) -> bool:
+def klamm_controls_kafka(directory: Path, protocol: str, rounds: int) -> bool:
     with operated(directory, protocol, second_directory=3) as operator:
-        table, verbs = Table(operator.cluster, operator.load, protocol), Verbs(operator)
-        table.play("topics: created, moved, a move cancelled, grown, deleted", verbs.topics)
-        table.play("broker 1 killed, and back", verbs.killed)
-        table.play("broker 2 shut down in order, and back", verbs.shut_down)
-        table.play("preferred leaders elected", verbs.preferred)
-        table.play("unclean election by tool", verbs.unclean)
-        table.play("unclean election by a topic's config", verbs.unclean_allowed)
+        table, verbs = ResultTable(operator.cluster, operator.load, protocol), Steps(operator)
+        table.run_step("topics: created, moved, a move cancelled, grown, deleted", verbs.run_topics)
+        table.run_step("broker 1 killed, and back", verbs.kill_largest_leader)
+        table.run_step("broker 2 shut down in order, and back", verbs.shut_down_broker)
+        table.run_step("preferred leaders elected", verbs.elect_preferred_leaders)
+        table.run_step("unclean election by tool", verbs.elect_unclean_leader)
+        table.run_step("unclean election by a topic's config", verbs.allow_unclean_elections)
         for number in range(rounds):
-            table.play("handed back to Apache Kafka amid work", lambda n=number: verbs.hand_back(n))  # type: ignore[misc]
-            table.play("taken over from Apache Kafka amid work", lambda n=number: verbs.take_over(n))  # type: ignore[misc]
-        table.play("one of broker 3's log directories fails", verbs.directory_fails, may_complain=True)
-        table.judge()
+            table.run_step("handed back to Apache Kafka amid work", lambda n=number: verbs.hand_over_to_kafka(n))  # type: ignore[misc]
+            table.run_step("taken over from Apache Kafka amid work", lambda n=number: verbs.hand_over_to_klamm(n))  # type: ignore[misc]
+        table.run_step("one of broker 3's log directories fails", verbs.fail_log_directory, may_complain=True)
+        table.check_load()
         return table.is_clean
 
 
-def ours_under_theirs(directory: Path, protocol: str) -> bool:
+def kafka_controls_klamm(directory: Path, protocol: str) -> bool:
     """Apache Kafka's broker 1 is controller, 2 and 3 are klamm's."""
     cluster = MixedCluster(directory, protocol, kafka=(1,), klamm=(2, 3))
     try:
@@ -212,7 +212,7 @@ def ours_under_theirs(directory: Path, protocol: str) -> bool:
         cluster.create("load", OURS, {"min.insync.replicas": "2"})
         load = Workload(cluster.bootstrap, "load", len(OURS), 200)
         load.start()
-        table = Table(cluster, load, protocol)
+        table = ResultTable(cluster, load, protocol)
 
         def back(broker_id: int, end: Callable[[int], None]) -> None:
             end(broker_id)
@@ -221,13 +221,15 @@ def ours_under_theirs(directory: Path, protocol: str) -> bool:
 
         with kafka_tools(directory / "tools.log") as tools:
             verbs = Operator(cluster, tools, load, directory)
-            table.play("klamm's broker 2 killed under Apache Kafka's controller", lambda: back(2, cluster.kill_node))
-            table.play("klamm's broker 3 shut down in order under it", lambda: back(3, cluster.stop_node))
-            table.play("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
+            table.run_step(
+                "klamm's broker 2 killed under Apache Kafka's controller", lambda: back(2, cluster.kill_node)
+            )
+            table.run_step("klamm's broker 3 shut down in order under it", lambda: back(3, cluster.stop_node))
+            table.run_step("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
             cluster.create("brief", {0: (2, 1), 1: (1, 3)})
-            table.play("a topic deleted by it", lambda: verbs.delete("brief"))
+            table.run_step("a topic deleted by it", lambda: verbs.delete("brief"))
             assert cluster.controller_id == 1
-            table.judge()
+            table.check_load()
         return table.is_clean
     finally:
         cluster.kill()
@@ -242,8 +244,8 @@ def main() -> None:
     directory = options.directory or Path(tempfile.mkdtemp(prefix="klamm-mixed-"))
     clean = True
     for protocol in options.protocols:
-        clean &= ours_over_theirs(directory / protocol, protocol, options.rounds)
-        clean &= ours_under_theirs(directory / f"{protocol}-under", protocol)
+        clean &= klamm_controls_kafka(directory / protocol, protocol, options.rounds)
+        clean &= kafka_controls_klamm(directory / f"{protocol}-under", protocol)
     print("nothing lost, nothing to complain of" if clean else f"kept: {directory}", flush=True)
     sys.exit(0 if clean else 1)
 

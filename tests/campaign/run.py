@@ -40,15 +40,15 @@ def run(options: argparse.Namespace, directory: Path) -> bool:
         campaign = FaultCampaign(cluster, workload, seed=options.seed, restart_at_once=not options.kafka)
         workload.start()
         for number in range(options.rounds):
-            victim = campaign.random_victim(controller=number % 2 == 0)
+            victim = campaign.choose_node(controller=number % 2 == 0)
             say(campaign.kill(victim))
         if options.others:
             for broker_id in (1, 2, 3):
                 say(campaign.stop(cluster.node(broker_id)))
             say(campaign.stop_zookeeper(3))
             say(campaign.stop_zookeeper(20))
-            say(campaign.freeze(campaign.random_victim(controller=True), SESSION_TIMEOUT_S + 4))
-            say(campaign.freeze(campaign.random_victim(controller=False), SESSION_TIMEOUT_S + 4))
+            say(campaign.freeze(campaign.choose_node(controller=True), SESSION_TIMEOUT_S + 4))
+            say(campaign.freeze(campaign.choose_node(controller=False), SESSION_TIMEOUT_S + 4))
         workload.stop()
         verdict = workload.check()
         print(f"\n{verdict}; {len(workload.failures)} refused for good", flush=True)

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from tests.support.kafka_server import served
+from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedCluster
 from tests.unit.spark.scripts import log, options
 
@@ -21,7 +21,7 @@ WORLD = RealBlockingWorld()
 
 
 def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
-    with served(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
+    with serve_brokers(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
         with read_client(WORLD, given) as cluster:
             (everything,) = plan_ranges(cluster)

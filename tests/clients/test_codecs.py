@@ -8,7 +8,7 @@ import itertools
 import pytest
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.records import CODECS, check_all_found, make_records
+from tests.support.records import CODECS, check_each_record_once, make_records
 from tests.support.witnesses import WITNESSES, JavaConsole, Witness
 
 _numbers = itertools.count()
@@ -40,7 +40,7 @@ def test_each_client_reads_back_its_records_with_every_codec(
     client.send(cluster.bootstrap, topic, records, codec, idempotent)
     found = client.read(cluster.bootstrap, topic, partitions, len(records))
 
-    check_all_found(records, found, timestamps=not client.printable)
+    check_each_record_once(records, found, timestamps=not client.printable)
 
 
 @pytest.mark.parametrize("writer", WITNESSES, ids=lambda w: w.name)
@@ -54,4 +54,4 @@ def test_each_client_reads_records_that_another_client_produced(
 
     for reader in WITNESSES:
         found = available(reader).read(cluster.bootstrap, topic, 1, len(records))
-        check_all_found(records, found, timestamps=not writer.printable)
+        check_each_record_once(records, found, timestamps=not writer.printable)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.records import check_all_found, make_records
+from tests.support.records import check_each_record_once, make_records
 from tests.support.witnesses import Confluent
 
 from klamm.embedded.nodes import Command
@@ -53,6 +53,6 @@ def test_acknowledged_records_survive_a_full_disk_and_the_node_recovers(
         cluster.wait_until_forgotten(1)
         cluster.nodes[0].start()
         cluster.wait_until_in_sync(TOPIC, 1, 3)
-        check_all_found(records, client.read(cluster.bootstrap, TOPIC, 1, len(records)))
+        check_each_record_once(records, client.read(cluster.bootstrap, TOPIC, 1, len(records)))
     finally:
         cluster.kill()

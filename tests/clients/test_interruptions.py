@@ -39,11 +39,11 @@ def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[FaultCampa
 
 
 def test_no_acknowledged_record_is_lost_when_the_controllers_node_is_killed(campaign: FaultCampaign) -> None:
-    campaign.kill(campaign.random_victim(controller=True))
+    campaign.kill(campaign.choose_node(controller=True))
 
 
 def test_no_acknowledged_record_is_lost_when_another_node_is_killed(campaign: FaultCampaign) -> None:
-    campaign.kill(campaign.random_victim(controller=False))
+    campaign.kill(campaign.choose_node(controller=False))
 
 
 def test_no_acknowledged_record_is_lost_in_a_rolling_restart(campaign: FaultCampaign) -> None:
@@ -56,7 +56,7 @@ def test_no_acknowledged_record_is_lost_while_zookeeper_is_down(campaign: FaultC
 
 
 def test_another_controller_is_elected_when_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> None:
-    frozen = campaign.random_victim(controller=True)
+    frozen = campaign.choose_node(controller=True)
 
     campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
 

@@ -15,7 +15,7 @@ from tests.support.cluster import Cluster
 from tests.support.mixed_cluster import KAFKA, KLAMM, MixedCluster
 from tests.support.mixed_verbs import THREE, HalfDone, LeftBehind, Operator
 from tests.support.mixed_world import operated
-from tests.support.tool_talk import play
+from tests.support.tool_talk import run_all_tools
 
 from klamm.embedded.nodes import Command, klamm_node
 
@@ -122,8 +122,8 @@ def test_kafkas_tools_print_the_same_for_klamm_and_apache_kafka(
         pytest.skip("both would be Apache Kafka's")
     mixed.stop_node(KLAMM)
     mixed.wait_for_controller(KAFKA)
-    theirs = play(operator.tools, mixed, KAFKA)
-    ours = play(operator.tools, cluster, (1, 2, 3))
+    theirs = run_all_tools(operator.tools, mixed, KAFKA)
+    ours = run_all_tools(operator.tools, cluster, (1, 2, 3))
     assert ours == theirs
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from tests.support.cluster import Cluster
-from tests.support.kafka_server import served
+from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedCluster
 from tests.support.spark import running_spark
 from tests.unit.spark.batch_bytes import Record, batch
@@ -64,7 +64,7 @@ class TestOnScriptedBrokers:
         record = Record(b"k", None, 1_700_000_000_123, [("h", b"1"), ("h", None)])
         made = log(0, 0)
         made.batches = [(0, 1, batch([record, Record(None, b"")]))]
-        with served(ScriptedCluster({ORDERS: made})) as bootstrap:
+        with serve_brokers(ScriptedCluster({ORDERS: made})) as bootstrap:
             rows = read(spark, bootstrap, {"includeHeaders": True})
             first, second = rows.orderBy("offset").collect()
 
@@ -80,7 +80,7 @@ class TestOnScriptedBrokers:
         self, spark: SparkSession, brokers: ScriptedCluster
     ) -> None:
         everything = [(n, o) for n in range(3) for o in range(1_000 * (n + 1))]
-        with served(brokers) as bootstrap:
+        with serve_brokers(brokers) as bootstrap:
             for options in ({}, {"minPartitions": 7}, {"maxRecordsPerPartition": 999}):
                 rows = read(spark, bootstrap, options)
                 assert offsets(rows) == everything
@@ -88,7 +88,7 @@ class TestOnScriptedBrokers:
                 assert tasks == {"minPartitions": 7, "maxRecordsPerPartition": 7}.get(next(iter(options), ""), 1)
 
     def test_a_user_schema_selects_columns(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
-        with served(brokers) as bootstrap:
+        with serve_brokers(brokers) as bootstrap:
             source = (
                 spark.read.format("klamm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", "orders")
             )
@@ -103,7 +103,7 @@ class TestOnScriptedBrokers:
             "startingOffsets": '{"orders": {"0": 990, "2": -2}}',
             "endingOffsets": '{"orders": {"0": -1, "2": 3}}',
         }
-        with served(brokers) as bootstrap:
+        with serve_brokers(brokers) as bootstrap:
             assert offsets(read(spark, bootstrap, given)) == [
                 *((0, o) for o in range(990, 1_000)),
                 (2, 0),
@@ -112,7 +112,7 @@ class TestOnScriptedBrokers:
             ]
 
     def test_an_empty_topic_gives_no_rows(self, spark: SparkSession) -> None:
-        with served(ScriptedCluster({ORDERS: log(5, 5)})) as bootstrap:
+        with serve_brokers(ScriptedCluster({ORDERS: log(5, 5)})) as bootstrap:
             assert read(spark, bootstrap).count() == 0
 
     def test_rows_are_exact_across_leader_changes_and_broken_connections(
@@ -129,7 +129,7 @@ class TestOnScriptedBrokers:
                     raise ConnectionResetError
 
         brokers.on_request = move
-        with served(brokers) as bootstrap:
+        with serve_brokers(brokers) as bootstrap:
             rows = read(spark, bootstrap, {"assign": '{"orders": [0]}', "kafka.max.partition.fetch.bytes": 2_000})
 
             assert offsets(rows) == [(0, o) for o in range(1_000)]
@@ -137,7 +137,7 @@ class TestOnScriptedBrokers:
 
     def test_lost_records_fail_the_read_and_are_named(self, spark: SparkSession) -> None:
         options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}'}
-        with served(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
+        with serve_brokers(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
             assert "orders-0: offsets 100 to 399 are lost: the log now begins at offset 400" in failure(
                 read(spark, bootstrap, options)
             )
@@ -156,7 +156,7 @@ class TestOnScriptedBrokers:
         assert "no connection to 127.0.0.1:9: [Errno 111] Connection refused" in message
 
     def test_a_temporary_view_in_sql_reads_the_topic(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
-        with served(brokers) as bootstrap:
+        with serve_brokers(brokers) as bootstrap:
             spark.sql(
                 "CREATE OR REPLACE TEMPORARY VIEW orders USING klamm "
                 f"OPTIONS (kafka.bootstrap.servers '{bootstrap}', subscribe 'orders')"

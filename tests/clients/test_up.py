@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.records import check_all_found, make_records
+from tests.support.records import check_each_record_once, make_records
 from tests.support.witnesses import Confluent
 
 from klamm.runtime.processes import ticks
@@ -93,7 +93,7 @@ def test_up_keeps_its_data_for_the_next_up(tmp_path: Path) -> None:
     with up(tmp_path / "data") as second:
         second.wait_until_ready()
         assert "Using the data of an earlier run" in second.words
-        check_all_found(records, client.read(second.bootstrap, TOPIC, 1, len(records)))
+        check_each_record_once(records, client.read(second.bootstrap, TOPIC, 1, len(records)))
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(60) == 0, second.words
 

@@ -40,7 +40,7 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
 
-def _pom() -> str:
+def _pom_xml() -> str:
     dependencies = "".join(
         f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>"
         for g, a, v in ARTIFACTS
@@ -53,7 +53,7 @@ def _pom() -> str:
 
 
 def fetch() -> None:
-    """Let Maven copy the jars, unless they are there. Raises RuntimeError where that fails."""
+    """Let Maven copy the jars, unless they exist. Raises RuntimeError if it fails."""
     if JARS.is_dir():
         _write_logging(JARS)
         return
@@ -65,7 +65,7 @@ def fetch() -> None:
         partial = CACHE / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         pom = CACHE / "pom.xml"
-        pom.write_text(_pom())
+        pom.write_text(_pom_xml())
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -82,7 +82,7 @@ def _write_logging(directory: Path) -> None:
 
 @cache
 def why_missing() -> str | None:
-    """Why Apache Kafka cannot run here, in one sentence; None where it can. Fetches it at first."""
+    """Why Apache Kafka cannot run here, in one sentence; None if it can. Fetches the jars first."""
     try:
         find_java()
     except NoJava as error:
@@ -105,7 +105,7 @@ def broker(options: Sequence[str] = SMALL_BROKER_JAVA) -> Callable[[str], Sequen
 
 
 def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
-    """Its port is open a moment before it has started, and a broker that is starting refuses to stop in order."""
+    """Wait until the broker has started. Its port opens earlier, and a starting broker refuses controlled shutdown."""
     node.wait_until_listening(timeout_s)
     assert node.child is not None
     for _ in ticks(timeout_s):
@@ -119,5 +119,5 @@ def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
 def run_tool(
     main: str, *arguments: str, words: bytes = b"", timeout_s: float = 120
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run one of its tools with `words` as standard input; the caller looks at status and output."""
+    """Run one of its tools with `words` as standard input; the caller checks status and output."""
     return subprocess.run(java(main, *arguments), input=words, capture_output=True, timeout=timeout_s, check=False)

@@ -23,8 +23,8 @@ from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 from klamm.zk.znodes import CONTROLLER_EPOCH
 
-ROOM_TO_SETTLE = 40
-"""TimeSlices of the loop without anything happening that count as quiet."""
+QUIET_PASSES = 40
+"""Passes of the loop without any activity after which the nodes count as settled."""
 
 
 class Receiver:
@@ -38,6 +38,7 @@ class Receiver:
         self.answer: Callable[[ApiKey, Any], Any] = lambda key, request: None
 
     def take(self, name: str) -> list[Any]:
+        """Remove and return the requests of this API."""
         taken = [request for kind, request in self.received if kind == name]
         self.received = [(kind, request) for kind, request in self.received if kind != name]
         return taken
@@ -66,11 +67,13 @@ class FakeConnection:
         self.closed = True
 
 
-async def _knows_all(epoch: int, timeout_s: float) -> bool:
+async def _has_all_features(epoch: int, timeout_s: float) -> bool:
     return True
 
 
 class Nodes:
+    """Whole controllers on one ZooKeeper in memory, with brokers that answer their requests."""
+
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.receivers: dict[int, Receiver] = {}
@@ -90,8 +93,9 @@ class Nodes:
         number: int,
         settings: ControllerSettings | None = None,
         observer: Observer | None = None,
-        wait_for_features: WaitForFeatures = _knows_all,
+        wait_for_features: WaitForFeatures = _has_all_features,
     ) -> Controller:
+        """Register broker `number`, and start its controller."""
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
         store = Store(client)
@@ -114,7 +118,7 @@ class Nodes:
         return controller
 
     async def expire(self, number: int) -> None:
-        """The session goes, and a new one comes, as a node handles it."""
+        """Expire the session, and give the controller a new one, as a node does."""
         self.ensemble.expire(self.clients[number])
         await self.controllers[number].session_expired()
         client = self._connect(number)
@@ -140,16 +144,16 @@ class Nodes:
         receiver = self.receivers[port - 9000]
         if receiver.refuses_connections:
             raise KlammError(f"no connection to {host}:{port}")
-        return FakeConnection(receiver, self._active)
+        return FakeConnection(receiver, self._count_activity)
 
-    def _active(self) -> None:
+    def _count_activity(self) -> None:
         self._busy += 1
 
     async def settle(self) -> None:
-        """Until nothing moves: no event, no write, no request for a while."""
+        """Wait until there was no event, no write and no request for many passes of the loop."""
         quiet = 0
         before: tuple[int, ...] = ()
-        while quiet < ROOM_TO_SETTLE:
+        while quiet < QUIET_PASSES:
             await asyncio.sleep(0)
             queues = sum(c.queue_size + c.state for c in self.controllers.values())
             now = (self.ensemble.zxid, self._busy, queues)
@@ -166,6 +170,7 @@ class Nodes:
     async def topic(
         self, name: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
     ) -> None:
+        """Create a topic, and wait until the controllers have handled it."""
         partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
         client = self.ensemble.client()
         await Store(client).create_topic(name, partitions, None, config or {})
@@ -173,6 +178,7 @@ class Nodes:
 
     @property
     def active(self) -> list[int]:
+        """The numbers of the active controllers."""
         return [n for n, c in self.controllers.items() if c.is_active]
 
     def journal(self, number: int, kind: str) -> list[Entry]:

@@ -91,14 +91,14 @@ class RecordingChannels:
             self.sent.append((text, [broker]))
 
     def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
-        """What was written down counts as sent, unless a test says otherwise."""
+        """Empty: recorded requests count as sent, unless a test says otherwise."""
         return self.unsent if broker in self.open else set()
 
     async def close(self) -> None:
         self.open.clear()
 
     def take(self) -> list[str]:
-        """Everything since the last time, as `... -> 1,2`."""
+        """Remove and return the requests recorded since the last call, as `... -> 1,2`."""
         taken = [f"{text} -> {','.join(map(str, brokers))}" for text, brokers in self.sent]
         self.sent.clear()
         self.items.clear()
@@ -106,6 +106,7 @@ class RecordingChannels:
 
 
 def words(item: ControlItem) -> str:
+    """A control request as text."""
     if isinstance(item, LeaderAndIsrItem):
         states = [f"{p}={_state(s)}{'+new' if s.is_new else ''}" for p, s in item.states.items()]
         return " ".join(["LISR", *states])
@@ -163,7 +164,7 @@ class Room:
         return room
 
     async def become_controller(self) -> None:
-        """A new term with an empty memory."""
+        """Begin a new term with an empty memory."""
         if "/controller" in self.ensemble.nodes:
             self.ensemble.apply([Delete("/controller")])
         epoch = await register_controller(self.client, BrokerId(1), 0)
@@ -206,12 +207,12 @@ class Room:
         await self.store.create_topic(name, partitions, uuid.uuid5(uuid.NAMESPACE_DNS, name), texts)
 
     def write_state(self, name: str, state: LeaderAndIsr) -> None:
-        """Behind the controller's back."""
+        """Write a state znode without the controller."""
         path = znodes.state_path(parse_topic_partition(name))
         self.ensemble.apply([Set(path, znodes.encode_state(state))])
 
     def crash_after(self, writes: int) -> None:
-        """The controller's host dies with its next multi but so many; become_controller brings another one."""
+        """The controller's host dies at the multi after this number of them; become_controller starts another one."""
         left = writes
 
         def die(ops: Sequence[Op]) -> None:
@@ -224,7 +225,7 @@ class Room:
         self.ensemble.before_multi = die
 
     def fail_once(self, path: str) -> None:
-        """ZooKeeper fails the next multi that writes below a path; the session lives on."""
+        """ZooKeeper fails the next multi that writes below a path; the session survives."""
 
         def fail(ops: Sequence[Op]) -> None:
             if any(op.path.startswith(path) for op in ops):
@@ -236,12 +237,13 @@ class Room:
     # ---- looking
 
     def stored(self, name: str) -> LeaderAndIsr:
+        """The state in ZooKeeper."""
         p = parse_topic_partition(name)
         node = self.ensemble.nodes[znodes.state_path(p)]
         return znodes.decode_state(p, node.data, node.version)
 
     def now(self, name: str) -> str:
-        """Leader / ISR / leader epoch / partition epoch, as ZooKeeper has it; and memory agrees."""
+        """Leader / ISR / leader epoch / partition epoch in ZooKeeper; asserts that the memory has the same."""
         stored = self.stored(name)
         assert self.partition(name).leadership == stored
         return f"{stored.leader} / {_list(stored.isr)} / {stored.leader_epoch} / {stored.partition_epoch}"
@@ -253,11 +255,12 @@ class Room:
         return found
 
     def entries(self, kind: str) -> list[Entry]:
+        """The journal entries of one kind."""
         self.journal.flush()
         return [e for e in parse_lines(self.sink.content) if e.kind == kind]
 
     async def handle(self, handler: Callable[[TermContext, object], Awaitable[None]], event: object) -> list[str]:
-        """Handle an event; the requests it led to."""
+        """Let the handler handle an event. Returns the requests that it sent."""
         self.term.cause = self.journal.event(type(event).__name__)
         await handler(self.term, event)
         assert_counted(self.term.context)
@@ -265,7 +268,7 @@ class Room:
 
 
 def assert_counted(context: ControllerContext) -> None:
-    """What is counted as it changes is what counting anew gives."""
+    """Assert that the counters that each change updates equal a new count."""
     kept = [p for p in context.partitions() if p.topic not in context.topics_to_be_deleted]
     assert context.partition_count == len(list(context.partitions()))
     assert context.offline_count == sum(p.state is PartitionState.OFFLINE for p in kept)
@@ -278,7 +281,7 @@ def assert_counted(context: ControllerContext) -> None:
 def alter_partition(
     room: Room, sender: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int], name: str = "a-0"
 ) -> AlterPartitionReceived:
-    """A leader's request, in the newest version."""
+    """A leader's AlterPartition request, in the newest version."""
     p = parse_topic_partition(name)
     topic = room.term.context.topics[p.topic]
     data = AlterPartitionRequestPartitionData(

@@ -36,13 +36,13 @@ class FaultCampaign:
         self._dice = random.Random(seed)
         self._restart_at_once = restart_at_once  # Apache Kafka cannot register while its old session lives
 
-    def random_victim(self, controller: bool) -> NodeProcess:
+    def choose_node(self, controller: bool) -> NodeProcess:
         active = self.cluster.controller_id
         nodes = [n for n in self.cluster.nodes if (n.broker_id == active) == controller]
         return self._dice.choice(nodes)
 
     def kill(self, node: NodeProcess) -> Recovery:
-        """SIGKILL, then a restart."""
+        """SIGKILL, then a restart; returns how long the recovery took."""
         role = "controller" if node.broker_id == self.cluster.controller_id else "broker"
 
         def fault() -> None:
@@ -95,6 +95,7 @@ class FaultCampaign:
         return self._inject(f"registration of node {node.broker_id} deleted", fault)
 
     def _inject(self, name: str, fault: Callable[[], None]) -> Recovery:
+        """Inject a fault, and wait until acknowledgements continue and all replicas are in sync."""
         began = time.monotonic()
         fault()
         ended = time.monotonic()

@@ -63,7 +63,7 @@ def compare(acknowledged: Iterable[Acknowledged], found: Mapping[int, Sequence[F
         found=sum(len(records) for records in found.values()),
         lost=lost,
         duplicated=[text for partition, records in sorted(found.items()) for text in _duplicates(partition, records)],
-        reordered=[text for partition, records in sorted(found.items()) for text in _inversions(partition, records)],
+        reordered=[text for partition, records in sorted(found.items()) for text in _out_of_order(partition, records)],
         misplaced=misplaced,
     )
 
@@ -73,7 +73,7 @@ def _duplicates(partition: int, records: Sequence[Found]) -> list[str]:
     return [f"partition {partition}: record {number} {count} times" for number, count in times.items() if count > 1]
 
 
-def _inversions(partition: int, records: Sequence[Found]) -> list[str]:
+def _out_of_order(partition: int, records: Sequence[Found]) -> list[str]:
     return [
         f"partition {partition}: record {later.number} at {later.offset} after {earlier.number} at {earlier.offset}"
         for earlier, later in pairwise(records)

@@ -35,8 +35,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def served(cluster: ScriptedCluster) -> Iterator[str]:
-    """Each of the cluster's brokers on a port of its own, entered into the cluster; gives the bootstrap servers."""
+def serve_brokers(cluster: ScriptedCluster) -> Iterator[str]:
+    """Serve each broker of the cluster on its own port, and register these ports; yields the bootstrap servers."""
     lock = threading.Lock()
     with ExitStack() as stack:
         for broker in cluster.brokers:

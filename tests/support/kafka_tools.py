@@ -18,8 +18,8 @@ MAINS: Final = {
 }
 
 
-class Said(NamedTuple):
-    """How a tool ended, and all that it printed."""
+class ToolResult(NamedTuple):
+    """The exit status of a tool, and its output."""
 
     status: int
     text: str
@@ -31,8 +31,8 @@ class KafkaTools:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def ask(self, bootstrap: str, tool: str, *arguments: str) -> Said:
-        """Blocks until it ends."""
+    def ask(self, bootstrap: str, tool: str, *arguments: str) -> ToolResult:
+        """Run a command, and return its status and output."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -41,9 +41,10 @@ class KafkaTools:
         head = stdout.readline().split()
         assert head, "the tools' process has ended"
         status, size = map(int, head)
-        return Said(status, stdout.read(size).decode(errors="replace"))
+        return ToolResult(status, stdout.read(size).decode(errors="replace"))
 
     def run(self, bootstrap: str, tool: str, *arguments: str) -> str:
+        """Run a command that must succeed, and return its output."""
         said = self.ask(bootstrap, tool, *arguments)
         assert said.status == 0, f"{tool} {' '.join(arguments)}: {said.text}"
         return said.text

@@ -24,6 +24,8 @@ def batch(count: int = 1, *, base: int = 0, epoch: int = -1, timestamp: int = 0,
 
 
 class Piece(NamedTuple):
+    """One batch of a buffer."""
+
     base: int
     last: int
     epoch: int
@@ -35,7 +37,7 @@ class Piece(NamedTuple):
         return batch(count, base=self.base, epoch=self.epoch, timestamp=self.timestamp, filler=self.filler)
 
 
-def pieces(records: Buffer) -> list[Piece]:
+def split_batches(records: Buffer) -> list[Piece]:
     found, at = [], 0
     view = bytes(records)
     while at < len(view):
@@ -92,34 +94,36 @@ class MemoryLog:
 
     def append_as_leader(self, records: Buffer, leader_epoch: int, origin: object) -> Info:
         try:
-            self._check()
+            self._raise_failure()
         except StorageFailed as error:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not records:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [(0, "nothing there")])
         first = self.end_offset
-        for piece in pieces(records):
+        for piece in split_batches(records):
             count = piece.last - piece.base + 1
-            self._add(piece._replace(base=self.end_offset, last=self.end_offset + count - 1, epoch=leader_epoch))
+            self._store_batch(
+                piece._replace(base=self.end_offset, last=self.end_offset + count - 1, epoch=leader_epoch)
+            )
         return Info(first, self.end_offset - 1, -1, self.start_offset)
 
     def append_as_follower(self, records: Buffer) -> Info:
-        self._check()
-        found = pieces(records)
+        self._raise_failure()
+        found = split_batches(records)
         for piece in found:
             if piece.base < self.end_offset:
                 raise UnexpectedOffset("below the end", piece.base, piece.last)
-            self._add(piece)
+            self._store_batch(piece)
         return Info(found[0].base, self.end_offset - 1, -1, self.start_offset)
 
-    def _add(self, piece: Piece) -> None:
+    def _store_batch(self, piece: Piece) -> None:
         if self.epochs.latest_epoch != piece.epoch and piece.epoch >= 0:
             self.epochs.assign(piece.epoch, piece.base)
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
     def slice(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
-        self._check()
+        self._raise_failure()
         taken = b""
         for piece in self.pieces:
             if piece.last < offset or piece.last >= upper_bound:
@@ -138,7 +142,7 @@ class MemoryLog:
         self.start_offset = offset
 
     def truncate_to(self, offset: int) -> None:
-        self._check()
+        self._raise_failure()
         self.epochs.truncate_from_end(offset)
         if offset >= self.end_offset:
             return
@@ -148,7 +152,7 @@ class MemoryLog:
         self.high_watermark = min(self.high_watermark, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        self._check()
+        self._raise_failure()
         self.pieces = []
         self.epochs.clear()
         self.start_offset = self.end_offset = self.high_watermark = offset
@@ -167,7 +171,7 @@ class MemoryLog:
         found = next((p for p in self.pieces if p.timestamp >= timestamp), None)
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 
-    def _check(self) -> None:
+    def _raise_failure(self) -> None:
         if self.is_broken:
             self.on_failed()
             raise StorageFailed("I/O error")

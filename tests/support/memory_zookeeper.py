@@ -62,7 +62,7 @@ class MemoryEnsemble:
         self._ensemble.end_session(client.session_id)
 
     def apply(self, ops: Sequence[Op], session: int = 0) -> list[Result]:
-        """All or none."""
+        """Apply these operations, all or none."""
         for number, op in enumerate(ops if session else ()):
             if op.path in self.unwritable:
                 return self._ensemble.refuse(session, ops, number)[1]
@@ -80,10 +80,10 @@ class MemoryEnsemble:
                     client.on_watch(event)
 
     def follow(self) -> None:
-        """It is never left behind."""
+        """Does nothing: this server is never behind."""
 
     def hang_up(self) -> None:
-        """It never loses its leader."""
+        """Does nothing: this server never loses its leader."""
 
 
 class MemoryZooKeeper:
@@ -110,17 +110,17 @@ class MemoryZooKeeper:
     def child_watches(self) -> frozenset[str]:
         return frozenset(self.ensemble.watchers.paths_of(self)[1])
 
-    def is_not_told_of(self, path: str) -> None:
-        """Its data watch on a path is gone, as if what fired were still on its way."""
+    def drop_data_watch(self, path: str) -> None:
+        """Remove the data watch on a path, as if its event were still on its way."""
         self.ensemble.watchers.data.get(path, {}).pop(self, None)
 
-    async def _turn(self) -> None:
+    async def _next_pass(self) -> None:
         await asyncio.sleep(0)
         if not self.is_alive:
             raise SessionExpired("")
 
     async def get(self, path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
-        await self._turn()
+        await self._next_pass()
         node = self._node(path)
         if watch:
             self.ensemble.watchers.watch_data(path, self)
@@ -131,14 +131,14 @@ class MemoryZooKeeper:
         return found
 
     async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
-        await self._turn()
+        await self._next_pass()
         for path in paths if watch else ():
             self.ensemble.watchers.watch_data(path, self)
         found = [self.ensemble.nodes.get(p) for p in paths]
         return [node.stat() if node else None for node in found]
 
     async def children(self, path: str, watch: bool = False) -> tuple[list[str], Stat]:
-        await self._turn()
+        await self._next_pass()
         node = self._node(path)
         if watch:
             self.ensemble.watchers.watch_children(path, self)
@@ -148,14 +148,14 @@ class MemoryZooKeeper:
         self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False,
         acl: Sequence[Acl] = OPEN_ACL,
     ) -> tuple[str, Stat]:  # fmt: skip
-        result = await self._single(Create(path, data, ephemeral, sequential, acl))
+        result = await self._apply_one(Create(path, data, ephemeral, sequential, acl))
         return result.path or path, _stat(result)
 
     async def set(self, path: str, data: bytes | None, version: int = -1) -> Stat:
-        return _stat(await self._single(Set(path, data, version)))
+        return _stat(await self._apply_one(Set(path, data, version)))
 
     async def delete(self, path: str, version: int = -1) -> None:
-        await self._single(Delete(path, version))
+        await self._apply_one(Delete(path, version))
 
     async def ensure_path(self, path: str, acl: Sequence[Acl] = OPEN_ACL) -> None:
         parts = path.strip("/").split("/")
@@ -171,20 +171,20 @@ class MemoryZooKeeper:
         return
 
     async def sync(self, path: str) -> None:
-        """Its server is never behind."""
-        await self._turn()
+        """Does nothing: this server is never behind."""
+        await self._next_pass()
 
     async def multi(self, operations: Sequence[Op]) -> list[Result]:
-        await self._turn()
+        await self._next_pass()
         self.ensemble.before_multi(operations)
-        await self._turn()
+        await self._next_pass()
         results = self.ensemble.apply(operations, self.session_id)
         if all(r.code is ZkCode.OK for r in results):
             self.ensemble.multis.append(list(operations))
         return results
 
     async def get_many(self, paths: Sequence[str], watch: bool = False) -> list[GetResult]:
-        await self._turn()
+        await self._next_pass()
         results = []
         for path in paths:
             node = self.ensemble.nodes.get(path)
@@ -200,7 +200,7 @@ class MemoryZooKeeper:
         return results
 
     async def children_many(self, paths: Sequence[str], watch: bool = False) -> list[ChildrenResult]:
-        await self._turn()
+        await self._next_pass()
         found = [self.ensemble.nodes.get(p) for p in paths]
         for path in (p for p, node in zip(paths, found, strict=True) if node and watch):
             self.ensemble.watchers.watch_children(path, self)
@@ -212,8 +212,8 @@ class MemoryZooKeeper:
             for p, node in zip(paths, found, strict=True)
         ]
 
-    async def _single(self, op: Op) -> Result:
-        await self._turn()
+    async def _apply_one(self, op: Op) -> Result:
+        await self._next_pass()
         [result] = self.ensemble.apply([op], self.session_id)
         if result.code is not ZkCode.OK:
             raise error_of(result.code, op.path)

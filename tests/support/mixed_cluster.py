@@ -75,11 +75,11 @@ class MixedCluster(Cluster):
 
     @property
     def bootstrap(self) -> str:
-        """Apache Kafka's nodes: the klamm one comes and goes."""
+        """Apache Kafka's nodes, because klamm's node is stopped and started."""
         return ",".join(self.node(i).address for i in self.kafka_ids)
 
     def start_first(self, broker_id: int) -> None:
-        """ZooKeeper and one node, which becomes controller."""
+        """Start ZooKeeper and one node, which becomes controller."""
         self.zookeeper.start()
         self.start_node(broker_id)
         self.wait_for_controller({broker_id})
@@ -99,12 +99,12 @@ class MixedCluster(Cluster):
         self._wait_until_started(node)
 
     def kill_node(self, broker_id: int) -> None:
-        """SIGKILL, and wait until its session is over for the others."""
+        """SIGKILL, and wait until its session has expired."""
         self.node(broker_id).kill()
         self.wait_until_forgotten(broker_id)
 
     def stop_node(self, broker_id: int) -> None:
-        """SIGTERM: a controlled shutdown; it must end by itself."""
+        """SIGTERM: a controlled shutdown; asserts that it ends."""
         node = self.node(broker_id)
         assert node.child is not None
         node.terminate()
@@ -132,7 +132,7 @@ class MixedCluster(Cluster):
         return self._znodes
 
     def znode(self, path: str) -> Any:
-        """Its JSON; None where there is none."""
+        """The JSON of a znode; None if it does not exist."""
         try:
             return json.loads(self.znodes.get(path)[0])
         except NoNodeError:
@@ -140,7 +140,7 @@ class MixedCluster(Cluster):
 
     @property
     def controller_id(self) -> int:
-        """Whom `/controller` names; -1 where it is not there."""
+        """The broker in `/controller`; -1 if there is none."""
         found = self.znode("/controller")
         return -1 if found is None else int(found["brokerid"])
 
@@ -149,21 +149,21 @@ class MixedCluster(Cluster):
         return int(self.znodes.get("/controller_epoch")[0])
 
     def wait_for_controller(self, wanted: Collection[int]) -> int:
-        """Until one of these holds it and every running node says so to its clients."""
+        """Wait until one of these is controller in ZooKeeper and in the metadata of every running node."""
 
-        def told() -> dict[str, int]:
+        def controllers_in_metadata() -> dict[str, int]:
             return {n.name: int(self.metadata(n).controller_id) for n in self.nodes if n.is_running}
 
-        def is_known() -> bool:
+        def is_in_metadata() -> bool:
             """The present one: one that fails while it becomes active passes it on."""
             holder = self.controller_id
-            return holder in wanted and set(told().values()) == {holder}
+            return holder in wanted and set(controllers_in_metadata().values()) == {holder}
 
-        self.wait_until(f"one of {sorted(wanted)} is controller, and known", is_known, ELECTION_TIMEOUT_S)
+        self.wait_until(f"one of {sorted(wanted)} is controller, and known", is_in_metadata, ELECTION_TIMEOUT_S)
         return self.controller_id
 
     def move_controller(self, wanted: Collection[int]) -> int:
-        """Delete `/controller` until one of these is the quickest; how often that took."""
+        """Delete `/controller` until one of these is elected. Returns how many deletions it took."""
         for tries in range(1, 50):
             before = self.controller_epoch
             self.znodes.delete("/controller")
@@ -183,7 +183,7 @@ class MixedCluster(Cluster):
         """
         holder = self.controller_id
         others = [n for n in self.nodes if n.is_running and n.broker_id not in (winner, holder)]
-        registered = {n.broker_id: self._registered(n.broker_id) for n in others}
+        registered = {n.broker_id: self._registration_zxid(n.broker_id) for n in others}
         for node in others:
             node.pause()
         try:
@@ -202,16 +202,16 @@ class MixedCluster(Cluster):
             for node in others:
                 node.resume()
         self.wait_for_controller({winner})
-        assert registered == {n.broker_id: self._registered(n.broker_id) for n in others}
+        assert registered == {n.broker_id: self._registration_zxid(n.broker_id) for n in others}
 
-    def _registered(self, broker_id: int) -> int:
+    def _registration_zxid(self, broker_id: int) -> int:
         """When, as ZooKeeper counts."""
         return int(self.znodes.exists(f"/brokers/ids/{broker_id}").czxid)
 
     # ---- topics
 
     def create(self, topic: str, assignment: Assignment, config: Mapping[str, str] | None = None) -> None:
-        """Through the API, and wait until all is in sync, on the disks too."""
+        """Create a topic through the API, and wait until all replicas are in sync, also on disk."""
         admin = self.admin()
         replicas = [list(assignment[p]) for p in sorted(assignment)]
         new = NewTopic(topic, len(replicas), replica_assignment=replicas, config=dict(config or {}))
@@ -219,27 +219,27 @@ class MixedCluster(Cluster):
         self.wait_until_right(topic, assignment)
 
     def delete(self, *topics: str) -> None:
-        """Asks, and waits for what the controller says, not for the disks."""
+        """Request the deletion of topics, and wait for the answers, not for the disks."""
         admin = self.admin()
         for answer in admin.delete_topics(list(topics), operation_timeout=30).values():
             answer.result()
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """As ZooKeeper has it."""
+        """The leader of each partition in ZooKeeper."""
         return {p: int(self.state(topic, p)["leader"]) for p in self._partitions(topic)}
 
     def state(self, topic: str, partition: int) -> Any:
         return self.znode(f"/brokers/topics/{topic}/partitions/{partition}/state")
 
     def wait_until_right(self, topic: str, assignment: Assignment, timeout_s: float = 60) -> None:
-        """All replicas are in sync, and what every node tells and every disk holds is what ZooKeeper says."""
+        """Wait until all replicas are in sync, and metadata and disk of each node match ZooKeeper."""
         for _ in ticks(timeout_s, 0.1):
-            if not (wrong := self.wrongs(topic, assignment)):
+            if not (wrong := self.mismatches(topic, assignment)):
                 return
         raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.recent_logs()}")
 
-    def wrongs(self, topic: str, assignment: Assignment) -> list[str]:
-        """Where znodes, metadata of each running node and its disk differ from this assignment, all in sync."""
+    def mismatches(self, topic: str, assignment: Assignment) -> list[str]:
+        """Where znodes, metadata of running nodes and disks differ from this assignment with all replicas in sync."""
         znode = self.znode(f"/brokers/topics/{topic}")
         if znode is None:
             return ["no znode"]
@@ -265,10 +265,10 @@ class MixedCluster(Cluster):
         ]
 
     def wait_until_gone(self, topic: str, timeout_s: float = 60) -> None:
-        """No znode, no node that tells of it, nothing on the disk of a running node."""
+        """Wait until no znode, no metadata of a running node and no disk of one has the topic."""
         paths = (f"/brokers/topics/{topic}", f"/config/topics/{topic}", f"/admin/delete_topics/{topic}")
 
-        def left() -> list[str]:
+        def remains() -> list[str]:
             running = [n for n in self.nodes if n.is_running]
             return [
                 *(path for path in paths if self.znodes.exists(path)),
@@ -276,10 +276,10 @@ class MixedCluster(Cluster):
                 *(f"{n.name} holds {name}" for n in running for name in self.directories(n, topic)),
             ]
 
-        self.wait_until(f"{topic} is gone", lambda: not left(), timeout_s)
+        self.wait_until(f"{topic} is gone", lambda: not remains(), timeout_s)
 
     def directories(self, node: NodeProcess, topic: str) -> list[str]:
-        """Names of its partitions' directories, also of those that wait for their removal or are strays."""
+        """Names of the topic's partition directories, also of those that are to be deleted, or stray."""
         return sorted(path.name for path in self.partition_paths(node, topic))
 
     def partition_paths(self, node: NodeProcess, topic: str) -> list[Path]:
@@ -322,11 +322,11 @@ class MixedCluster(Cluster):
     # ---- what they say
 
     def warnings(self, broker_id: int) -> list[str]:
-        """A klamm node's log, but for what is only information."""
+        """Lines of a klamm node's log above the level of information."""
         said = Path(self.node(broker_id).output_path).read_text(errors="replace").splitlines()
         return [line for line in said if "level=info" not in line]
 
     def complaints(self, broker_id: int) -> list[str]:
-        """An Apache Kafka node's errors, but for those that it has under its own kind of controller as well."""
+        """Errors of an Apache Kafka node, except those that it also has with its own controller."""
         said = _COMPLAINT.findall(Path(self.node(broker_id).output_path).read_text(errors="replace"))
         return [text for text in said if not _EXPECTED.search(text)]

@@ -50,4 +50,5 @@ class ModelZooKeeper:
         return made
 
     async def settle(self, seconds: float = 1.0) -> None:
+        """Let this virtual time pass."""
         await asyncio.sleep(seconds)

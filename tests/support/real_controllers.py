@@ -22,7 +22,7 @@ _chroots = count(1)
 
 
 class World:
-    """A chroot of its own on the shared server, with whatever a test starts there."""
+    """A chroot of its own on the shared server, and the brokers and controllers that a test starts there."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self.hosts = f"{server.connect_string}/controller-{next(_chroots)}"
@@ -57,14 +57,14 @@ class World:
             ControllerSettings(BrokerId(number)),
             partial(Connection.open, world),
             Journal(sink, number, world.clock),
-            self._registered_elsewhere,
+            self._registration_by_recorder,
         )
         client.on_watch = controller.on_watch
         controller.start(Store(client))
         self.controllers.append(controller)
         return controller
 
-    async def _registered_elsewhere(self, store: Store) -> None:
+    async def _registration_by_recorder(self, store: Store) -> None:
         return
 
     async def close(self) -> None:

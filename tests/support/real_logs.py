@@ -36,7 +36,7 @@ class RealLogs:
         self.manager: LogManager | None = None
 
     async def load(self) -> None:
-        """Open what lies on disk, as a process does when it starts."""
+        """Open the logs on disk, as a starting process does."""
         self.manager = LogManager(
             self._world,
             [self._directory],
@@ -47,7 +47,7 @@ class RealLogs:
         await self.manager.load({"orders": self._overrides})
 
     async def drop(self) -> None:
-        """The process died: nothing is closed in order, only the lock is free again."""
+        """The process dies: nothing is closed, only the lock is released."""
         for directory in self.manager._directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()

@@ -44,8 +44,8 @@ class RecorderBroker:
     def requests(self, name: str) -> list[Any]:
         return [message for kind, _, message in self.received if kind == name]
 
-    async def eventually_led(self, topic: str, number: int = 0) -> Any:
-        """The newest state of a partition that this broker was told of; waits for the first."""
+    async def wait_for_leader_and_isr(self, topic: str, number: int = 0) -> Any:
+        """The newest state of a partition that this broker received; waits for the first."""
         for _ in range(1_000):
             states = [
                 s

@@ -32,22 +32,22 @@ class Found(NamedTuple):
 def make_records(count: int, seed: int = 0, *, printable: bool = False) -> list[Sent]:
     """`printable` keeps to what a console tool can carry: keys and values of visible ASCII, at least one byte each."""
     dice = random.Random(seed)
-    return [_make(dice, number, printable) for number in range(count)]
+    return [_make_record(dice, number, printable) for number in range(count)]
 
 
-def _make(dice: random.Random, number: int, printable: bool) -> Sent:
-    def noise(most: int) -> bytes:
+def _make_record(dice: random.Random, number: int, printable: bool) -> Sent:
+    def random_bytes(most: int) -> bytes:
         raw = dice.randbytes(dice.randrange(most))
         return bytes(_PRINTABLE[b % len(_PRINTABLE)] for b in raw) if printable else raw
 
-    key = b"%d-" % number + noise(12)
-    value = None if number % 97 == 13 else b"%09d-" % number + noise(40) + b"klamm" * dice.randrange(12)
-    headers = tuple((f"h{i}", b"x" + noise(8)) for i in range(dice.randrange(3) if number % 5 == 0 else 0))
+    key = b"%d-" % number + random_bytes(12)
+    value = None if number % 97 == 13 else b"%09d-" % number + random_bytes(40) + b"klamm" * dice.randrange(12)
+    headers = tuple((f"h{i}", b"x" + random_bytes(8)) for i in range(dice.randrange(3) if number % 5 == 0 else 0))
     return Sent(number, key, value, headers, 1_700_000_000_000 + number)
 
 
-def check_all_found(sent: Sequence[Sent], found: Iterable[Found], *, timestamps: bool = True) -> None:
-    """Every record once, byte by byte; offsets without a gap and numbers rising within each partition."""
+def check_each_record_once(sent: Sequence[Sent], found: Iterable[Found], *, timestamps: bool = True) -> None:
+    """Assert that every record is there once with the same bytes, and offsets and numbers rise without gaps."""
     by_partition: dict[int, list[Found]] = {}
     for record in found:
         by_partition.setdefault(record.partition, []).append(record)

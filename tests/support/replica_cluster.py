@@ -92,15 +92,18 @@ class Controller:
             raise answer
         if callable(answer):
             return answer(request)
-        return granted(request, answer)
+        return alter_partition_response(request, answer)
 
     @property
     def proposed(self) -> list[tuple[int, ...]]:
-        """The ISRs asked for, in order."""
+        """The requested ISRs, in order."""
         return [_isr(p) for r in self.requests for t in r.topics for p in t.partitions]
 
 
-def granted(request: AlterPartitionRequest, error: ErrorCode = ErrorCode.NONE) -> AlterPartitionResponse:
+def alter_partition_response(
+    request: AlterPartitionRequest, error: ErrorCode = ErrorCode.NONE
+) -> AlterPartitionResponse:
+    """The controller's response: it accepts the requested ISR, or answers with `error`."""
     topics = [
         AlterPartitionResponseTopicData(
             topic_name=topic.topic_name,
@@ -196,7 +199,7 @@ class ReplicaCluster:
         return cluster
 
     async def start(self, broker: int) -> None:
-        """A new process, over what lies on its disk."""
+        """Start a process over the logs on disk."""
         if isinstance(self.logs[broker], RealLogs):
             await self.logs[broker].load()
         self.boot(broker)
@@ -218,7 +221,7 @@ class ReplicaCluster:
         self.metadata.alive.add(BrokerId(broker))
 
     async def crash(self, broker: int) -> None:
-        """The process ends without a word; what it had written stays."""
+        """End the process without a shutdown; what it wrote stays."""
         self.metadata.alive.discard(BrokerId(broker))
         manager = self.brokers.pop(broker)
         for task in manager._tasks:
@@ -276,7 +279,7 @@ class ReplicaCluster:
         return found
 
     def values(self, broker: int) -> list[bytes]:
-        """What the records of the log on a broker say."""
+        """The values of the records in the log of a broker."""
         log = self.log(broker)
         return values(log) if isinstance(self.logs[broker], RealLogs) else log.fillers()
 

@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from tests.support.replica_cluster import P0, ReplicaCluster, granted, leader_and_isr
+from tests.support.replica_cluster import P0, ReplicaCluster, alter_partition_response, leader_and_isr
 
 from klamm.model.errors import ErrorCode
 from klamm.replication.replica_manager import ReplicaManager
@@ -15,7 +15,7 @@ from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 
 class StateKeeper:
-    """Owns leader, ISR and epochs of one partition of a cluster; tells brokers in order, each after a delay."""
+    """Owns leader, ISR and epochs of one partition; sends them to the brokers in order, each after a delay."""
 
     def __init__(self, cluster: ReplicaCluster, dice: random.Random, latest_s: float = 2.0) -> None:
         self.cluster = cluster
@@ -33,7 +33,7 @@ class StateKeeper:
     # ---- decisions
 
     def elect(self, leader: int | None = None) -> None:
-        """A new leader from the ISR, the given one or any; nobody while none of them runs."""
+        """Elect the given leader, or any of the ISR; nobody while none of them runs."""
         candidates = [b for b in self.isr if b in self.cluster.brokers]
         self.leader_epoch += 1
         self.partition_epoch += 1
@@ -41,20 +41,20 @@ class StateKeeper:
             self.leader = None
             return
         self.leader = leader if leader in candidates else self._dice.choice(candidates)
-        self._tell_all()
+        self._send_to_all()
 
-    def crashed(self, broker: int) -> None:
-        """What a controller does when a registration vanishes: out of the ISR, and a new leader where it led."""
+    def on_crash(self, broker: int) -> None:
+        """Take the broker out of the ISR, and elect a new leader if it was the leader."""
         if broker in self.isr and len(self.isr) > 1:
             self.isr = tuple(b for b in self.isr if b != broker)
         self.elect(None if self.leader in (broker, None) else self.leader)
 
-    def started(self, broker: int) -> None:
+    def on_start(self, broker: int) -> None:
         self._last_order.pop(broker, None)
         if self.leader is None:
             self.elect()
         else:
-            self._tell(broker)
+            self._send_to(broker)
 
     async def alter_partition(self, build, newest: int) -> AlterPartitionResponse:
         request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
@@ -71,19 +71,19 @@ class StateKeeper:
         if not error:
             self.isr = isr
             self.partition_epoch += 1
-        response = granted(request, error)
+        response = alter_partition_response(request, error)
         response.topics[0].partitions[0].partition_epoch = self.partition_epoch
         await asyncio.sleep(self._dice.random() * self._latest_s / 2)
         return response
 
     # ---- orders
 
-    def _tell_all(self) -> None:
+    def _send_to_all(self) -> None:
         for broker in self.replicas:
             if broker in self.cluster.brokers:
-                self._tell(broker)
+                self._send_to(broker)
 
-    def _tell(self, broker: int) -> None:
+    def _send_to(self, broker: int) -> None:
         assert self.leader is not None
         request = leader_and_isr(self.leader, self.isr, self.replicas, self.leader_epoch, self.partition_epoch)
         before = self._last_order.get(broker)
@@ -103,11 +103,11 @@ class StateKeeper:
     # ---- what is promised
 
     def check(self) -> None:
-        """No acknowledged record is missing on a member of the ISR; the leader's view of the ISR holds the true one."""
+        """Assert that the ISR's members have every acknowledged record, and the leader's ISR contains the true one."""
         for broker in self.isr:
             if broker not in self.cluster.brokers:
                 continue
-            held = set(self.held(broker))
+            held = set(self.values_on(broker))
             lost = [v for v in self.acknowledged if v not in held]
             assert not lost, f"broker {broker} of the ISR {self.isr} lacks {lost}"
         for broker in self.cluster.brokers:
@@ -117,15 +117,17 @@ class StateKeeper:
             assert partition.log.high_watermark <= partition.log.end_offset
             if partition.is_leader and partition.leader_epoch == self.leader_epoch:
                 assert set(partition.isr_state.maximal) >= set(self.isr)
-        self._check_matching()
+        self._check_equal_logs()
 
-    def held(self, broker: int) -> Sequence[bytes]:
+    def values_on(self, broker: int) -> Sequence[bytes]:
         return self.cluster.values(broker)
 
-    def _check_matching(self) -> None:
+    def _check_equal_logs(self) -> None:
         logs = {b: self.cluster.log(b) for b in self.cluster.brokers}
         for a in logs:
             for b in logs:
                 if a < b:
                     common = min(logs[a].high_watermark, logs[b].high_watermark)
-                    assert self.held(a)[:common] == self.held(b)[:common], f"{a} and {b} differ below {common}"
+                    assert self.values_on(a)[:common] == self.values_on(b)[:common], (
+                        f"{a} and {b} differ below {common}"
+                    )

@@ -180,7 +180,7 @@ class JavaConsole:
     _NOTHING = b"(nothing)"
 
     def send(self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str, idempotent: bool) -> None:
-        lines = [b"\t".join((self._headers(r), r.key or b"", self._or_nothing(r.value))) for r in records]
+        lines = [b"\t".join((self._headers(r), r.key or b"", self._text_or_null_marker(r.value))) for r in records]
         done = apache_kafka.run_tool(
             "kafka.tools.ConsoleProducer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
@@ -194,7 +194,7 @@ class JavaConsole:
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
         assert b"ERROR" not in done.stderr, done.stderr.decode(errors="replace")[-2000:]
 
-    def _or_nothing(self, content: bytes | None) -> bytes:
+    def _text_or_null_marker(self, content: bytes | None) -> bytes:
         return content if content is not None else self._NOTHING
 
     def _headers(self, record: Sent) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from tests.support.zookeeper_wire import Connect, Normal, Wire, connect_frame, request_frame
+from tests.support.zookeeper_wire import Connect, Normalizer, Wire, connect_frame, request_frame
 
 from klamm.runtime.randomness import Rng
 from klamm.zk import jute, multi, requests
@@ -36,7 +36,7 @@ ACLS: Sequence[Sequence[Acl]] = (
 )  # fmt: skip
 
 
-class Ask(NamedTuple):
+class RequestSpec(NamedTuple):
     opcode: int
     body: Callable[[str], bytes]
     """Its body, given the root of the sequence."""
@@ -51,8 +51,8 @@ class Step(NamedTuple):
 # ---- making them
 
 
-class Maker:
-    """One sequence from its dice."""
+class SequenceGenerator:
+    """Generates one sequence of operations."""
 
     def __init__(self, dice: Rng) -> None:
         self._dice = dice
@@ -76,7 +76,7 @@ class Maker:
         )[0]  # fmt: skip
         details: Any = None
         if kind == "ask":
-            details = [self._ask() for _ in range(dice.choice((1, 1, 2, 4, 8)))]
+            details = [self._random_request() for _ in range(dice.choice((1, 1, 2, 4, 8)))]
             # what follows a change of an ACL at once is judged by either ACL, as it happens: so nothing does
             details = [a for a in details if a.opcode == Opcode.SET_ACL][:1] or details
         elif kind == "auth":
@@ -93,14 +93,14 @@ class Maker:
         return self._dice.choice(NAMES)
 
     def _path(self) -> Callable[[str], str]:
-        """Below the root; seldom an odd one."""
+        """A path below the root, rarely an unusual one."""
         if self._dice.random() < 0.03:
             whole = self._dice.choice(ODD_WHOLE)
             return lambda root: whole
         name = self._dice.choice(ODD) if self._dice.random() < 0.03 else self._name()
         return lambda root: root + name
 
-    def _ask(self) -> Ask:
+    def _random_request(self) -> RequestSpec:
         dice = self._dice
         opcode = dice.choices(
             (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.MULTI, Opcode.GET_DATA,
@@ -110,25 +110,25 @@ class Maker:
         )[0]  # fmt: skip
         if opcode in (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE):
             make = self._operation(opcode)
-            return Ask(opcode, lambda root: body_of(make(root)))
+            return RequestSpec(opcode, lambda root: body_of(make(root)))
         if opcode == Opcode.MULTI:
             kinds = (Opcode.CREATE2, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.CHECK)
             makes = [self._operation(dice.choice(kinds)) for _ in range(dice.choice((1, 2, 2, 3, 5)))]
-            return Ask(opcode, lambda root: multi.multi([m(root) for m in makes], "", "").payload[4:])
+            return RequestSpec(opcode, lambda root: multi.multi([m(root) for m in makes], "", "").payload[4:])
         if opcode == Opcode.MULTI_READ:
             paths = [self._path() for _ in range(dice.choice((1, 2, 3)))]
             read = dice.choice((multi.multi_get, multi.multi_children))
-            return Ask(opcode, lambda root: read([p(root) for p in paths], "").payload[4:])
+            return RequestSpec(opcode, lambda root: read([p(root) for p in paths], "").payload[4:])
         path, watch = self._path(), dice.random() < 0.6
         if opcode == Opcode.SET_ACL:
             acl, version = dice.choice(ACLS), dice.choice(VERSIONS)
-            return Ask(opcode, lambda root: jute.text(path(root)) + jute.acls(acl) + jute.pack_int(version))
+            return RequestSpec(opcode, lambda root: jute.text(path(root)) + jute.acls(acl) + jute.pack_int(version))
         if opcode in (Opcode.GET_ACL, Opcode.SYNC):
-            return Ask(opcode, lambda root: jute.text(path(root)))
+            return RequestSpec(opcode, lambda root: jute.text(path(root)))
         if opcode == Opcode.PING:
-            return Ask(opcode, lambda root: b"")
+            return RequestSpec(opcode, lambda root: b"")
         name = self._name()  # reads of the whole root would differ by what else there is
-        return Ask(opcode, lambda root: jute.text(root + name) + bytes([watch]))
+        return RequestSpec(opcode, lambda root: jute.text(root + name) + bytes([watch]))
 
     def _operation(self, opcode: int) -> Callable[[str], Op]:
         dice = self._dice
@@ -160,7 +160,7 @@ def body_of(op: Op) -> bytes:
 class Client:
     """A session as a client knows it: it comes back whenever it is used without a connection."""
 
-    def __init__(self, side: "Side", number: int) -> None:
+    def __init__(self, side: "ServerUnderTest", number: int) -> None:
         self._side = side
         self._number = number
         self._lives = count(1)
@@ -195,13 +195,13 @@ class Client:
             self._wire.close()
             self._wire = None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The session is over."""
         self.drop()
         self.id, self._password, self.last_zxid = 0, bytes(16), 0
 
-    def ask(self, asked: Sequence[tuple[int, bytes]], xid: int | None = None, is_kept: bool = True) -> None:
-        """All at once; then every answer, with the events that come between."""
+    def send_requests(self, asked: Sequence[tuple[int, bytes]], xid: int | None = None, is_kept: bool = True) -> None:
+        """Send all requests at once; then read every answer, with the events between them."""
         if self._wire is None:
             self.connect()
         if self._wire is None:
@@ -221,14 +221,14 @@ class Client:
                 self.drop()
                 return
 
-    def hear(self) -> None:
-        """Every event that was sent to it by now."""
+    def read_events(self) -> None:
+        """Read every event that was sent to this session by now."""
         if self._wire is not None:
-            self.ask([(Opcode.EXISTS, jute.text("/") + b"\0")], is_kept=False)
+            self.send_requests([(Opcode.EXISTS, jute.text("/") + b"\0")], is_kept=False)
 
     def take_over(self, password: bytes | None = None) -> None:
-        """A second connection; the first is closed by the server, even where the second is refused."""
-        self.hear()
+        """Reconnect the session; the server closes the first connection, even if it rejects the second."""
+        self.read_events()
         earlier = self._wire
         self.connect(password)
         if earlier is not None:
@@ -236,7 +236,7 @@ class Client:
             earlier.close()
 
     def read_to_the_end(self) -> None:
-        """What a connection says before the other side closes it."""
+        """Read what the server sends before it closes the connection."""
         while self._wire is not None:
             frame = self._wire.read()
             if frame is None:
@@ -245,82 +245,84 @@ class Client:
                 self.seen.append(self._side.normal.answer(0, frame))
 
 
-class Side:
+class ServerUnderTest:
     """One of the two servers, and the sessions on it."""
 
     def __init__(self, connect: Connect) -> None:
         self.connect = connect
         self.sessions: dict[int, str] = {}
-        self.normal = Normal("", 0, self.sessions)
+        self.normal = Normalizer("", 0, self.sessions)
         self.clients = [Client(self, number) for number in range(SESSIONS)]
 
-    def carry_out(self, root: str, steps: Sequence[Step]) -> list[list[Any]]:
-        """For each session, what it saw."""
+    def run_steps(self, root: str, steps: Sequence[Step]) -> list[list[Any]]:
+        """Run the steps. Returns what each session received."""
         for client in self.clients:
-            client.hear()
+            client.read_events()
             client.seen = []
         first = self.clients[0]
-        self.normal = Normal(root, 0, self.sessions)
-        first.ask([(Opcode.CREATE2, body_of(Create(root, b"")))])
-        self.normal = Normal(root, first.last_zxid, self.sessions)
+        self.normal = Normalizer(root, 0, self.sessions)
+        first.send_requests([(Opcode.CREATE2, body_of(Create(root, b"")))])
+        self.normal = Normalizer(root, first.last_zxid, self.sessions)
         for client in self.clients:
             client.seen = []
         for step in steps:
-            self._do(root, self.clients[step.session], step)
+            self._run_step(root, self.clients[step.session], step)
         for client in self.clients:
-            client.hear()
+            client.read_events()
         return [list(client.seen) for client in self.clients]
 
-    def _do(self, root: str, client: Client, step: Step) -> None:
+    def _run_step(self, root: str, client: Client, step: Step) -> None:
         details = step.details
         match step.kind:
             case "ask":
-                client.ask([(a.opcode, a.body(root)) for a in details])
+                client.send_requests([(a.opcode, a.body(root)) for a in details])
             case "drop":
-                client.hear()
+                client.read_events()
                 client.drop()
             case "watches":
                 since, *lists = details
                 body = jute.LONG.pack(self.normal.base + since)
-                client.ask(
+                client.send_requests(
                     [(Opcode.SET_WATCHES, body + b"".join(jute.texts([root + n for n in ns]) for ns in lists))], -8
                 )
             case "take over":
                 client.take_over()
             case "expire" | "close":
-                self._end(client, by_another=step.kind == "expire")
+                self._end_session(client, by_another=step.kind == "expire")
             case "wrong password":
                 client.take_over(password=b"x" * 16)
                 client.drop()
             case "too new":
-                client.hear()
+                client.read_events()
                 client.drop()
                 client.connect(ahead=1_000)
             case "auth" | "refused auth":
                 scheme, credentials = details or ("none", b"x")
-                client.ask([(Opcode.AUTH, jute.pack_int(0) + jute.text(scheme) + jute.buffer(credentials))], -4)
+                client.send_requests(
+                    [(Opcode.AUTH, jute.pack_int(0) + jute.text(scheme) + jute.buffer(credentials))], -4
+                )
                 if not details:
                     client.read_to_the_end()
             case "large":
                 path = root + "/a"
                 room = details - 8 - len(body_of(Set(path, b"")))
-                client.ask([(Opcode.SET_DATA, body_of(Set(path, bytes(room), 77)))])
+                client.send_requests([(Opcode.SET_DATA, body_of(Set(path, bytes(room), 77)))])
             case "unknown":
-                client.ask([(details, b"")])
+                client.send_requests([(details, b"")])
                 client.read_to_the_end()
 
-    def _end(self, client: Client, by_another: bool) -> None:
-        """Its ephemeral znodes go in an order that is not ZooKeeper's promise, so who hears of it hears it sorted."""
+    def _end_session(self, client: Client, by_another: bool) -> None:
+        """End a session. The order in which its ephemeral znodes are deleted is undefined, so the events are sorted."""
         for each in self.clients:
-            each.hear()
+            each.read_events()
         marks = [len(each.seen) for each in self.clients]
         if by_another:
             client.take_over()
-        client.ask([(Opcode.CLOSE_SESSION, b"")])
+        client.send_requests([(Opcode.CLOSE_SESSION, b"")])
         client.read_to_the_end()
-        client.forget()
+        client.reset()
         for each, mark in zip(self.clients, marks, strict=True):
-            each.hear()
+            each.read_events()
             each.seen[mark:] = sorted(each.seen[mark:], key=repr)
 
 
@@ -336,16 +338,16 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """Two servers with the same life so far."""
+    """Two servers that received the same operations so far."""
 
     def __init__(self, first: Connect, second: Connect) -> None:
         self._connects = first, second
-        self._sides = Side(first), Side(second)
+        self._sides = ServerUnderTest(first), ServerUnderTest(second)
         self._roots = count(1)
 
     def differ(self, steps: Sequence[Step]) -> Difference | None:
         root = f"/s{next(self._roots)}"
-        one, two = (side.carry_out(root, steps) for side in self._sides)
+        one, two = (side.run_steps(root, steps) for side in self._sides)
         for session, (seen, also) in enumerate(zip(one, two, strict=True)):
             if seen != also:
                 at = next(
@@ -354,32 +356,32 @@ class Comparison:
                 return Difference(steps, session, seen[at : at + 3], also[at : at + 3])
         return None
 
-    def shortest(self, found: Difference) -> Difference:
-        """What is asked, one thing at a time, is left out as long as the servers still differ."""
+    def shrink(self, found: Difference) -> Difference:
+        """Leave out one operation after another as long as the servers still differ."""
         single: list[Step] = []
         for step in found.steps:
             single += [Step("ask", step.session, [a]) for a in step.details] if step.kind == "ask" else [step]
-        found = self._again(single) or found
+        found = self._compare_anew(single) or found
         size = max(1, len(found.steps) // 2)
         while size:
             at = 0
             while at < len(found.steps):
-                smaller = self._again([*found.steps[:at], *found.steps[at + size :]])
+                smaller = self._compare_anew([*found.steps[:at], *found.steps[at + size :]])
                 found, at = (smaller, at) if smaller is not None else (found, at + size)
             size //= 2
         return found
 
-    def _again(self, steps: Sequence[Step]) -> Difference | None:
-        """With new sessions, below another root."""
+    def _compare_anew(self, steps: Sequence[Step]) -> Difference | None:
+        """Compare with new sessions, below another root."""
         for side in self._sides:
             for client in side.clients:
                 client.drop()
-        self._sides = Side(self._connects[0]), Side(self._connects[1])
+        self._sides = ServerUnderTest(self._connects[0]), ServerUnderTest(self._connects[1])
         return self.differ(steps)
 
 
-def words(steps: Sequence[Step]) -> str:
-    """As a person reads it: session, and what it does."""
+def steps_as_text(steps: Sequence[Step]) -> str:
+    """The steps as text: the session, and what it does."""
     lines = []
     for kind, session, details in steps:
         if kind == "ask":
@@ -388,6 +390,6 @@ def words(steps: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
-def sequence(number: int) -> list[Step]:
-    """That of this number: 50 to 200 operations."""
-    return Maker(Rng(f"sequence {number}")).sequence(50, 200)
+def sequence_of_seed(number: int) -> list[Step]:
+    """The sequence of this number: 50 to 200 operations."""
+    return SequenceGenerator(Rng(f"sequence {number}")).sequence(50, 200)

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """`Stage().run(scenario)`: the scenario gets this, with all servers running."""
+    """Client and model servers for one scenario: `Stage().run(scenario)` calls it with all servers running."""
 
     def __init__(self, seed: int = 1, settings: EnsembleSettings = SETTINGS) -> None:
         self.loop = SimulatedLoop(1)
@@ -84,19 +84,19 @@ class Stage:
             randomness=SeededRandomness(self._seed),
         )
 
-    def client_of(self, hosts: str = "zk1,zk2,zk3", timeout_ms: int = 6_000, **options: Any) -> ZooKeeper:
-        """Not yet connected."""
+    def make_client(self, hosts: str = "zk1,zk2,zk3", timeout_ms: int = 6_000, **options: Any) -> ZooKeeper:
+        """A client that is not connected yet."""
         return ZooKeeper(self.client_world, hosts, timeout_ms, **options)
 
     # ---- servers
 
     async def start(self, name: str) -> None:
-        """Unless it runs."""
+        """Start the server, unless it runs."""
         if name not in self._listeners:
             self._listeners[name] = await self.servers[name].listen(self._worlds[name].network, "", PORT)
 
     async def stop(self, server: str) -> None:
-        """Its port is closed, its connections break."""
+        """Close the server's port and its connections."""
         name = server.partition(":")[0]
         await self._listeners.pop(name).close()
         self.servers[name].drop_all()
@@ -113,15 +113,15 @@ class Stage:
         for name in names or SERVERS:
             self.network.reset("client", name)
 
-    def silence(self, *servers: str) -> None:
-        """Nothing gets through, in either direction."""
+    def drop_traffic(self, *servers: str) -> None:
+        """Drop all traffic of these servers, in both directions."""
         for server in servers or SERVERS:
             name = server.partition(":")[0]
             self.network.cut("client", name)
             self.network.cut(name, "client")
 
     def open_ends(self) -> list[End]:
-        """Of the client's side."""
+        """The client's ends of open connections."""
         return [end for end in self.network._ends if end.host.name == "client"]
 
     # ---- znodes, behind everybody's back
@@ -148,7 +148,7 @@ class Stage:
     def now() -> float:
         return round(asyncio.get_running_loop().time(), 3)
 
-    def note(self, what: str) -> None:
+    def record(self, what: str) -> None:
         self.log.append((round(asyncio.get_running_loop().time(), 6), what))
 
     def count(self) -> Counter[str]:
@@ -191,18 +191,18 @@ class WatchedConnection(ServerConnection):
         self._has_greeted = False
 
     def _connect(self, request: packets.ConnectRequest) -> None:
-        self._stage.note(f"connect {self._name} {request.session:x}")
+        self._stage.record(f"connect {self._name} {request.session:x}")
         super()._connect(request)
 
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
         reader = Reader(packet, 4)
         opcode = reader.int32()
         if opcode == Opcode.MULTI_READ:
-            self._stage.note(f"multi-read {len(list(packets.read_multi_read(reader)))}")
+            self._stage.record(f"multi-read {len(list(packets.read_multi_read(reader)))}")
         elif opcode in _NAMES:
-            self._stage.note(f"{_NAMES[Opcode(opcode)]} {reader.text()}")
+            self._stage.record(f"{_NAMES[Opcode(opcode)]} {reader.text()}")
         else:
-            self._stage.note(_OTHERS.get(Opcode(opcode), str(opcode)))
+            self._stage.record(_OTHERS.get(Opcode(opcode), str(opcode)))
         super()._serve(packet, session)
 
     def _read(self, xid: int, opcode: int, reader: Reader) -> None:

@@ -45,7 +45,7 @@ class RealWire:
             return  # `read` tells
 
     def read(self) -> bytes | None:
-        while (frame := self._take()) is None:
+        while (frame := self._next_frame()) is None:
             try:
                 data = self._socket.recv(1 << 16)
             except ConnectionError:
@@ -55,7 +55,7 @@ class RealWire:
             self._buffer += data
         return frame
 
-    def _take(self) -> bytes | None:
+    def _next_frame(self) -> bytes | None:
         if len(self._buffer) < 4:
             return None
         (size,) = struct.unpack_from(">i", self._buffer)
@@ -116,12 +116,12 @@ class _ModelEnd:
 Connect = Callable[[], Wire]
 
 
-def to_a_real_one(port: int) -> Connect:
+def connect_to_real_server(port: int) -> Connect:
     return lambda: RealWire(port)
 
 
-def to_the_model(settings: EnsembleSettings) -> Connect:
-    """Of one server; call within a running loop."""
+def connect_to_model(settings: EnsembleSettings) -> Connect:
+    """Connect to a model of one server; call it within a running loop."""
     server = Server(Ensemble(RealClock(), Rng("model"), settings))
     return lambda: cast(Wire, _ModelEnd(server))
 
@@ -135,8 +135,8 @@ def request_frame(xid: int, opcode: int, body: bytes) -> bytes:
     return struct.pack(">iii", len(body) + 8, xid, opcode) + body
 
 
-class Normal:
-    """Zxids counted from the first of a sequence, sessions by name, paths below its root, times left out."""
+class Normalizer:
+    """Makes answers comparable: zxids relative to the first, session names, paths below the root, no times."""
 
     def __init__(self, root: str, base: int, sessions: dict[int, str]) -> None:
         self._root = root

@@ -88,7 +88,7 @@ async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world:
     await eventually(lambda: controller.is_active)
     await store.create_topic("orders", assignment(3, 2, 1), uuid.uuid4(), {"retention.ms": "1000"})
 
-    first = await brokers[3].eventually_led("orders")
+    first = await brokers[3].wait_for_leader_and_isr("orders")
     assert (first.leader, first.isr, first.is_new, first.leader_epoch) == (3, (3, 2, 1), True, 0)
     state = "/brokers/topics/orders/partitions/0/state"
     content, version = await kazoo_reads(world, state)
@@ -110,7 +110,7 @@ async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world:
     assert version == 1
 
     returned = await world.broker(3)
-    again = await returned.eventually_led("orders")
+    again = await returned.wait_for_leader_and_isr("orders")
     assert (again.leader, again.leader_epoch, again.is_new) == (2, 1, False)
     assert [kind for kind, _, _ in returned.received][:2] == ["UpdateMetadata", "LeaderAndIsr"]
 
@@ -128,7 +128,7 @@ async def test_a_second_controller_takes_over_with_topics_and_live_brokers(world
     first = await world.controller(1)
     await eventually(lambda: first.is_active)
     await store.create_topic("orders", assignment(1, 2), uuid.uuid4(), {})
-    await brokers[1].eventually_led("orders")
+    await brokers[1].wait_for_leader_and_isr("orders")
     second = await world.controller(2)
 
     world.controllers.remove(first)
@@ -148,7 +148,7 @@ async def test_a_reassignment_continues_under_the_next_controller(world: World) 
     await eventually(lambda: first.is_active)
     topic_id = uuid.uuid4()
     await store.create_topic("orders", assignment(1, 2), topic_id, {})
-    await brokers[1].eventually_led("orders")
+    await brokers[1].wait_for_leader_and_isr("orders")
     p = TopicPartition("orders", 0)
 
     answer = await first.alter_reassignments({p: ids(3, 2), TopicPartition("gone", 0): None})

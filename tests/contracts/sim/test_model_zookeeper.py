@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support import zookeeper
-from tests.support.zookeeper_sequences import Comparison, sequence, words
-from tests.support.zookeeper_wire import to_a_real_one, to_the_model
+from tests.support.zookeeper_sequences import Comparison, sequence_of_seed, steps_as_text
+from tests.support.zookeeper_wire import connect_to_model, connect_to_real_server
 
 from klamm.sim.zookeeper.ensemble import EnsembleSettings
 
@@ -21,13 +21,13 @@ def compare(directory: Path, numbers: Sequence[int]) -> str:
     """The first difference in words, made as small as can be; empty where there is none."""
 
     async def look(port: int) -> str:
-        comparison = Comparison(to_a_real_one(port), to_the_model(SETTINGS))
+        comparison = Comparison(connect_to_real_server(port), connect_to_model(SETTINGS))
         for number in numbers:
-            found = comparison.differ(sequence(number))
+            found = comparison.differ(sequence_of_seed(number))
             if found is not None:
-                found = comparison.shortest(found)
+                found = comparison.shrink(found)
                 seen = f"session s{found.session} of the real one: {found.first}\nof the model: {found.second}"
-                return f"sequence {number}, made shorter:\n{words(found.steps)}\n{seen}"
+                return f"sequence {number}, made shorter:\n{steps_as_text(found.steps)}\n{seen}"
         return ""
 
     server = zookeeper.server(directory)

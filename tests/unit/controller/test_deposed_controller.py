@@ -20,7 +20,7 @@ from klamm.zk.znodes import (
 
 def depose(nodes: Nodes) -> None:
     """Broker 9 is controller, and node 1 has not heard of it yet."""
-    nodes.clients[1].is_not_told_of(CONTROLLER)
+    nodes.clients[1].drop_data_watch(CONTROLLER)
     nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2"), Delete(CONTROLLER)])
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
 

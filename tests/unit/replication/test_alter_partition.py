@@ -5,7 +5,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, granted, leader_and_isr
+from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, alter_partition_response, leader_and_isr
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -322,7 +322,7 @@ def test_isr_change_is_sent_again_after_an_unknown_server_error(run) -> None:
         lambda request: AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
         lambda request: AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         lambda request: AlterPartitionResponse(),  # our partition is not in it
-        lambda request: AlterPartitionResponse(topics=granted(request).topics[:0]),
+        lambda request: AlterPartitionResponse(topics=alter_partition_response(request).topics[:0]),
     ],
 )
 def test_failed_alter_partition_is_sent_again_after_50_ms(run, trouble) -> None:
@@ -339,7 +339,7 @@ def test_failed_alter_partition_is_sent_again_after_50_ms(run, trouble) -> None:
 
 def test_alter_partition_response_of_another_leader_epoch_is_ignored(run) -> None:
     def other_epoch(request):
-        response = granted(request)
+        response = alter_partition_response(request)
         response.topics[0].partitions[0].leader_epoch += 1
         return response
 
@@ -354,7 +354,7 @@ def test_alter_partition_response_of_another_leader_epoch_is_ignored(run) -> Non
 @pytest.mark.parametrize(("step", "counts"), [(-1, False), (0, True), (1, True)])
 def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run, step: int, counts: bool) -> None:
     def answer(request):
-        response = granted(request)
+        response = alter_partition_response(request)
         response.topics[0].partitions[0].partition_epoch += step - 1
         return response
 

@@ -29,10 +29,10 @@ async def live_through(cluster: ReplicaCluster, dice: random.Random) -> None:
         if move < 0.08 and len(running) > 1:
             victim = dice.choice(running)
             await cluster.crash(victim)
-            keeper.crashed(victim)
+            keeper.on_crash(victim)
         elif move < 0.2 and down:
             await cluster.start(down[0])
-            keeper.started(down[0])
+            keeper.on_start(down[0])
         elif move < 0.3:
             keeper.elect()
         elif move < 0.42:
@@ -52,11 +52,11 @@ async def heal(cluster: ReplicaCluster, keeper: StateKeeper) -> None:
     cluster.cut.clear()
     for broker in sorted(set(keeper.replicas) - set(cluster.brokers)):
         await cluster.start(broker)
-        keeper.started(broker)
+        keeper.on_start(broker)
     await asyncio.sleep(120)
     keeper.check()
     assert sorted(keeper.isr) == sorted(keeper.replicas)
-    held = [keeper.held(b) for b in keeper.replicas]
+    held = [keeper.values_on(b) for b in keeper.replicas]
     assert held[0] == held[1] == held[2]
     assert keeper.acknowledged
 

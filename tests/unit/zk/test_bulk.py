@@ -22,7 +22,7 @@ class Full(Stage):
     async def client(self, hosts: str = "zk1", **options: Any) -> ZooKeeper:
         for i in range(self._count):
             self.create(f"/n{i}", b"%06d" % i * (self._size // 6))
-        client = self.client_of(hosts, **options)
+        client = self.make_client(hosts, **options)
         await client.connect(5)
         return client
 

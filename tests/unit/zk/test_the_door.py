@@ -25,7 +25,7 @@ class Told(Stage):
     told: list[tuple[float, SessionState | WatchEvent]]
 
     async def client(self, timeout_ms: int = TIMEOUT_MS, chroot: str = "") -> ZooKeeper:
-        client = self.client_of("zk1,zk2,zk3" + chroot, timeout_ms)
+        client = self.make_client("zk1,zk2,zk3" + chroot, timeout_ms)
         self.told = []
         client.on_state = client.on_watch = lambda what: self.told.append((self.now(), what))
         await client.connect(10)
@@ -72,7 +72,7 @@ def test_a_session_cut_off_past_its_timeout_expires_once_it_reaches_the_ensemble
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/e", b"", ephemeral=True)
-        stage.silence()
+        stage.drop_traffic()
         waiting = asyncio.create_task(client.get("/e"))
         await asyncio.sleep(30)
         assert stage.states == [CONNECTED, DISCONNECTED]
@@ -92,7 +92,7 @@ def test_a_session_cut_off_past_its_timeout_expires_once_it_reaches_the_ensemble
 def test_silence_is_noticed_after_two_thirds_of_the_timeout() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
-        stage.silence(client.server)
+        stage.drop_traffic(client.server)
         await asyncio.sleep(5)
 
     stage = simulate(scenario)
@@ -111,7 +111,7 @@ def test_connections_given_up_are_closed() -> None:
         client = await stage.client()
         for _ in range(3):
             stage.network.mend_all()
-            stage.silence(client.server)
+            stage.drop_traffic(client.server)
             await asyncio.sleep(5)
         assert len(stage.open_ends()) == 1
         await client.close()
@@ -249,7 +249,7 @@ def test_a_server_that_lags_behind_is_passed_over() -> None:
 def test_no_server_within_the_time_given() -> None:
     async def scenario(stage: Told) -> None:
         await stage.stop_all()
-        client = stage.client_of("zk1:2181,zk2:2181", TIMEOUT_MS)
+        client = stage.make_client("zk1:2181,zk2:2181", TIMEOUT_MS)
         with pytest.raises(ConnectionLoss, match=r"with zk1:2181,zk2:2181 within 3 s \(zk.*refused"):
             await client.connect(3)
         assert stage.now() == 3.0
@@ -262,7 +262,7 @@ def test_no_server_within_the_time_given() -> None:
 def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
     async def scenario(stage: Told) -> None:
         await stage.stop_all()
-        client = stage.client_of("zk1", TIMEOUT_MS)
+        client = stage.make_client("zk1", TIMEOUT_MS)
         connecting = asyncio.create_task(client.connect(60))
         await asyncio.sleep(3)
         connecting.cancel()
@@ -277,7 +277,7 @@ def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
 
 def test_a_client_closed_before_it_was_connected() -> None:
     async def scenario(stage: Told) -> None:
-        client = stage.client_of("zk1", TIMEOUT_MS)
+        client = stage.make_client("zk1", TIMEOUT_MS)
         await client.close()
         with pytest.raises(SessionClosed):
             await client.connect(5)
@@ -351,7 +351,7 @@ def test_closing_refuses_what_waits_when_nobody_can_be_reached() -> None:
 def test_closing_does_not_wait_for_ever_for_a_silent_server() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client(timeout_ms=60_000)
-        stage.silence()
+        stage.drop_traffic()
         await client.close()
         assert stage.now() == pytest.approx(5.0, abs=0.1)
 
@@ -374,7 +374,7 @@ def test_what_was_given_up_is_not_sent_later() -> None:
 
 def test_more_callers_than_room_wait_their_turn() -> None:
     async def scenario(stage: Told) -> None:
-        client = stage.client_of("zk1", TIMEOUT_MS, max_in_flight=2)
+        client = stage.make_client("zk1", TIMEOUT_MS, max_in_flight=2)
         await client.connect(5)
         await asyncio.gather(*(client.create(f"/n{i}", b"") for i in range(20)))
 
@@ -400,7 +400,7 @@ def test_a_host_name_that_cannot_be_looked_up_is_a_server_that_cannot_be_reached
             raise UnicodeError("label too long")
 
         stage.client_world.network.connect = fails  # type: ignore[method-assign, assignment]
-        client = stage.client_of("a..b", TIMEOUT_MS)
+        client = stage.make_client("a..b", TIMEOUT_MS)
         with pytest.raises(ConnectionLoss, match="label too long"):
             await client.connect(1)
 
@@ -412,7 +412,7 @@ def test_a_connection_made_too_late_is_dropped() -> None:
         for name in SERVERS:
             stage.network.link("client", name).latency_s = stage.network.link(name, "client").latency_s = 2.4
         # the connection stands after 4.8 s, the first attempts are over by then
-        client = stage.client_of("zk1,zk2,zk3", 60_000)
+        client = stage.make_client("zk1,zk2,zk3", 60_000)
         connecting = asyncio.create_task(client.connect(60))
         await asyncio.sleep(20)
         stage.network.heal()

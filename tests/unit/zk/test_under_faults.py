@@ -20,7 +20,7 @@ class Troubled(Stage):
 
     async def build(self) -> None:
         await super().build()
-        self.client = self.client_of(timeout_ms=self._timeout_ms, max_in_flight=16)
+        self.client = self.make_client(timeout_ms=self._timeout_ms, max_in_flight=16)
 
     async def trouble(self, longest_s: float) -> None:
         """One failure after the other, each healed before the next."""
@@ -32,7 +32,7 @@ class Troubled(Stage):
             if fault == "reset":
                 self.break_connections(*some)
             elif fault == "silence":
-                self.silence(*some)
+                self.drop_traffic(*some)
                 await asyncio.sleep(duration_s)
                 self.network.mend_all()
             elif fault == "stop":
@@ -147,7 +147,7 @@ def test_every_request_ends_also_where_the_session_may_expire(seed: int) -> None
 def test_how_long_answered_requests_took_is_told_and_nothing_of_lost_ones() -> None:
     async def main(stage: Stage) -> None:
         heard: list[float] = []
-        client = stage.client_of()
+        client = stage.make_client()
         client.on_latency_ms(heard.append)
         await client.connect(30)
         assert heard == []
