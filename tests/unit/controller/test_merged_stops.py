@@ -121,7 +121,7 @@ def merged(items: list[ControlItem]) -> list[str]:
     return [words(item) for item in merge(items) if not isinstance(item, UpdateMetadataItem)]
 
 
-def test_a_replica_that_comes_and_goes_any_number_of_times_leaves_a_handful_of_requests() -> None:
+def test_a_replica_started_and_stopped_many_times_merges_to_few_requests() -> None:
     orders = Orders()
     items = [item for _ in range(200) for item in (*orders.comes(0), *orders.goes(0))]
 
@@ -130,7 +130,7 @@ def test_a_replica_that_comes_and_goes_any_number_of_times_leaves_a_handful_of_r
     assert orders.carried_out(left) == orders.carried_out(items)
 
 
-def test_many_replicas_that_go_one_by_one_leave_few_requests() -> None:
+def test_replicas_stopped_one_by_one_merge_to_few_requests() -> None:
     context = ControllerContext(7)
     context.add_brokers([Broker(HUNG, (), epoch=102)])
     topic = context.add_topic("a", uuid.UUID(int=1))
@@ -141,7 +141,7 @@ def test_many_replicas_that_go_one_by_one_leave_few_requests() -> None:
     assert [p for item in left for p in item.partitions] == gone
 
 
-def test_the_last_word_comes_last_and_what_was_before_is_deleted_first() -> None:
+def test_merged_stops_delete_the_earlier_replica_before_the_latest_request() -> None:
     orders = Orders()
     items = [*orders.goes(0), *orders.comes(0), *orders.goes(0), *orders.comes(0), *orders.comes(0, is_new=False)]
     assert merged(items) == ["SR a-0@1+delete", "LISR a-0=1/[1]/3/3+new"]
@@ -150,21 +150,21 @@ def test_the_last_word_comes_last_and_what_was_before_is_deleted_first() -> None
     assert merged(items) == ["SR a-0@3+delete"]
 
 
-def test_what_a_stop_that_deletes_nothing_is_about_is_still_told() -> None:
+def test_a_stop_without_deletion_survives_merging() -> None:
     orders = Orders()
     items = [*orders.stops(0, delete=False), *orders.comes(0, is_new=False), *orders.stops(0, delete=False)]
 
     assert merged(items) == ["SR a-0@0", "LISR a-0=1/[1]/1/1", "SR a-0@1"]
 
 
-def test_a_deletion_whatever_the_leader_epoch_stays_one() -> None:
+def test_merging_keeps_a_deletion_whatever_its_leader_epoch() -> None:
     orders = Orders()
     items = [*orders.stops(0, True, EPOCH_DURING_DELETE), *orders.comes(0), *orders.stops(0, True)]
 
     assert merged(items) == [f"SR a-0@{EPOCH_DURING_DELETE}+delete"]
 
 
-def test_of_two_topics_of_one_name_both_are_answered_for() -> None:
+def test_merging_keeps_the_deletions_of_a_topic_and_its_recreated_namesake() -> None:
     orders = Orders()
     items = orders.stops(0, delete=True)
     orders.make_anew()
@@ -175,7 +175,7 @@ def test_of_two_topics_of_one_name_both_are_answered_for() -> None:
     assert len(item.stops) == 2
 
 
-def test_large_stops_of_different_partitions_are_left_as_they_are() -> None:
+def test_large_stop_replica_requests_of_different_partitions_are_not_merged() -> None:
     orders = Orders()
     different: list[ControlItem] = [item for n in range(3) for item in orders.stops(n, delete=True)]
     stops = [i for i in different if isinstance(i, StopReplicaItem)]
@@ -207,7 +207,7 @@ def a_life(orders: Orders, dice: random.Random) -> list[ControlItem]:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_the_broker_is_left_as_all_orders_would_have_left_it(seed: int) -> None:
+def test_merged_requests_leave_the_broker_as_all_single_requests_would(seed: int) -> None:
     orders = Orders()
     items = a_life(orders, random.Random(seed))
 
@@ -219,7 +219,7 @@ def test_the_broker_is_left_as_all_orders_would_have_left_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_so_it_is_where_the_queue_is_merged_piece_by_piece_while_requests_come_and_go(
+def test_merging_in_steps_while_requests_come_and_go_leaves_the_broker_the_same(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(klamm.controller.pending, "MAX_UNMERGED_REQUESTS", 4)

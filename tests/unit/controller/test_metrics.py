@@ -46,7 +46,7 @@ def brokers_with_queues(controller: Controller) -> set[str]:
     return {r.labels[0] for r in controller.readings() if r.name.endswith("channelmanager_queuesize")}
 
 
-async def test_the_numbers_of_a_failover() -> None:
+async def test_controller_gauges_are_correct_after_a_failover() -> None:
     nodes = Nodes()
     first, second = await nodes.start(1), await nodes.start(2)
     await nodes.settle()
@@ -72,7 +72,7 @@ async def test_the_numbers_of_a_failover() -> None:
     await nodes.close()
 
 
-async def test_a_controller_that_resigned_shows_nothing_of_its_term() -> None:
+async def test_controller_gauges_are_zero_after_resignation() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -90,7 +90,7 @@ async def test_a_controller_that_resigned_shows_nothing_of_its_term() -> None:
     await controller.stop()
 
 
-async def test_unclean_elections_are_counted_over_terms() -> None:
+async def test_the_unclean_election_count_continues_over_terms() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -108,7 +108,7 @@ async def test_unclean_elections_are_counted_over_terms() -> None:
     await nodes.close()
 
 
-async def test_a_queue_that_was_idle_for_long_forgets_how_long_events_waited() -> None:
+async def test_event_queue_times_expire_after_a_long_idle_time() -> None:
     metrics = ControllerMetrics()
     metrics.event_taken(7.0)
     metrics.queue_time.forget()
@@ -132,7 +132,7 @@ def queue_times(controller: Controller) -> tuple[int, float, float]:
     return timer.count, timer.total_ms, timer.quantiles()[-1][1]
 
 
-async def test_how_long_an_event_waited_is_counted_from_its_arrival_to_its_turn(
+async def test_event_queue_time_is_measured_from_put_to_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = Nodes()
@@ -167,7 +167,7 @@ async def test_how_long_an_event_waited_is_counted_from_its_arrival_to_its_turn(
         (ZkPartitionReassignment(), "partitionreassignment"),
     ],
 )
-async def test_an_event_is_timed_and_shown_as_the_state_whether_it_succeeds_or_not(
+async def test_a_handled_or_failed_event_is_timed_and_sets_the_controller_state(
     monkeypatch: pytest.MonkeyPatch, event: Event, timer: str, fails: bool
 ) -> None:
     nodes = Nodes()
@@ -209,7 +209,7 @@ async def test_an_event_without_a_timer_is_handled_and_so_is_the_next(monkeypatc
     await nodes.close()
 
 
-def test_every_state_with_a_timer_in_kafka_has_it() -> None:
+def test_every_controller_state_timed_in_kafka_has_a_timer() -> None:
     without = set(ControllerState) - set(TIMER_OF)
     names = {f"kafka_controller_controllerstats_{name}rateandtimems" for name in TIMER_OF.values()}
 
@@ -217,7 +217,7 @@ def test_every_state_with_a_timer_in_kafka_has_it() -> None:
     assert names == {n for n, row in TABLE.items() if row.kind == SUMMARY and "controllerstats" in n}
 
 
-async def test_every_reading_has_a_row() -> None:
+async def test_every_controller_metric_has_a_row_in_the_table() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -246,7 +246,7 @@ async def test_unclean_leaders_allowed_at_run_time_are_elected_at_once() -> None
     await nodes.close()
 
 
-async def test_nothing_is_left_of_a_term_that_ended() -> None:
+async def test_an_ended_term_leaves_no_timer_channel_or_task() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.start(2)

@@ -40,7 +40,7 @@ async def moved_away_from_a_dead_broker() -> Room:
     return room
 
 
-async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_returns() -> None:
+async def test_a_replica_reassigned_away_from_a_dead_broker_is_deleted_when_it_returns() -> None:
     room = await moved_away_from_a_dead_broker()
     [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])
@@ -61,7 +61,7 @@ async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_retur
 
 
 @pytest.mark.parametrize("is_seen_first", [True, False])
-async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_same(is_seen_first: bool) -> None:
+async def test_a_removed_replica_is_deleted_although_its_broker_bounced_unnoticed(is_seen_first: bool) -> None:
     """StopReplica named the registration before and was refused; the answer comes before that is seen, or after."""
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
@@ -104,7 +104,7 @@ async def answer_deletion(room: Room, partition: Partition, epoch: int, error: E
     await room.handle(on_replica_deletion_answer, answer)
 
 
-async def test_the_order_to_delete_a_moved_replica_outlives_its_controller() -> None:
+async def test_a_removed_replicas_deletion_is_carried_out_by_the_next_controller() -> None:
     """It was queued, not sent, when the controller died: the topic's znode names that broker no more."""
     room = await room_with(1, 2)
     await moved_away(room)
@@ -118,7 +118,7 @@ async def test_the_order_to_delete_a_moved_replica_outlives_its_controller() -> 
     assert not any(r.startswith("SR") for r in await new_controller(room))
 
 
-async def test_a_controller_that_was_replaced_unheard_does_not_delete_what_moved_back_since() -> None:
+async def test_a_deposed_controller_does_not_delete_a_replica_that_was_added_back() -> None:
     room = await room_with(1, 2)
     await moved_away(room)
     room.kill(2)
@@ -132,7 +132,7 @@ async def test_a_controller_that_was_replaced_unheard_does_not_delete_what_moved
     assert not any(r.startswith("SR") for r in room.channels.take())
 
 
-async def test_an_answer_that_names_a_moved_replica_twice_settles_it_once() -> None:
+async def test_a_stop_replica_response_naming_a_replica_twice_clears_its_record_once() -> None:
     """Orders of a move and of the next controller, or about two topics of one name, share a request."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
@@ -144,7 +144,7 @@ async def test_an_answer_that_names_a_moved_replica_twice_settles_it_once() -> N
     assert not room.term.context.pending_deletions
 
 
-async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_that_it_is_gone() -> None:
+async def test_a_late_leader_and_isr_response_does_not_clear_a_later_pending_deletion() -> None:
     """Its answer to the LeaderAndIsr with which the move began comes late."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
@@ -159,7 +159,7 @@ async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_tha
     assert not room.term.context.pending_deletions
 
 
-async def test_of_two_orders_to_delete_a_replica_the_answer_to_the_last_one_counts() -> None:
+async def test_only_the_response_to_the_last_deletion_of_a_replica_clears_its_record() -> None:
     """It came back, and went again, before the broker had answered: it may make the log anew in between."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
@@ -175,7 +175,7 @@ async def test_of_two_orders_to_delete_a_replica_the_answer_to_the_last_one_coun
     assert not room.term.context.pending_deletions
 
 
-async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_still_remembered() -> None:
+async def test_adding_one_replica_back_keeps_the_pending_deletion_of_the_other() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2), (1, 2)]})
     for name in ("a-0", "a-1"):
         await ask(room, **{name.replace("-", "_"): [1, 3]})
@@ -190,7 +190,7 @@ async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_s
         assert list(record.partitions) == [1]
 
 
-async def test_a_moved_replica_whose_broker_died_before_it_was_told_is_written_down() -> None:
+async def test_a_replica_whose_broker_died_before_its_deletion_is_recorded_as_pending() -> None:
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
@@ -205,7 +205,7 @@ async def test_a_moved_replica_whose_broker_died_before_it_was_told_is_written_d
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
-async def test_a_moved_replica_that_could_not_be_deleted_outlives_its_topic_in_a_record() -> None:
+async def test_a_failed_replica_deletion_stays_recorded_after_its_topic_is_deleted() -> None:
     """Its log directory failed: the topic's deletion asks other brokers, a later topic of that name would meet it."""
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
@@ -222,7 +222,7 @@ async def test_a_moved_replica_that_could_not_be_deleted_outlives_its_topic_in_a
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
-async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touched() -> None:
+async def test_a_replica_added_back_before_its_broker_returned_is_not_deleted() -> None:
     room = await moved_away_from_a_dead_broker()
     leave_request(room, a_0=[1, 2])
     await room.write_topic("b", [(2,)])  # so that broker 2 is one of the cluster
@@ -237,7 +237,9 @@ async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touch
 
 
 @pytest.mark.parametrize(("target", "waits"), [([2], False), ([2, 3], True)])
-async def test_a_partition_that_never_had_a_leader_gets_one_where_it_goes(target: list[int], waits: bool) -> None:
+async def test_a_reassigned_partition_that_never_had_a_leader_gets_one_in_its_target(
+    target: list[int], waits: bool
+) -> None:
     room = await Room.open((1, 2), topics={"a": [(3,)]})
 
     answer, requests = await ask(room, a_0=target)
@@ -254,7 +256,7 @@ async def test_a_partition_that_never_had_a_leader_gets_one_where_it_goes(target
     assert any(r.startswith("LISR a-0=2/") and r.endswith("-> 2") for r in requests)  # it hears of its replica
 
 
-async def test_the_leader_moves_before_an_override_drops_it() -> None:
+async def test_leadership_moves_before_a_replaced_reassignment_removes_the_leader() -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
     await join(room, 1, 2, 3)
@@ -275,7 +277,7 @@ async def test_the_leader_moves_before_an_override_drops_it() -> None:
     assert requests[0].endswith("-> 1,2,3,4")  # broker 3 is told that it does not lead any more
 
 
-async def test_an_override_that_would_drop_the_only_in_sync_replica_is_refused() -> None:
+async def test_replacing_a_reassignment_is_refused_if_it_removes_the_only_in_sync_replica() -> None:
     room = await room_with(1, brokers=(1, 2, 3))
     await ask(room, a_0=[2])
     await join(room, 1, 2)  # complete
@@ -297,7 +299,7 @@ async def join_without_completing(room: Room) -> None:
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
 
-async def test_replicas_are_kept_while_no_replica_of_the_target_can_lead() -> None:
+async def test_a_reassignment_removes_no_replica_while_no_target_replica_can_lead() -> None:
     room = await room_with(1, brokers=(1, 2))
     await ask(room, a_0=[2])
     room.term.context.begin_shutdown(BrokerId(2))

@@ -26,7 +26,7 @@ def left(room: Room) -> list[str]:
     return sorted(room.ensemble.nodes[ISR_CHANGES].children)
 
 
-async def test_what_zookeeper_does_not_show_stays_until_it_does() -> None:
+async def test_a_notification_that_cannot_be_read_is_kept_until_it_can() -> None:
     room = await room_with_isr_changes("a-0", "a-1")
     hidden = left(room)[0]
     room.ensemble.unreadable.add(f"{ISR_CHANGES}/{hidden}")
@@ -42,7 +42,7 @@ async def test_what_zookeeper_does_not_show_stays_until_it_does() -> None:
     assert not left(room)
 
 
-async def test_an_isr_change_whose_state_is_not_shown_stays_until_it_is() -> None:
+async def test_an_isr_change_notification_is_kept_until_its_state_can_be_read() -> None:
     room = await room_with_isr_changes("a-0", "a-1")
     hidden = left(room)[0]
     room.ensemble.unreadable.add(state_path(parse_topic_partition("a-0")))
@@ -62,7 +62,7 @@ async def test_an_isr_change_whose_state_is_not_shown_stays_until_it_is() -> Non
     assert not left(room)
 
 
-async def test_an_isr_change_whose_state_nobody_can_read_is_told_aloud_and_removed() -> None:
+async def test_an_isr_change_with_a_malformed_state_is_journalled_and_removed() -> None:
     room = await room_with_isr_changes("a-0")
     room.ensemble.apply([Set(state_path(parse_topic_partition("a-0")), b"{nonsense")])
 
@@ -72,7 +72,7 @@ async def test_an_isr_change_whose_state_nobody_can_read_is_told_aloud_and_remov
     assert not left(room)
 
 
-async def test_a_failed_log_directory_is_not_forgotten_because_nobody_may_read_of_it_now() -> None:
+async def test_a_log_dir_event_that_cannot_be_read_is_kept_and_handled_later() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     path = f"{LOG_DIR_EVENTS}/log_dir_event_0"
     room.ensemble.apply([Create(path, encode_log_dir_event(BrokerId(2)))])
@@ -87,7 +87,7 @@ async def test_a_failed_log_directory_is_not_forgotten_because_nobody_may_read_o
 
 
 @pytest.mark.parametrize(("error", "stays"), [(MalformedReply("garbled"), True), (RuntimeError("a mistake"), False)])
-async def test_they_stay_where_zookeeper_failed_and_go_where_we_erred(
+async def test_notifications_are_kept_after_a_zookeeper_failure_and_removed_after_our_own_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, stays: bool
 ) -> None:
     """The next controller would make the same mistake with them, and so would every other."""

@@ -79,7 +79,7 @@ def large_request(partitions: int) -> LeaderAndIsrItem:
     return LeaderAndIsrItem(states, ("c",), 1)
 
 
-async def test_the_states_of_a_large_request_go_piece_by_piece() -> None:
+async def test_a_large_leader_and_isr_is_encoded_in_several_loop_iterations() -> None:
     builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), CountedSlices(PIECE))
     item = large_request(3 * PIECE)
 
@@ -90,7 +90,7 @@ async def test_the_states_of_a_large_request_go_piece_by_piece() -> None:
     assert max(changes) == PIECE
 
 
-async def test_what_was_answered_is_let_go_before_the_next_request_is_taken() -> None:
+async def test_an_answered_request_is_released_before_the_next_is_taken() -> None:
     nodes = Nodes()
     await nodes.start(1)
     await nodes.settle()
@@ -108,7 +108,7 @@ async def test_what_was_answered_is_let_go_before_the_next_request_is_taken() ->
     await nodes.close()
 
 
-async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass() -> None:
+async def test_requests_to_a_removed_broker_are_released_one_per_loop_iteration() -> None:
     taken: list[ControlItem] = []
 
     class Counting(RequestBuilder):
@@ -130,7 +130,7 @@ async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass
     assert max(changes) == 1
 
 
-async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece() -> None:
+async def test_outdated_encoded_states_are_released_in_several_loop_iterations() -> None:
     context = ControllerContext(1)
     context.add_brokers([Broker(ONE, ())])
     batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), CountedSlices(PIECE))
@@ -147,7 +147,7 @@ async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece() -> No
 # ---- what is looked at
 
 
-async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time() -> None:
+async def test_failover_starts_a_brokers_replicas_in_several_loop_iterations() -> None:
     room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * PIECE)})
 
     def started() -> int:
@@ -162,7 +162,7 @@ async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time() -> N
     assert max(changes) == PIECE
 
 
-async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None:
+async def test_failover_lists_replicas_one_broker_per_loop_iteration() -> None:
     room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (PIECE + 1)})
 
     def listed() -> int:
@@ -176,7 +176,7 @@ async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None
     assert max(changes) == PIECE + 1
 
 
-def test_partitions_without_a_leader_are_found_one_by_one() -> None:
+def test_partitions_without_a_leader_are_collected_without_blocking_the_loop() -> None:
     context = ControllerContext(1)
     first, *_ = led(context, "a", 3)
     seen: list[Partition] = []
@@ -203,7 +203,7 @@ class RecordedSlices(CountedSlices):
         await super().checkpoint(items)
 
 
-async def test_replicas_of_many_topics_in_deletion_are_counted_topic_by_topic() -> None:
+async def test_replicas_in_deletion_are_counted_one_topic_per_loop_iteration() -> None:
     slices, context = RecordedSlices(), ControllerContext(1)
     for number in range(9):
         led(context, f"t{number}", 3)
@@ -226,7 +226,7 @@ class Unasked(Partition):
         raise AssertionError("nobody looks for it")
 
 
-async def test_nothing_is_made_for_brokers_that_are_gone() -> None:
+async def test_no_requests_are_built_for_dead_brokers() -> None:
     context, outbox = ControllerContext(1), Outbox()
     batch = RequestBatch(context, ControllerSettings(ONE), outbox, CountedSlices())
     context.add_topic("a", None).partitions[0] = gone = Unasked("a", 0, BOTH)
@@ -237,7 +237,7 @@ async def test_nothing_is_made_for_brokers_that_are_gone() -> None:
     assert not outbox.items
 
 
-async def test_a_list_of_the_old_tools_that_is_not_there_is_not_compared_with_what_was_reached() -> None:
+async def test_a_missing_reassign_partitions_znode_is_not_compared_with_completed_reassignments() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     finished = Unasked("a", 0, BOTH)
 

@@ -40,7 +40,7 @@ def znodes_of_request(room: Room) -> dict[TopicPartition, tuple[BrokerId, ...]]:
 # ---- worked traces
 
 
-async def test_f_one_replica_moves_to_another_broker() -> None:
+async def test_reassigning_one_replica_adds_it_waits_for_the_isr_and_deletes_the_old_one() -> None:
     room = await room_with(1)
 
     answer, requests = await ask(room, a_0=[2])
@@ -73,7 +73,7 @@ async def test_f_one_replica_moves_to_another_broker() -> None:
     assert room.partition("a-0") not in room.term.context.replicas_on(BrokerId(1))
 
 
-async def test_a_completed_reassignment_stays_complete_where_its_list_cannot_be_changed() -> None:
+async def test_a_reassignment_stays_complete_although_its_znode_entry_cannot_be_removed() -> None:
     """It was undone in memory alone, and begun again with every trigger."""
     room = await room_with(1)
     leave_request(room, a_0=[2])
@@ -92,7 +92,7 @@ async def test_a_completed_reassignment_stays_complete_where_its_list_cannot_be_
     assert assigned(room) == "[2] + [] - []"
 
 
-async def test_the_same_list_bumps_the_epoch_once() -> None:
+async def test_the_same_reassignment_again_raises_the_leader_epoch_only_once() -> None:
     room = await room_with()
 
     _, requests = await ask(room, a_0=[1, 2, 3])
@@ -106,7 +106,7 @@ async def test_the_same_list_bumps_the_epoch_once() -> None:
     ]
 
 
-async def test_another_order_is_complete_at_once_and_leaves_the_leader() -> None:
+async def test_a_reassignment_that_only_reorders_replicas_completes_at_once_and_keeps_the_leader() -> None:
     room = await room_with()
 
     await ask(room, a_0=[3, 2, 1])
@@ -115,7 +115,7 @@ async def test_another_order_is_complete_at_once_and_leaves_the_leader() -> None
     assert room.now("a-0") == "1 / [1,2,3] / 1 / 1"
 
 
-async def test_a_cancellation_stops_what_was_added() -> None:
+async def test_cancelling_a_reassignment_deletes_the_added_replicas() -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
 
@@ -128,7 +128,7 @@ async def test_a_cancellation_stops_what_was_added() -> None:
     assert not room.term.context.replicas_on(BrokerId(3))
 
 
-async def test_an_override_keeps_the_origin_and_stops_what_nobody_wants_any_more() -> None:
+async def test_replacing_a_reassignment_keeps_the_original_replicas_and_deletes_unneeded_ones() -> None:
     room = await room_with(1, 2, 3, brokers=tuple(range(1, 10)))
     await ask(room, a_0=[4, 5, 6])
     assert assigned(room) == "[4, 5, 6, 1, 2, 3] + [4, 5, 6] - [1, 2, 3]"
@@ -140,7 +140,7 @@ async def test_an_override_keeps_the_origin_and_stops_what_nobody_wants_any_more
     assert room.now("a-0") == "1 / [1,2,3] / 2 / 2"
 
 
-async def test_an_override_back_to_the_origin_is_a_cancellation() -> None:
+async def test_reassigning_to_the_original_replicas_cancels_the_reassignment() -> None:
     room = await room_with(1, 2, 3, brokers=tuple(range(1, 7)))
     await ask(room, a_0=[4, 5, 6])
 
@@ -149,7 +149,7 @@ async def test_an_override_back_to_the_origin_is_a_cancellation() -> None:
     assert assigned(room) == "[1, 2, 3] + [] - []"
 
 
-async def test_a_target_that_is_away_is_waited_for() -> None:
+async def test_a_reassignment_waits_for_a_target_replica_that_is_offline() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,)], "b": [(2,)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
@@ -170,7 +170,7 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_deletion_completes_the_move_whose_target_was_elected_uncleanly() -> None:
+async def test_a_topic_deletion_completes_a_reassignment_whose_target_was_elected_uncleanly() -> None:
     """Its ISR is the target, and no leader asks for anything: otherwise each would wait for the other for ever."""
     settings = ControllerSettings(BrokerId(1), unclean_leader_election=True)
     room = await Room.open((1, 2, 3), {"a": [(3,), (3,)]}, settings)
@@ -200,7 +200,7 @@ async def looked_at_again(room: Room) -> bool:
     return bool(asked)
 
 
-async def test_a_request_goes_with_the_topic_it_was_about() -> None:
+async def test_a_reassignment_request_is_removed_with_its_deleted_topic() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,)], "b": [(1,)]})
     leave_request(room, a_0=[2], b_0=[2])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -218,7 +218,7 @@ async def test_a_request_goes_with_the_topic_it_was_about() -> None:
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
-async def test_a_request_about_a_topic_that_was_removed_by_hand_goes(comes_again: bool) -> None:
+async def test_a_reassignment_request_for_a_topic_removed_in_zookeeper_is_removed(comes_again: bool) -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)]})
     leave_request(room, a_0=[2])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -236,7 +236,7 @@ async def test_a_request_about_a_topic_that_was_removed_by_hand_goes(comes_again
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_failed_directory_that_holds_other_partitions_is_no_hindrance() -> None:
+async def test_a_failed_log_dir_of_other_partitions_does_not_block_a_reassignment() -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)], "filler": [(2,)]})
     room.term.context.offline_dirs[BrokerId(2)] = {room.partition("filler-0"): None}
     leave_request(room, a_0=[2])
@@ -248,7 +248,7 @@ async def test_a_failed_directory_that_holds_other_partitions_is_no_hindrance() 
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_partition_without_any_state_moves_to_brokers_that_live_and_these_know_it_when_they_return() -> None:
+async def test_a_partition_without_a_state_is_reassigned_to_live_brokers_that_host_it_after_a_restart() -> None:
     room = await Room.open((1, 2), topics={"a": [(9,)]})
     await ask(room, a_0=[1, 2])
     assert (assigned(room), room.now("a-0")) == ("[1, 2] + [] - []", "1 / [1,2] / 1 / 1")

@@ -24,7 +24,7 @@ from klamm.zk.watches import WatchEvent
 # ---- the old tools' znode
 
 
-async def test_the_old_tools_list_is_worked_off_and_removed_with_its_last_entry() -> None:
+async def test_the_reassign_partitions_znode_is_processed_and_removed_with_its_last_entry() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
     leave_request(room, a_0=[2], a_1=[3])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -36,7 +36,7 @@ async def test_the_old_tools_list_is_worked_off_and_removed_with_its_last_entry(
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_an_entry_that_is_under_way_is_not_begun_again() -> None:
+async def test_a_reassign_partitions_entry_already_in_progress_is_not_restarted() -> None:
     room = await room_with(1)
     leave_request(room, a_0=[2])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -44,7 +44,7 @@ async def test_an_entry_that_is_under_way_is_not_begun_again() -> None:
     assert await room.handle(on_zk_reassignment, ZkPartitionReassignment()) == []
 
 
-async def test_an_impossible_entry_that_asks_for_what_is_under_way_is_refused_and_goes() -> None:
+async def test_an_invalid_reassign_partitions_entry_is_removed_although_it_matches_one_in_progress() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
     leave_request(room, a_0=[2, 2])
@@ -55,7 +55,7 @@ async def test_an_impossible_entry_that_asks_for_what_is_under_way_is_refused_an
     assert assigned(room) == "[2, 1] + [2] - [1]"
 
 
-async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() -> None:
+async def test_invalid_reassign_partitions_entries_are_journalled_and_removed() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,), (1,)]})
     leave_request(room, a_0=[2], a_1=[-9], a_2=[2, 2], b_0=[1])
 
@@ -72,7 +72,7 @@ async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() ->
     }
 
 
-async def test_an_entry_for_a_new_broker_that_is_away_waits_for_it_and_can_be_cancelled() -> None:
+async def test_a_reassign_partitions_entry_waits_for_an_offline_broker_and_can_be_cancelled() -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)]})
     leave_request(room, a_0=[9])
 
@@ -87,7 +87,7 @@ async def test_an_entry_for_a_new_broker_that_is_away_waits_for_it_and_can_be_ca
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b'{"version":1,"partitions":[{"topic":"a"}]}'])
-async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes) -> None:
+async def test_a_malformed_request_znode_is_journalled_and_removed(payload: bytes) -> None:
     room = await room_with(1)
     heard: list[WatchEvent] = []
     room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, payload)])
@@ -109,7 +109,7 @@ async def test_an_empty_list_is_removed() -> None:
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_the_api_wins_over_the_old_tools_list() -> None:
+async def test_alter_partition_reassignments_overrides_the_reassign_partitions_znode() -> None:
     room = await room_with(1)
     leave_request(room, a_0=[2])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -123,7 +123,7 @@ async def test_the_api_wins_over_the_old_tools_list() -> None:
 # ---- what is under way
 
 
-async def test_what_is_under_way_is_listed() -> None:
+async def test_list_partition_reassignments_returns_those_in_progress() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
     await ask(room, a_1=[2])
     every = ListPartitionReassignments(None)
@@ -137,7 +137,7 @@ async def test_what_is_under_way_is_listed() -> None:
         }
 
 
-async def test_the_journal_says_what_is_waited_for() -> None:
+async def test_the_journal_names_the_replicas_a_reassignment_waits_for() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
 
@@ -157,7 +157,7 @@ async def test_the_journal_says_why_a_moved_replica_leaves_the_isr() -> None:
     assert removal["rejected"] == [[2, "a reassignment takes its replica away"]]
 
 
-async def test_many_partitions_share_their_writes_and_requests() -> None:
+async def test_many_reassigned_partitions_share_zookeeper_writes_and_requests() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,)] * 300, "b": [(1,)] * 300})
     room.ensemble.multis.clear()
 
@@ -167,7 +167,7 @@ async def test_many_partitions_share_their_writes_and_requests() -> None:
     assert room.partition("b-299").assignment.adding == (2,)
 
 
-def test_only_the_target_is_awaited() -> None:
+def test_a_reassignment_waits_only_for_its_target_replicas_to_be_in_sync() -> None:
     moving = ReplicaAssignment(ids(3, 1, 2), ids(3), ids(1))
 
     assert awaited(moving, ids(1, 2)) == (3,)

@@ -14,7 +14,7 @@ from klamm.model.ids import parse_topic_partition
 # ---- controllers that take over
 
 
-async def test_a_new_controller_begins_again_where_replicas_are_being_added() -> None:
+async def test_a_new_controller_resumes_a_reassignment_that_is_adding_replicas() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
 
@@ -31,7 +31,7 @@ async def test_a_new_controller_begins_again_where_replicas_are_being_added() ->
 
 
 @pytest.mark.parametrize("writes", range(5))
-async def test_a_controller_that_dies_after_any_write_leaves_what_the_next_one_finishes(writes: int) -> None:
+async def test_the_next_controller_completes_a_reassignment_interrupted_after_any_write(writes: int) -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
     room.crash_after(writes)
@@ -49,7 +49,7 @@ async def test_a_controller_that_dies_after_any_write_leaves_what_the_next_one_f
 
 
 @pytest.mark.parametrize("writes", range(4))
-async def test_a_cancellation_that_is_cut_short_leaves_nobody_in_the_isr_who_is_no_replica(writes: int) -> None:
+async def test_an_interrupted_cancellation_leaves_only_assigned_replicas_in_the_isr(writes: int) -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
     await join(room, 1, 2, 3)
@@ -77,7 +77,7 @@ async def test_a_cancellation_that_is_cut_short_leaves_nobody_in_the_isr_who_is_
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-async def test_impossible_requests_are_refused_and_change_nothing(target: list[int] | None, error: ErrorCode) -> None:
+async def test_invalid_reassignments_are_refused_and_change_nothing(target: list[int] | None, error: ErrorCode) -> None:
     room = await room_with()
 
     answer, requests = await ask(room, a_0=target)
@@ -86,7 +86,7 @@ async def test_impossible_requests_are_refused_and_change_nothing(target: list[i
     assert (requests, room.now("a-0"), assigned(room)) == ([], "1 / [1,2,3] / 0 / 0", "[1, 2, 3] + [] - []")
 
 
-async def test_one_refusal_does_not_stop_the_others() -> None:
+async def test_one_refused_reassignment_does_not_stop_the_others() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
 
     answer, _ = await ask(room, a_0=[9], a_1=[2], b_0=[1])
@@ -98,7 +98,7 @@ async def test_one_refusal_does_not_stop_the_others() -> None:
     assert assigned(room, "a-1") == "[2, 1] + [2] - [1]"
 
 
-async def test_replicas_that_are_there_already_may_be_dead() -> None:
+async def test_a_reassignment_may_keep_existing_replicas_on_dead_brokers() -> None:
     room = await room_with(1, 2)
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())

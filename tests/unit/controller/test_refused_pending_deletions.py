@@ -34,7 +34,9 @@ FORBIDDEN = [("/klamm",), ("/klamm", RECORDS), ("/klamm", RECORDS, f"{RECORDS}/1
 
 
 @pytest.mark.parametrize("paths", FORBIDDEN, ids=lambda paths: paths[-1])
-async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(paths: tuple[str, ...]) -> None:
+async def test_a_reassignment_waits_until_its_pending_deletion_can_be_written_and_others_proceed(
+    paths: tuple[str, ...],
+) -> None:
     room = await Room.open(topics={"a": [(1,)], "b": [(3,)]})
     forbid(room, *paths)
     moves = {"a-0": 2, "b-0": 2} if paths[-1].endswith("/1") else {"a-0": 2}
@@ -61,7 +63,7 @@ async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(pat
     assert any("+delete -> 1" in request for request in requests)
 
 
-async def test_a_replica_that_an_override_would_drop_stays_where_it_cannot_be_written_down() -> None:
+async def test_a_replaced_reassignment_keeps_a_replica_whose_pending_deletion_cannot_be_written() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [TWO]}))
     forbid(room, "/klamm")
@@ -74,7 +76,7 @@ async def test_a_replica_that_an_override_would_drop_stays_where_it_cannot_be_wr
     assert room.partition("a-0").assignment.adding == (2,)
 
 
-async def test_a_deletion_waits_and_others_go_on_until_the_record_can_be_written() -> None:
+async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_and_others_proceed() -> None:
     cluster = await Deleting.open({"a": [(2,)], "b": [(1,)], "c": [(2,)]}, settings=NO_WAITING)
     forbid(cluster.room, "/klamm")
     await cluster.kill(2)
@@ -131,7 +133,7 @@ def _named(room: Room) -> list[int]:
     return sorted(p.partition for p in named)
 
 
-async def test_a_record_that_an_acl_keeps_is_told_of_with_the_remedy() -> None:
+async def test_a_pending_deletion_that_an_acl_protects_is_journalled_with_the_remedy() -> None:
     cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     no_deletion = (Acl(Permission.READ | Permission.CREATE, "world", "anyone"),)
     made = [Create("/klamm"), Create(RECORDS), Create(f"{RECORDS}/2", acl=no_deletion)]

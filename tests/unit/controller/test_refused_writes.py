@@ -63,9 +63,7 @@ async def late(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Late:
     return Late(nodes, controller, monkeypatch)
 
 
-async def test_a_partition_whose_state_was_refused_gets_its_leader_when_it_can_be_written(
-    nodes: Nodes, late: Late
-) -> None:
+async def test_a_partition_gets_its_leader_once_its_refused_state_write_succeeds(nodes: Nodes, late: Late) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
     for _ in range(3):
@@ -78,7 +76,7 @@ async def test_a_partition_whose_state_was_refused_gets_its_leader_when_it_can_b
     assert STATE in nodes.ensemble.nodes
 
 
-async def test_it_is_tried_at_growing_intervals_until_all_is_written(nodes: Nodes, late: Late) -> None:
+async def test_refused_writes_are_retried_with_growing_backoff_until_all_succeed(nodes: Nodes, late: Late) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
     for _ in range(5):
@@ -117,7 +115,7 @@ async def test_a_refused_removal_of_an_election_request_is_retried_by_a_preferre
     assert (retried.partitions, retried.unclean) == (None, False)
 
 
-def test_events_about_different_things_are_retried_apart() -> None:
+def test_events_with_different_retry_keys_are_retried_separately() -> None:
     keys = {events.PartitionModifications(topic).retry_key for topic in ("a", "b", "a")}
     assert len(keys) == 2
     assert events.TopicChange().retry_key == events.TopicChange().retry_key != events.TopicDeletion().retry_key
@@ -135,7 +133,7 @@ async def test_a_notification_that_cannot_be_removed_is_removed_later(nodes: Nod
     assert left not in nodes.ensemble.nodes
 
 
-async def test_a_dead_broker_leaves_the_isr_when_that_can_be_written() -> None:
+async def test_a_dead_broker_is_removed_from_the_isr_once_the_write_succeeds() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
     room.ensemble.unwritable.add(STATE)
     room.kill(2)
@@ -150,7 +148,7 @@ async def test_a_dead_broker_leaves_the_isr_when_that_can_be_written() -> None:
     assert not any("b-0" in r for r in requests)
 
 
-async def test_a_broker_that_was_dead_when_the_term_began_leaves_the_isr_too() -> None:
+async def test_a_broker_dead_at_failover_is_removed_from_the_isr_once_the_write_succeeds() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(2)
     room.ensemble.unwritable.add(STATE)
@@ -164,7 +162,7 @@ async def test_a_broker_that_was_dead_when_the_term_began_leaves_the_isr_too() -
     assert "LISR a-0=1/[1]/1/1 -> 1" in requests
 
 
-async def test_a_record_that_names_nothing_more_goes_when_it_can() -> None:
+async def test_an_empty_pending_deletion_is_removed_once_zookeeper_allows_it() -> None:
     cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -189,7 +187,7 @@ async def moved(room: Room) -> None:
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
 
-async def test_a_move_that_cannot_be_finished_settles_its_leader_once() -> None:
+async def test_a_reassignment_that_cannot_complete_elects_its_leader_only_once() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await moved(room)
 
@@ -212,7 +210,7 @@ async def test_a_move_that_cannot_be_finished_settles_its_leader_once() -> None:
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
 
 
-async def test_a_move_that_waits_for_its_target_is_not_begun_anew_when_something_else_was_refused() -> None:
+async def test_a_waiting_reassignment_is_not_restarted_by_the_retry_of_another_refused_write() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
     begun = room.now("a-0")
@@ -233,7 +231,7 @@ async def test_a_controller_that_may_not_delete_its_znode_journals_it() -> None:
     await room.term.store.delete_controller()  # somebody was faster
 
 
-async def test_a_later_topics_replica_is_made_although_the_record_of_the_earlier_one_cannot_go() -> None:
+async def test_a_recreated_topics_replica_is_created_although_the_old_pending_deletion_cannot_be_removed() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
     await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -13,7 +13,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-async def test_the_order_is_leader_and_isr_metadata_stops() -> None:
+async def test_a_batch_sends_leader_and_isr_then_update_metadata_then_stop_replica() -> None:
     scene = Scene()
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=False)
     scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
@@ -39,7 +39,7 @@ async def test_a_leader_that_left_while_the_request_waited_is_still_named() -> N
     assert [(b.broker_id, b.port) for b in request.live_leaders] == [(1, 9092)]
 
 
-async def test_new_and_delete_stick() -> None:
+async def test_is_new_and_delete_flags_survive_later_changes_in_a_batch() -> None:
     scene = Scene()
     [p] = scene.partitions
     for flag in (True, False):
@@ -51,7 +51,7 @@ async def test_new_and_delete_stick() -> None:
     assert "SR a-0@0+delete -> 1" in scene.outbox.texts
 
 
-async def test_only_the_replicas_that_are_new_are_told_so() -> None:
+async def test_only_new_replicas_get_the_is_new_flag() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 3), p, is_new=False)
@@ -65,7 +65,7 @@ async def test_only_the_replicas_that_are_new_are_told_so() -> None:
     ]
 
 
-async def test_brokers_share_a_state_and_the_next_requests_tell_of_a_later_one() -> None:
+async def test_brokers_share_a_state_in_one_batch_and_the_next_batch_carries_the_newer_state() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
@@ -90,7 +90,7 @@ async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> Non
     assert p.order is None
 
 
-async def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
+async def test_unregistered_brokers_get_no_requests() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(-1, 9), p, is_new=True)
@@ -102,7 +102,7 @@ async def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> No
     assert all(isinstance(item, UpdateMetadataItem) for _, item in scene.outbox.sent)
 
 
-async def test_nothing_is_left_for_the_next_event() -> None:
+async def test_a_sent_batch_leaves_nothing_for_the_next_event() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=True)
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=True)
@@ -112,7 +112,7 @@ async def test_nothing_is_left_for_the_next_event() -> None:
     assert scene.outbox.sent == []
 
 
-def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline() -> None:
+def test_update_metadata_lists_dead_and_failed_log_dir_replicas_as_offline() -> None:
     scene = Scene(partitions=2)
     first, second = scene.partitions
     scene.context.remove_brokers(ids(2))
@@ -123,7 +123,7 @@ def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline
     assert metadata_state(scene.context, second, brief=True).offline_replicas == (1, 2)
 
 
-async def test_metadata_of_many_partitions_goes_in_pieces() -> None:
+async def test_update_metadata_of_many_partitions_is_split_into_several_requests() -> None:
     scene = Scene(partitions=REQUEST_PARTITIONS + 1)
     scene.batch.add_metadata(ids(1), scene.partitions)
     await scene.batch.send("c")

@@ -58,7 +58,7 @@ def errors(answer: ElectionAnswer) -> dict[str, ErrorCode]:
 # ---- preferred
 
 
-async def test_i_the_preferred_replica_leads_again() -> None:
+async def test_a_preferred_election_returns_leadership_to_the_preferred_replica() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await bounce(room, 1)
     await join(room, "a-0", 2, 3, 1)
@@ -70,7 +70,7 @@ async def test_i_the_preferred_replica_leads_again() -> None:
     assert requests == ["LISR a-0=1/[2,3,1]/2/3 -> 1,2,3", "UMR a-0=1/[2,3,1]/2/3 -> 1,2,3"]
 
 
-async def test_each_partition_is_answered_for_itself() -> None:
+async def test_elect_leaders_returns_an_error_code_for_each_partition() -> None:
     room = await Room.open(topics={"a": [(1, 2), (2, 1), (1, 2)]})
     await bounce(room, 1)
     await join(room, "a-2", 2, 1)
@@ -87,7 +87,7 @@ async def test_each_partition_is_answered_for_itself() -> None:
     assert room.now("a-0").startswith("2 / [2]")
 
 
-async def test_a_partition_that_never_had_a_leader_is_answered() -> None:
+async def test_electing_a_leader_for_a_partition_that_never_had_one_returns_an_error() -> None:
     room = await Room.open(brokers=(2,), topics={"a": [(1,)]})
 
     answer, _ = await ask(room, "a-0")
@@ -106,7 +106,7 @@ async def alone_in_sync(room: Room) -> None:
     assert room.stored("a-0").leader == -1
 
 
-async def test_an_unclean_election_is_held_whatever_the_config_says_and_said_aloud() -> None:
+async def test_a_requested_unclean_election_ignores_the_config_and_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await alone_in_sync(room)
 
@@ -118,7 +118,7 @@ async def test_an_unclean_election_is_held_whatever_the_config_says_and_said_alo
     assert (decision["decision"], decision["unclean"], decision["rejected"]) == ("unclean", True, [[1, "not live"]])
 
 
-async def test_an_old_protocol_level_does_not_know_of_recovery() -> None:
+async def test_an_unclean_leader_is_not_marked_recovering_in_an_old_protocol() -> None:
     room = await Room.open(topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), ibp=(3, 1, 0)))
     await alone_in_sync(room)
 
@@ -127,7 +127,7 @@ async def test_an_old_protocol_level_does_not_know_of_recovery() -> None:
     assert room.stored("a-0").recovery == 0
 
 
-async def test_a_partition_that_is_led_needs_no_unclean_election() -> None:
+async def test_an_unclean_election_of_a_led_partition_returns_election_not_needed() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
 
     answer, requests = await ask(room, "a-0", unclean=True)
@@ -135,7 +135,7 @@ async def test_a_partition_that_is_led_needs_no_unclean_election() -> None:
     assert (errors(answer), requests) == ({"a-0": ErrorCode.ELECTION_NOT_NEEDED}, [])
 
 
-async def test_a_live_in_sync_replica_comes_before_any_other() -> None:
+async def test_a_requested_unclean_election_prefers_a_live_in_sync_replica() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", room.stored("a-0")._replace(leader=BrokerId(-1), isr=(BrokerId(3),)))
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
@@ -146,7 +146,7 @@ async def test_a_live_in_sync_replica_comes_before_any_other() -> None:
     assert room.stored("a-0").recovery == 0
 
 
-async def test_nobody_alive_is_an_answer_too() -> None:
+async def test_a_requested_election_without_live_replicas_returns_an_error() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
@@ -156,7 +156,7 @@ async def test_nobody_alive_is_an_answer_too() -> None:
     assert errors(answer) == {"a-0": ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_a_topics_config_that_allows_it_now_is_asked_at_once() -> None:
+async def test_enabling_unclean_election_in_a_topic_config_applies_at_once() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await alone_in_sync(room)
     await room.store.write_config("topics", "a", {"unclean.leader.election.enable": "true"})
@@ -170,7 +170,7 @@ async def test_a_topics_config_that_allows_it_now_is_asked_at_once() -> None:
 # ---- the old tools' znode
 
 
-async def test_the_old_tools_list_is_worked_off_once_and_removed() -> None:
+async def test_the_preferred_replica_election_znode_is_processed_once_and_removed() -> None:
     room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
     await bounce(room, 1)
     await join(room, "a-0", 2, 1)
@@ -186,7 +186,7 @@ async def test_the_old_tools_list_is_worked_off_once_and_removed() -> None:
     assert [type(event_of(watch)) for watch in heard] == [ReplicaLeaderElection]  # which sets the watch again
 
 
-async def test_the_old_tools_list_is_worked_off_each_time_it_is_made() -> None:
+async def test_the_preferred_replica_election_znode_is_processed_each_time_it_is_created() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     for leader_epoch in (2, 4):
         await bounce(room, 1)
@@ -200,7 +200,7 @@ async def test_the_old_tools_list_is_worked_off_each_time_it_is_made() -> None:
         assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
 
 
-async def test_a_new_controller_works_it_off_too() -> None:
+async def test_a_new_controller_processes_an_existing_preferred_replica_election_znode() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await bounce(room, 1)
     await join(room, "a-0", 2, 1)
@@ -214,7 +214,7 @@ async def test_a_new_controller_works_it_off_too() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, b"[]", b'{"partitions":[{"topic":1}]}'])
-async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes | None) -> None:
+async def test_a_malformed_request_znode_is_journalled_and_removed(payload: bytes | None) -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, payload)])
 
@@ -233,7 +233,7 @@ def led_by_another(room: Room, name: str, leader: int) -> None:
 
 
 @pytest.mark.parametrize(("partitions", "elsewhere", "moves"), [(10, 1, False), (10, 2, True), (1, 1, True)])
-async def test_leaders_return_where_more_than_a_tenth_are_elsewhere(
+async def test_auto_rebalance_elects_preferred_leaders_when_imbalance_exceeds_ten_percent(
     partitions: int, elsewhere: int, moves: bool
 ) -> None:
     room = await Room.open(topics={"a": [(1, 2)] * partitions})
@@ -245,7 +245,7 @@ async def test_leaders_return_where_more_than_a_tenth_are_elsewhere(
     assert (room.stored("a-0").leader == 1) is moves
 
 
-async def test_a_preferred_replica_that_lags_is_left_alone_with_its_reason() -> None:
+async def test_auto_rebalance_skips_a_preferred_replica_not_in_sync_and_journals_the_reason() -> None:
     room = await Room.open(topics={"a": [(1, 2), (3, 2)]})
     await bounce(room, 1)
     room.kill(3)
@@ -261,7 +261,7 @@ async def test_a_preferred_replica_that_lags_is_left_alone_with_its_reason() -> 
     }
 
 
-async def test_leaders_return_while_partitions_move() -> None:
+async def test_auto_rebalance_elects_preferred_leaders_during_reassignments() -> None:
     """To a preferred replica that is still being added only once it has joined."""
     room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)], "c": [(2, 1)]})
     await bounce(room, 1)
@@ -280,7 +280,7 @@ async def test_leaders_return_while_partitions_move() -> None:
     assert (room.stored("b-0").leader, room.stored("c-0").leader) == (2, 3)
 
 
-async def test_the_ratio_is_counted_for_each_broker() -> None:
+async def test_the_leader_imbalance_ratio_is_computed_per_broker() -> None:
     room = await Room.open(topics={"a": [(1, 2)] * 4 + [(2, 1)] * 4})
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0")._replace(leader=BrokerId(2)))
     imbalance = Imbalance()
@@ -291,7 +291,7 @@ async def test_the_ratio_is_counted_for_each_broker() -> None:
     assert plan_rebalance(room.term.context, imbalance, percentage=24).elect == [room.partition("a-0")]
 
 
-async def test_the_next_look_is_counted_from_the_end_of_the_last_even_where_that_failed() -> None:
+async def test_the_next_auto_rebalance_is_scheduled_after_the_previous_ended_or_failed() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     assert "rebalance" in room.term.timers
     room.term.timers.cancel("rebalance")
@@ -303,7 +303,7 @@ async def test_the_next_look_is_counted_from_the_end_of_the_last_even_where_that
     assert "rebalance" in room.term.timers
 
 
-async def test_a_partition_that_is_assigned_to_nobody_has_no_preferred_replica() -> None:
+async def test_a_partition_with_an_empty_assignment_has_no_preferred_replica() -> None:
     room = await Room.open(topics={"a": [()], "b": [(1, 2)]})
     led_by_another(room, "b-0", 2)
 
@@ -320,7 +320,7 @@ async def reassign(room: Room, name: str, *target: int) -> None:
     assert event.reply.result() == (ErrorCode.NONE, {})
 
 
-async def test_leaders_return_while_other_partitions_move_and_these_arrive_afterwards() -> None:
+async def test_auto_rebalance_during_a_reassignment_does_not_stop_it_from_completing() -> None:
     room = await Room.open(topics={"a": [(2, 1)], "b": [(1,)]})
     led_by_another(room, "a-0", 1)
     await reassign(room, "b-0", 3)
@@ -345,13 +345,13 @@ async def test_the_first_replica_of_a_partition_that_moves_leads_before_it_has_a
     assert room.stored("a-0").leader == 2
 
 
-async def test_where_it_is_not_wanted_nobody_looks() -> None:
+async def test_auto_rebalance_does_not_run_when_disabled() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), auto_leader_rebalance=False))
 
     assert "rebalance" not in room.term.timers
 
 
-async def test_a_leader_that_shuts_down_and_cannot_be_replaced_is_no_success() -> None:
+async def test_a_failed_election_away_from_a_leader_shutting_down_returns_an_error() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(
         on_controlled_shutdown, ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)

@@ -54,7 +54,7 @@ def test_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int
 
 
 @pytest.mark.parametrize("text", ["", "3", "three.nine", "3.9-IVx", "1.2.3.4"])
-def test_what_is_no_protocol_version_is_refused(text: str) -> None:
+def test_an_invalid_inter_broker_protocol_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_ibp(text)
 
@@ -99,7 +99,7 @@ async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> 
 
 
 @pytest.mark.parametrize("ibp", ["0.8.2", "2.2-IV0", "2.4-IV1"])
-async def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_two(ibp: str) -> None:
+async def test_before_version_3_stops_and_deletions_are_sent_in_two_stop_replica_requests(ibp: str) -> None:
     scene = Scene(ibp, partitions=3)
     for p, delete in zip(scene.partitions, (False, True, False), strict=True):
         scene.batch.add_stop_replica(ids(2), p, delete)
@@ -117,7 +117,7 @@ async def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_t
 
 
 @pytest.mark.parametrize("ibp", ["2.6-IV0", "3.9"])
-async def test_a_newer_stop_replica_has_both_in_one(ibp: str) -> None:
+async def test_from_version_3_one_stop_replica_carries_stops_and_deletions(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     for p, delete in zip(scene.partitions, (False, True), strict=True):
         scene.batch.add_stop_replica(ids(2), p, delete)
@@ -133,7 +133,7 @@ async def test_a_newer_stop_replica_has_both_in_one(ibp: str) -> None:
 
 @pytest.mark.parametrize("begun", [False, True], ids=["queued", "begun"])
 @pytest.mark.parametrize("delete", [False, True], ids=["stop", "delete"])
-async def test_a_stop_of_a_topic_that_is_to_be_deleted_says_so_in_its_leader_epoch(begun: bool, delete: bool) -> None:
+async def test_stop_replica_for_a_topic_in_deletion_carries_leader_epoch_minus_2(begun: bool, delete: bool) -> None:
     scene = Scene()
     other = scene.context.add_partition(scene.context.add_topic("b", None), 0, ReplicaAssignment(ids(1, 2)))
     scene.lead(other, 1, epoch=3)
@@ -148,7 +148,7 @@ async def test_a_stop_of_a_topic_that_is_to_be_deleted_says_so_in_its_leader_epo
     assert scene.outbox.texts == [f"SR a-0@-2{suffix} b-0@3{suffix} -> 2"]
 
 
-async def test_metadata_leaves_out_what_was_never_led_and_names_all_brokers_all_the_same() -> None:
+async def test_update_metadata_omits_partitions_that_never_had_a_leader_but_lists_all_brokers() -> None:
     scene = Scene()
     unled = scene.context.add_partition(scene.topic, 7, ReplicaAssignment(ids(1, 2)))
     scene.batch.add_metadata(ids(2), [unled])
@@ -161,7 +161,7 @@ async def test_metadata_leaves_out_what_was_never_led_and_names_all_brokers_all_
     assert [b.id for b in request.live_brokers] == [1, 2, 3]
 
 
-async def test_a_broker_that_shuts_down_is_told_and_named_and_a_dead_one_is_not() -> None:
+async def test_update_metadata_is_sent_to_and_lists_brokers_shutting_down_but_not_dead_ones() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.context.begin_shutdown(BrokerId(2))
@@ -180,7 +180,7 @@ async def test_a_broker_that_shuts_down_is_told_and_named_and_a_dead_one_is_not(
     assert [b.id for b in scene.decoded(metadata, 1)[0].live_brokers] == [1, 2]
 
 
-async def test_metadata_that_is_cut_into_several_requests_is_known_to_belong_together() -> None:
+async def test_the_parts_of_a_split_update_metadata_are_recognized_as_one_change() -> None:
     scene = Scene(partitions=REQUEST_PARTITIONS + 1)
     for _ in range(2):
         scene.batch.add_metadata(ids(2), scene.partitions)
@@ -190,7 +190,7 @@ async def test_metadata_that_is_cut_into_several_requests_is_known_to_belong_tog
     assert [sendings.index(sending) for sending in sendings] == [0, 0, 2, 2]
 
 
-async def test_topic_ids_go_along_where_there_are_any() -> None:
+async def test_requests_carry_the_topic_ids_of_topics_that_have_one() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -199,7 +199,7 @@ async def test_topic_ids_go_along_where_there_are_any() -> None:
     assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
 
 
-async def test_of_a_topic_gone_meanwhile_no_replica_is_told_whatever_its_name_means_by_now() -> None:
+async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_queued() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -211,7 +211,7 @@ async def test_of_a_topic_gone_meanwhile_no_replica_is_told_whatever_its_name_me
 
 
 @pytest.mark.parametrize("ibp", ["2.1-IV0", "3.9"])
-async def test_of_a_topic_gone_meanwhile_metadata_tells_only_that_it_went(ibp: str) -> None:
+async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_it_was_queued(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     before = umr(scene, *scene.partitions)
     scene.context.queue_deletion(["a"])
@@ -223,7 +223,7 @@ async def test_of_a_topic_gone_meanwhile_metadata_tells_only_that_it_went(ibp: s
     assert told == [[], [(None, -2)] * 2]
 
 
-def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_name() -> None:
+def test_compaction_distinguishes_a_deleted_topic_from_a_recreated_one_of_that_name() -> None:
     scene = Scene()
     scene.context.queue_deletion(["a"])
     deletion = umr(scene, *scene.partitions)
@@ -254,7 +254,7 @@ def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlIt
     return [coming, going]
 
 
-def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_requests() -> None:
+def test_repeated_creation_and_deletion_of_a_topic_compacts_to_few_requests() -> None:
     scene = Scene()
     scene.context.remove_topic("a")
     pending = PendingRequests()
@@ -276,7 +276,7 @@ def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_reques
     ]
 
 
-def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_its_id() -> None:
+def test_deleting_a_recreated_topic_does_not_give_its_id_to_earlier_deletions() -> None:
     scene = Scene()
     scene.context.remove_topic("a")
     items = made_and_deleted(scene, 1, partitions=3) * 2
@@ -292,7 +292,7 @@ def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_i
     assert told == [{(1, None, -2), (2, None, -2)}, {(0, uuid.UUID(int=6), -2)}]
 
 
-def test_the_list_of_brokers_is_told_although_no_partition_is() -> None:
+def test_update_metadata_without_partitions_still_carries_the_broker_list() -> None:
     scene = Scene()
     merged = merge([umr(scene, cause="1"), umr(scene, cause="2")])
 
@@ -300,7 +300,7 @@ def test_the_list_of_brokers_is_told_although_no_partition_is() -> None:
     assert merge([]) == []
 
 
-def test_topics_of_many_names_that_went_leave_few_requests() -> None:
+def test_deletions_of_many_topics_compact_to_few_requests() -> None:
     pending = PendingRequests()
     for number in range(4 * MAX_UNMERGED_REQUESTS):
         scene = Scene(name=f"t{number}")
@@ -312,7 +312,7 @@ def test_topics_of_many_names_that_went_leave_few_requests() -> None:
     assert sorted(told) == sorted(f"t{number}" for number in range(4 * MAX_UNMERGED_REQUESTS))
 
 
-async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() -> None:
+async def test_a_deletion_is_distinguished_from_a_recreated_topic_of_the_same_name() -> None:
     scene = Scene()
     scene.context.queue_deletion(["a"])
     scene.batch.add_metadata(ids(1), scene.partitions[:1])

@@ -38,7 +38,7 @@ class Reluctant:
         return await self._registrar.register(client, now_ms)
 
 
-async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_broker_registration_is_retried(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0)
     await nodes.start(1)
     await nodes.settle()
@@ -51,7 +51,7 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     assert not list(refusals)
 
 
-async def test_a_retried_registration_leaves_a_term_that_began_meanwhile(
+async def test_a_retried_broker_registration_does_not_end_a_term_that_began_meanwhile(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was taken for a new session's, whose term has to be over."""
@@ -88,7 +88,7 @@ async def tell(nodes: Nodes, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_what_may_not_be_read_for_a_while_is_looked_at_again(
+async def test_a_znode_that_could_not_be_read_is_read_again_later(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The watch is spent by then, and the read that was refused set none."""
@@ -113,7 +113,7 @@ def led_by_order(nodes: Nodes) -> set[int]:
     return {state.partition_index for topic in topics for state in topic.partition_states}
 
 
-async def test_what_zookeeper_took_before_it_failed_is_told_and_the_rest_is_tried_again(
+async def test_states_written_before_a_zookeeper_failure_are_sent_and_the_rest_is_retried(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory has it, and the next attempt finds nothing to elect there: nobody would ever tell."""
@@ -137,7 +137,7 @@ async def test_what_zookeeper_took_before_it_failed_is_told_and_the_rest_is_trie
     assert 1 in led_by_order(nodes)
 
 
-async def test_what_fails_again_and_again_waits_for_longer_each_time(
+async def test_repeated_failures_of_an_event_increase_its_retry_backoff(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = await nodes.start(1)
@@ -162,7 +162,7 @@ async def test_what_fails_again_and_again_waits_for_longer_each_time(
     assert pauses == [1, 2, 4, 8, 16, 16, 1]
 
 
-async def test_many_failures_in_one_second_are_one_step_of_that(nodes: Nodes) -> None:
+async def test_many_failures_within_one_second_increase_the_backoff_once(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     nodes.ensemble.unreadable.update((TOPICS, DELETE_TOPICS))
@@ -175,7 +175,7 @@ async def test_many_failures_in_one_second_are_one_step_of_that(nodes: Nodes) ->
     assert controller._retry_backoffs_s == {event().retry_key: 1 for event in retried}
 
 
-async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_again(
+async def test_reading_the_controller_znode_is_retried_after_a_refusal(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
@@ -190,7 +190,7 @@ async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_agai
     await nodes.eventually(lambda: controller.is_active and controller.epoch == 2)
 
 
-async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
+async def test_the_election_is_retried_until_a_malformed_controller_epoch_is_repaired(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody was elected, so nothing comes or goes that a watch could tell of."""
@@ -207,7 +207,7 @@ async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
     await nodes.eventually(lambda: controller.is_active and controller.epoch == 8)
 
 
-async def test_requests_of_old_tools_that_nobody_can_read_are_refused_aloud_again_and_again(nodes: Nodes) -> None:
+async def test_unreadable_admin_request_znodes_are_journalled_at_each_retry(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 

@@ -29,12 +29,14 @@ CASES = {
 
 
 @pytest.mark.parametrize(("verdict", "expected"), CASES.values(), ids=CASES)
-def test_the_verdict(verdict: Verdict, expected: tuple[int, int, int]) -> None:
+def test_a_broker_stop_is_judged_safe_or_unsafe_by_leaders_and_min_isr(
+    verdict: Verdict, expected: tuple[int, int, int]
+) -> None:
     assert (len(verdict.leaderless), len(verdict.below_min_isr), len(verdict.moves)) == expected
     assert verdict.is_safe is (expected[:2] == (0, 0))
 
 
-def test_the_reasons_say_how_many_are_left() -> None:
+def test_an_unsafe_stop_names_how_many_in_sync_replicas_remain() -> None:
     assert judged(1, "123", "12", 2).below_min_isr == {A0: "1 of 2 in-sync replicas would be left"}
     assert judged(1, "123", "12", 3).below_min_isr == {
         A0: "1 of 3 in-sync replicas would be left (it is below already)"

@@ -48,7 +48,9 @@ def context_with_a_partition() -> tuple[ControllerContext, Partition]:
 
 
 @pytest.mark.parametrize(("now", "target"), list(product(PartitionState, repeat=2)))
-def test_a_partition_moves_where_kafkas_would_and_nowhere_else(now: PartitionState, target: PartitionState) -> None:
+def test_a_partition_makes_exactly_the_state_transitions_kafka_allows(
+    now: PartitionState, target: PartitionState
+) -> None:
     context, partition = context_with_a_partition()
     context.start(partition, now)
 
@@ -61,7 +63,7 @@ def test_a_partition_moves_where_kafkas_would_and_nowhere_else(now: PartitionSta
 
 
 @pytest.mark.parametrize(("now", "target"), list(product(ReplicaState, repeat=2)))
-def test_a_replica_moves_where_kafkas_would_and_nowhere_else(now: ReplicaState, target: ReplicaState) -> None:
+def test_a_replica_makes_exactly_the_state_transitions_kafka_allows(now: ReplicaState, target: ReplicaState) -> None:
     context, partition = context_with_a_partition()
     context.replica_states[FIVE][partition] = now
 
@@ -95,7 +97,7 @@ ONLINE = {
 
 
 @pytest.mark.parametrize(("now", "requests"), ONLINE.items(), ids=ONLINE)
-async def test_a_replica_that_comes_online_is_told_who_leads_and_not_as_new(now: str, requests: list[str]) -> None:
+async def test_a_replica_that_comes_online_gets_leader_and_isr_without_is_new(now: str, requests: list[str]) -> None:
     room, partition = await room_with(ReplicaState(now), 2)
 
     await replicas_online(room.term, {BrokerId(2): [partition]})
@@ -113,7 +115,7 @@ async def test_a_new_replica_of_a_partition_that_nobody_led_is_stopped_when_it_g
     assert room.channels.take() == ["UMR -> 1,2,3", "SR a-0@-1 -> 2"]
 
 
-async def test_a_leader_that_goes_offline_leaves_the_isr_and_nobody_in_its_place() -> None:
+async def test_a_leader_replica_that_goes_offline_leaves_the_isr_and_the_partition_leaderless() -> None:
     room, partition = await room_with(ReplicaState.ONLINE, 1)
 
     await replicas_offline(room.term, {BrokerId(1): [partition]})
@@ -124,7 +126,7 @@ async def test_a_leader_that_goes_offline_leaves_the_isr_and_nobody_in_its_place
 
 
 @pytest.mark.parametrize("target", [ReplicaState.ONLINE, ReplicaState.OFFLINE])
-async def test_a_replica_that_does_not_exist_is_told_nothing(target: ReplicaState) -> None:
+async def test_a_nonexistent_replica_gets_no_request(target: ReplicaState) -> None:
     room, partition = await room_with(ReplicaState.NON_EXISTENT, 2)
     step = {ReplicaState.ONLINE: replicas_online, ReplicaState.OFFLINE: replicas_offline}[target]
 
@@ -135,7 +137,7 @@ async def test_a_replica_that_does_not_exist_is_told_nothing(target: ReplicaStat
 
 
 @pytest.mark.parametrize("now", [s for s in ReplicaState if s is not ReplicaState.NON_EXISTENT], ids=str)
-async def test_what_exists_does_not_become_new(now: ReplicaState) -> None:
+async def test_an_existing_replica_does_not_become_new(now: ReplicaState) -> None:
     room, partition = await room_with(now, 2)
 
     await replicas_new(room.term, {BrokerId(2): [partition]})
@@ -144,7 +146,7 @@ async def test_what_exists_does_not_become_new(now: ReplicaState) -> None:
     assert room.channels.take() == []
 
 
-async def test_at_the_start_of_a_term_a_replica_is_online_where_its_broker_lives_and_offline_elsewhere() -> None:
+async def test_failover_starts_replicas_online_on_live_brokers_and_offline_on_dead_ones() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(9,)]})
     room.kill(2)
     await room.become_controller()
@@ -208,7 +210,7 @@ async def test_a_first_state_that_cannot_be_written_leaves_the_partition_new() -
     assert room.now("a-0") == "3 / [3] / 0 / 0"
 
 
-async def test_a_first_state_that_another_wrote_is_gone_on_from() -> None:
+async def test_a_first_state_written_by_another_controller_is_adopted() -> None:
     """Kafka leaves the partition New until the next failover."""
     room, partition = await waiting_partition()
     above: list[Op] = [Create(znodes.partitions_path("a")), Create(znodes.partition_path(partition))]

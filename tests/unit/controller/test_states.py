@@ -39,19 +39,19 @@ KAFKA_CONTROLLER_STATES = """
 """
 
 
-def test_exactly_kafkas_moves_are_allowed() -> None:
+def test_exactly_kafkas_partition_state_transitions_are_allowed() -> None:
     moves = {f"{a}>{b}" for a, b in product(PartitionState, repeat=2) if can_move(a, b)}
 
     assert {m.replace("Partition", "") for m in moves} == set(KAFKA_MOVES.split())
 
 
-def test_exactly_kafkas_replica_moves_are_allowed() -> None:
+def test_exactly_kafkas_replica_state_transitions_are_allowed() -> None:
     moves = {f"{a}>{b}" for a, b in product(ReplicaState, repeat=2) if can_move_replica(a, b)}
 
     assert moves == set(KAFKA_REPLICA_MOVES.split())
 
 
-def test_many_may_move_where_each_of_them_may() -> None:
+def test_a_set_of_partitions_may_transition_if_each_of_them_may() -> None:
     states = (*ReplicaState, None)
     for target, *some in product(ReplicaState, states, states):
         known = [ReplicaState.NON_EXISTENT if s is None else s for s in some]
@@ -67,7 +67,7 @@ OURS = {"BecomeController", "DeadBrokerTimeout", "DelegationTokenExpiry", "Targe
 """Events that Kafka does not have."""
 
 
-def test_all_28_events_are_there_each_with_its_state() -> None:
+def test_the_28_controller_events_exist_each_with_its_controller_state() -> None:
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
     concrete = [k for k in kinds if k not in (Event, events.Answered)]
 
@@ -75,7 +75,7 @@ def test_all_28_events_are_there_each_with_its_state() -> None:
     assert all(isinstance(k.state, ControllerState) for k in concrete)
 
 
-def test_every_event_is_handled() -> None:
+def test_every_controller_event_has_a_handler() -> None:
     """Those that are not in the table have a place in the controller's own life."""
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
     life = {

@@ -18,7 +18,7 @@ from klamm.zk import znodes
 from klamm.zk.operations import Create, Delete, Op
 
 
-async def test_brokers_forget_the_topic_and_delete_then_its_znodes_go() -> None:
+async def test_topic_deletion_removes_metadata_then_replicas_then_the_topics_znodes() -> None:
     cluster = await Deleting.open({"a": [(1, 2), (2, 3)], "b": [(1, 2)]})
 
     requests = await cluster.delete("a")
@@ -39,7 +39,7 @@ async def test_brokers_forget_the_topic_and_delete_then_its_znodes_go() -> None:
     assert cluster.room.now("b-0") == "1 / [1,2] / 0 / 0"
 
 
-async def test_the_request_goes_last_and_the_topic_before_it() -> None:
+async def test_topic_deletion_removes_the_delete_topics_znode_last() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
     await cluster.delete("a")
     cluster.room.ensemble.multis.clear()
@@ -52,7 +52,7 @@ async def test_the_request_goes_last_and_the_topic_before_it() -> None:
     assert set(gone[-3:-1]) == {"/brokers/topics/a", "/config/topics/a"}
 
 
-async def test_a_topic_whose_znodes_cannot_go_holds_up_no_other() -> None:
+async def test_a_topic_whose_znodes_cannot_be_removed_does_not_block_other_deletions() -> None:
     cluster = await Deleting.open({"a": [(1,)], "b": [(1,)], "c": [(1,)]})
     await cluster.delete("a", "b")
 
@@ -91,7 +91,7 @@ async def test_requests_for_topics_that_do_not_exist_are_removed() -> None:
     assert cluster.room.entries("refused")[-1].facts["topics"] == ["nobody"]
 
 
-async def test_a_topic_so_new_that_its_creation_waits_behind_the_request_is_deleted_all_the_same() -> None:
+async def test_a_topic_whose_creation_is_queued_behind_its_deletion_request_is_deleted() -> None:
     cluster = await Deleting.open({})
     await cluster.room.write_topic("a", [(1, 2)])
 
@@ -116,7 +116,7 @@ async def test_with_deletion_disabled_requests_are_removed_and_topics_stay() -> 
 # ---- the journal, and answers
 
 
-async def test_the_journal_tells_each_step_and_what_it_waits_for() -> None:
+async def test_the_journal_records_each_topic_deletion_step_and_what_it_waits_for() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -127,7 +127,7 @@ async def test_the_journal_tells_each_step_and_what_it_waits_for() -> None:
     assert cluster.room.entries("deletion")[-1].facts["replicas_pending_on"] == [2]
 
 
-async def test_an_error_at_the_top_and_an_answer_left_out_both_mean_not_deleted() -> None:
+async def test_a_top_level_error_or_a_missing_partition_in_stop_replica_counts_as_not_deleted() -> None:
     cluster = await Deleting.open({"a": [(1,), (1,)]})
     await cluster.delete("a")
     [(_, item)] = cluster.stops

@@ -36,7 +36,7 @@ from klamm.zk.znodes import encode_topic
 # ---- held back
 
 
-async def test_a_dead_broker_holds_the_topic_back_until_it_returns() -> None:
+async def test_topic_deletion_waits_for_a_dead_broker_to_return() -> None:
     cluster = await Deleting.open({"a": [(1, 2), (2, 1)]})
     await cluster.kill(2)
 
@@ -52,7 +52,7 @@ async def test_a_dead_broker_holds_the_topic_back_until_it_returns() -> None:
     assert cluster.pending_deletions() == []
 
 
-async def test_what_a_broker_died_over_is_asked_again_and_the_others_not() -> None:
+async def test_after_a_broker_dies_only_its_replica_deletions_are_retried() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     await cluster.answer(1)
@@ -66,7 +66,7 @@ async def test_what_a_broker_died_over_is_asked_again_and_the_others_not() -> No
     assert [r for r in requests if r.startswith("SR")] == ["SR a-0@-2+delete -> 2"]
 
 
-async def test_on_a_brokers_return_its_replicas_wait_for_the_others_that_are_under_way() -> None:
+async def test_a_returning_brokers_replica_deletions_wait_for_those_in_progress() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)
     await cluster.delete("a")
@@ -75,7 +75,7 @@ async def test_on_a_brokers_return_its_replicas_wait_for_the_others_that_are_und
     assert "SR a-0@-2+delete -> 2" in await cluster.answer(1)
 
 
-async def test_a_replica_that_cannot_be_deleted_is_tried_again_when_its_broker_starts_again() -> None:
+async def test_a_failed_replica_deletion_is_retried_when_its_broker_restarts() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     await cluster.answer(1)
@@ -88,7 +88,7 @@ async def test_a_replica_that_cannot_be_deleted_is_tried_again_when_its_broker_s
     assert [r for r in requests if r.startswith("SR")] == ["SR a-0@-2+delete -> 2"]
 
 
-async def test_an_answer_from_before_a_broker_went_counts_for_nothing() -> None:
+async def test_a_stop_replica_response_from_before_a_broker_died_is_ignored() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
     await cluster.delete("a")
     [(_, item)] = cluster.stops
@@ -100,7 +100,7 @@ async def test_an_answer_from_before_a_broker_went_counts_for_nothing() -> None:
     assert cluster.znodes_of("a")
 
 
-async def test_an_answer_for_a_replica_that_is_not_being_deleted_changes_nothing() -> None:
+async def test_a_stop_replica_response_for_a_replica_not_in_deletion_changes_nothing() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     epoch = cluster.room.term.context.registered[BrokerId(1)].epoch
     cluster.room.term.context.queue_deletion(["a"])
@@ -114,7 +114,7 @@ async def test_an_answer_for_a_replica_that_is_not_being_deleted_changes_nothing
     assert cluster.room.term.context.topics_ineligible_for_deletion == {}
 
 
-async def test_a_new_controller_knows_what_is_to_be_deleted_and_which_of_it_has_to_wait() -> None:
+async def test_failover_restores_topics_to_delete_and_those_ineligible_for_deletion() -> None:
     cluster = await Deleting.open({"foo": [(1, 2)], "bar": [(1, 2)], "baz": [(1, 2)], "more": [(1, 2)]})
     for name in ("bar", "baz"):
         moving = encode_topic(
@@ -132,7 +132,7 @@ async def test_a_new_controller_knows_what_is_to_be_deleted_and_which_of_it_has_
     assert context.topics_with_deletion_started == {"foo"}
 
 
-async def test_a_reassignment_holds_the_topic_back_until_it_has_ended() -> None:
+async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     partition = cluster.room.partition("a-0")
     moving = partition.assignment.reassign_to((BrokerId(2), BrokerId(3)))
@@ -148,7 +148,7 @@ async def test_a_reassignment_holds_the_topic_back_until_it_has_ended() -> None:
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
 
-async def test_a_reassignment_to_a_broker_that_is_gone_for_long_is_not_waited_for() -> None:
+async def test_topic_deletion_does_not_wait_for_a_reassignment_to_a_long_dead_broker() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     partition = cluster.room.partition("a-0")
     moving = partition.assignment.reassign_to((BrokerId(2), BrokerId(3)))
@@ -169,7 +169,7 @@ async def test_a_reassignment_to_a_broker_that_is_gone_for_long_is_not_waited_fo
     assert [p.split("/")[3] for p in cluster.pending_deletions()] == ["3"]
 
 
-async def test_a_reassignment_whose_leader_died_is_not_waited_for() -> None:
+async def test_topic_deletion_does_not_wait_for_a_reassignment_whose_leader_died() -> None:
     """Nobody is elected in a topic that is to be deleted: it would wait for ever, and does so in Kafka."""
     cluster = await Deleting.open({"a": [(1, 2)]})
     partition = cluster.room.partition("a-0")
@@ -179,7 +179,7 @@ async def test_a_reassignment_whose_leader_died_is_not_waited_for() -> None:
     assert "SR a-0@-2+delete -> 2,3" in await cluster.kill(1)
 
 
-async def test_a_leader_that_died_and_returned_leads_no_reassignment_to_its_end() -> None:
+async def test_topic_deletion_does_not_wait_for_a_reassignment_whose_leader_restarted() -> None:
     """It was told nothing of a topic that is to be deleted: what it led is not waited for, what others lead is."""
     cluster = await Deleting.open({"a": [(1, 2), (2, 1)]})
     first, second = cluster.room.partition("a-0"), cluster.room.partition("a-1")
@@ -199,7 +199,7 @@ async def test_a_leader_that_died_and_returned_leads_no_reassignment_to_its_end(
 # ---- what being queued means
 
 
-async def test_a_topic_to_be_deleted_is_not_elected_nor_held_against_a_shutdown() -> None:
+async def test_a_topic_in_deletion_elects_no_leader_and_does_not_block_a_controlled_shutdown() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(1, 2)]})
     await cluster.delete("a")
 
@@ -214,7 +214,7 @@ async def test_a_topic_to_be_deleted_is_not_elected_nor_held_against_a_shutdown(
     assert cluster.room.stored("a-0").leader_epoch == 0
 
 
-async def test_a_topic_to_be_deleted_does_not_grow() -> None:
+async def test_a_topic_in_deletion_gets_no_new_partitions() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     topic_id = cluster.room.term.context.topics["a"].id
@@ -227,7 +227,7 @@ async def test_a_topic_to_be_deleted_does_not_grow() -> None:
     assert (stored.topic_id, list(stored.partitions)) == (topic_id, [0])
 
 
-async def test_a_topic_removed_by_hand_while_it_is_deleted_takes_its_request_along() -> None:
+async def test_removing_a_topics_znodes_by_hand_also_removes_its_deletion_request() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     for path in sorted(cluster.znodes_of("a"), reverse=True):
@@ -240,7 +240,7 @@ async def test_a_topic_removed_by_hand_while_it_is_deleted_takes_its_request_alo
     assert await cluster.answer(1) == []
 
 
-async def test_a_new_controller_takes_the_deletion_up_and_wakes_no_replica() -> None:
+async def test_a_new_controller_resumes_a_topic_deletion_without_bringing_replicas_online() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(1, 2)]})
     await cluster.delete("a")
     await cluster.answer(1)
@@ -257,7 +257,7 @@ async def test_a_new_controller_takes_the_deletion_up_and_wakes_no_replica() -> 
     assert cluster.znodes_of("a") == []
 
 
-async def test_a_topic_that_was_half_deleted_while_it_moved_is_not_brought_up_again() -> None:
+async def test_a_half_deleted_topic_with_a_reassignment_is_not_brought_online_again() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room
     moving = ReplicaAssignment((BrokerId(2), BrokerId(3), BrokerId(1)), (BrokerId(3),), (BrokerId(1),))
@@ -275,7 +275,7 @@ async def test_a_topic_that_was_half_deleted_while_it_moved_is_not_brought_up_ag
     assert cluster.znodes_of("a") == []
 
 
-async def test_brokers_forget_a_topic_whose_states_an_earlier_controller_deleted_already() -> None:
+async def test_brokers_drop_metadata_of_a_topic_whose_states_an_earlier_controller_deleted() -> None:
     """It fell before all of them had heard: broker 3, which holds nothing of it, would name it for ever."""
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room
@@ -287,7 +287,7 @@ async def test_brokers_forget_a_topic_whose_states_an_earlier_controller_deleted
     assert "UMR a-0=-2/[]/0/0 -> 1,2,3" in room.channels.take()
 
 
-async def test_a_controller_that_was_replaced_unheard_tells_nobody_to_delete() -> None:
+async def test_a_deposed_controller_sends_no_replica_deletions() -> None:
     """The next one may have called the deletion off, and brokers may not know the next one."""
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room

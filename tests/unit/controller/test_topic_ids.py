@@ -70,7 +70,7 @@ async def delete(room: Room) -> None:
     assert "a" not in room.term.context.topics
 
 
-async def test_each_topic_gets_an_id_of_its_own_that_a_later_one_does_not_change() -> None:
+async def test_each_topic_gets_a_unique_id_that_later_topics_do_not_change() -> None:
     room = await open_room(NEW)
     await create(room, "a")
     first = topic_id(room)
@@ -81,7 +81,7 @@ async def test_each_topic_gets_an_id_of_its_own_that_a_later_one_does_not_change
     assert (topic_id(room), topic_id(room, "b")) == (first, uuid.UUID(bytes=b"\x43" * 16, version=4))
 
 
-async def test_an_old_protocol_makes_none() -> None:
+async def test_an_old_protocol_creates_no_topic_ids() -> None:
     room = await open_room(OLD)
     await create(room, "a")
     await create(room, "b")
@@ -90,7 +90,7 @@ async def test_an_old_protocol_makes_none() -> None:
     assert room.ensemble.nodes[znodes.topic_path("a")].version == 0
 
 
-async def test_it_stays_when_the_topic_grows_and_goes_with_it() -> None:
+async def test_a_topic_id_is_kept_when_partitions_are_added_and_removed_on_deletion() -> None:
     room = await open_room(NEW)
     await create(room, "a")
     before = topic_id(room)
@@ -103,7 +103,7 @@ async def test_it_stays_when_the_topic_grows_and_goes_with_it() -> None:
     assert room.term.context.topic_with_id(before) is None
 
 
-async def test_a_topic_without_one_grows_and_goes_too() -> None:
+async def test_a_topic_without_an_id_can_get_partitions_and_be_deleted() -> None:
     room = await open_room(OLD)
     await create(room, "a")
 
@@ -113,7 +113,7 @@ async def test_a_topic_without_one_grows_and_goes_too() -> None:
     await delete(room)
 
 
-async def test_the_next_controller_has_the_same() -> None:
+async def test_the_next_controller_reads_the_same_topic_id() -> None:
     for ibp in (NEW, OLD):
         room = await open_room(ibp)
         await create(room, "a")
@@ -125,7 +125,7 @@ async def test_the_next_controller_has_the_same() -> None:
         assert (before is None) == (ibp is OLD)
 
 
-async def test_an_upgrade_gives_one_to_topics_without_and_replicas_are_told_of_it() -> None:
+async def test_a_protocol_upgrade_assigns_missing_topic_ids_and_sends_them_to_replicas() -> None:
     room = await open_room(OLD)
     await create(room, "a")
     room.channels.take()
@@ -140,7 +140,7 @@ async def test_an_upgrade_gives_one_to_topics_without_and_replicas_are_told_of_i
     assert [t.topic_id for t in request.topic_states] == [made]
 
 
-async def test_it_survives_a_downgrade_and_a_reassignment_there() -> None:
+async def test_a_topic_id_survives_a_protocol_downgrade_and_a_reassignment() -> None:
     room = await open_room(OLD)
     await create(room, "a")
     await restart(room, NEW)

@@ -46,11 +46,11 @@ def remove(room: Room, topic: str) -> None:
         room.ensemble.apply([Delete(path)])
 
 
-def test_new_and_deleted_topics_in_order_of_names() -> None:
+def test_new_and_deleted_topics_are_reported_sorted_by_name() -> None:
     assert diff_topics({}, ["b", "a"]) == (("a", "b"), ())
 
 
-async def test_a_topic_whose_replicas_are_all_dead_waits_without_a_znode() -> None:
+async def test_a_new_topic_with_only_dead_replicas_gets_no_state_znode() -> None:
     room = await Room.open(brokers=(1,))
     await room.write_topic("a", [(2, 3)])
 
@@ -65,7 +65,7 @@ async def test_a_topic_whose_replicas_are_all_dead_waits_without_a_znode() -> No
     assert "LISR a-0=3/[3]/0/0+new -> 3" in requests
 
 
-async def test_added_partitions_come_online_and_changed_lists_are_ignored() -> None:
+async def test_added_partitions_come_online_and_changed_replica_lists_are_ignored() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     grow(room, "a", {0: (3, 2), 1: (2, 3)})
 
@@ -77,7 +77,7 @@ async def test_added_partitions_come_online_and_changed_lists_are_ignored() -> N
     assert await room.handle(on_partition_modifications, PartitionModifications("a")) == []
 
 
-async def test_a_topic_deleted_and_created_again_under_its_name_starts_afresh() -> None:
+async def test_a_recreated_topic_starts_without_state_of_the_deleted_one() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
@@ -91,7 +91,7 @@ async def test_a_topic_deleted_and_created_again_under_its_name_starts_afresh() 
 
 
 @pytest.mark.parametrize("looks_between", [False, True])
-async def test_a_topic_made_again_without_an_id_starts_afresh(looks_between: bool) -> None:
+async def test_a_topic_recreated_without_an_id_starts_without_earlier_state(looks_between: bool) -> None:
     """Whether its absence was seen or not; the list of topics is the same as before."""
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     remove(room, "a")
@@ -105,7 +105,7 @@ async def test_a_topic_made_again_without_an_id_starts_afresh(looks_between: boo
     assert room.now("a-0") == "3 / [3,2] / 0 / 0"
 
 
-async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
+async def test_a_removed_topic_leaves_memory_and_can_be_created_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     remove(room, "a")
@@ -123,7 +123,7 @@ async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
     assert room.now("a-0") == "2 / [2,3] / 0 / 0"
 
 
-async def test_a_state_znode_that_is_already_there_is_where_we_go_on_from() -> None:
+async def test_an_existing_state_znode_of_a_new_partition_is_adopted() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     found = LeaderAndIsr(BrokerId(2), 7, ids(2), 1)
@@ -137,7 +137,7 @@ async def test_a_state_znode_that_is_already_there_is_where_we_go_on_from() -> N
     assert room.partition("a-0").state is PartitionState.ONLINE
 
 
-async def test_a_creation_whose_answer_was_lost_is_taken_for_ours() -> None:
+async def test_a_state_created_before_the_reply_was_lost_is_recognized_as_ours() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     lose_first_answer(room, Create)
@@ -148,7 +148,7 @@ async def test_a_creation_whose_answer_was_lost_is_taken_for_ours() -> None:
     assert "LISR a-0=1/[1,2]/0/0+new -> 1,2" in requests
 
 
-async def test_an_election_whose_answer_was_lost_is_not_held_twice() -> None:
+async def test_an_election_whose_zookeeper_reply_was_lost_is_not_repeated() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     lose_first_answer(room, Set)
@@ -172,7 +172,7 @@ def lose_first_answer(room: Room, kind: type[Op]) -> None:
     room.ensemble.before_multi = apply_twice
 
 
-async def test_a_topic_from_before_there_were_ids_gets_one_and_keeps_it() -> None:
+async def test_an_existing_topic_without_an_id_is_assigned_one_and_keeps_it() -> None:
     room = await Room.open()
     payload = znodes.encode_topic(None, {0: ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))})
     room.ensemble.apply([Create(znodes.topic_path("old"), payload)])
@@ -184,7 +184,7 @@ async def test_a_topic_from_before_there_were_ids_gets_one_and_keeps_it() -> Non
     assert stored.partitions[0] == ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))  # reassignment under way: kept
 
 
-async def test_without_topic_ids_in_the_protocol_none_is_made() -> None:
+async def test_a_protocol_without_topic_ids_assigns_none() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 7, 2)))
     room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, {0: ReplicaAssignment(ids(1))}))])
 
@@ -193,7 +193,7 @@ async def test_without_topic_ids_in_the_protocol_none_is_made() -> None:
     assert room.term.context.topics["old"].id is None
 
 
-async def test_a_topic_nobody_can_read_stops_no_other() -> None:
+async def test_an_unreadable_topic_does_not_stop_the_others() -> None:
     room = await Room.open()
     room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
     await room.write_topic("good", [(1, 2)])
@@ -230,7 +230,7 @@ async def test_enabling_unclean_elections_for_a_topic_retries_its_partitions() -
     assert [e.facts["unclean"] for e in room.entries("decision") if e.facts.get("unclean")] == [True]
 
 
-async def test_the_topic_overrides_the_brokers_default_both_ways() -> None:
+async def test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways() -> None:
     room = await Room.open(
         topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), unclean_leader_election=True)
     )
@@ -247,7 +247,7 @@ async def test_the_topic_overrides_the_brokers_default_both_ways() -> None:
     assert room.now("a-0") == "2 / [2] / 2 / 3"
 
 
-async def test_a_config_nobody_can_read_means_no_election_for_its_topic() -> None:
+async def test_an_unreadable_topic_config_prevents_unclean_election_of_that_topic() -> None:
     room = await Room.open(
         topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), unclean_leader_election=True)
     )
@@ -259,7 +259,7 @@ async def test_a_config_nobody_can_read_means_no_election_for_its_topic() -> Non
     assert any("/config/topics/a" in e.facts["why"] for e in room.entries("refused"))
 
 
-async def test_a_topic_nobody_can_read_is_told_of_once_for_each_change_of_it() -> None:
+async def test_an_unreadable_topic_is_journalled_once_per_change() -> None:
     room = await Room.open()
 
     async def told() -> int:
@@ -286,7 +286,7 @@ async def test_a_topic_nobody_can_read_is_told_of_once_for_each_change_of_it() -
 # ---- leaders of an old protocol version
 
 
-async def test_an_announced_isr_change_is_read_and_told() -> None:
+async def test_an_isr_change_notification_is_read_and_sent_to_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
     parent = "/isr_change_notification/isr_change_"

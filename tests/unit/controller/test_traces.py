@@ -27,7 +27,7 @@ async def room_with(*replicas: int) -> Room:
     return await Room.open(topics={"a": [replicas or (1, 2, 3)]})
 
 
-async def test_a_topic_is_created() -> None:
+async def test_a_created_topic_gets_a_leader_and_its_brokers_the_state() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2, 3)])
 
@@ -37,7 +37,7 @@ async def test_a_topic_is_created() -> None:
     assert requests == ["LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3", "UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]
 
 
-async def test_b_the_leader_dies_returns_and_rejoins_the_isr() -> None:
+async def test_after_the_leader_dies_another_leads_and_the_old_one_rejoins_the_isr() -> None:
     room = await room_with()
     room.kill(1)
 
@@ -72,7 +72,7 @@ async def test_b_the_leader_dies_returns_and_rejoins_the_isr() -> None:
     assert (answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch) == (0, (2, 3, 1), 1, 2)
 
 
-async def test_c_a_follower_dies() -> None:
+async def test_a_dead_follower_leaves_the_isr() -> None:
     room = await room_with()
     room.kill(3)
 
@@ -83,7 +83,7 @@ async def test_c_a_follower_dies() -> None:
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-async def test_d_the_only_replica_dies_and_returns(unclean: bool) -> None:
+async def test_a_partition_without_its_only_replica_is_offline_until_it_returns(unclean: bool) -> None:
     """Whatever may be elected: there is nobody else."""
     settings = ControllerSettings(BrokerId(1), unclean_leader_election=unclean)
     room = await Room.open(topics={"a": [(1,)]}, settings=settings)
@@ -108,7 +108,7 @@ async def test_d_the_only_replica_dies_and_returns(unclean: bool) -> None:
     ]
 
 
-async def test_e_controlled_shutdown_of_the_leader() -> None:
+async def test_controlled_shutdown_of_the_leader_moves_leadership_first() -> None:
     room = await room_with()
     event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
@@ -125,7 +125,7 @@ async def test_e_controlled_shutdown_of_the_leader() -> None:
     assert requests == ["LISR a-0=2/[2,3]/1/1 -> 2,3", "UMR a-0=2/[2,3]/1/1 -> 2,3"]
 
 
-async def test_e3_controlled_shutdown_of_a_follower() -> None:
+async def test_controlled_shutdown_of_a_follower_removes_it_from_the_isr() -> None:
     room = await room_with()
     event = ControlledShutdown(BrokerId(3), room.term.context.registered[BrokerId(3)].epoch)
 
@@ -141,7 +141,7 @@ async def test_e3_controlled_shutdown_of_a_follower() -> None:
     assert event.reply.result() == (ErrorCode.NONE, ())
 
 
-async def test_g_a_new_controller_finds_the_leader_dead_and_still_in_the_isr() -> None:
+async def test_failover_replaces_a_dead_leader_that_is_still_in_the_isr() -> None:
     room = await room_with()
     room.kill(1)
 
@@ -150,7 +150,7 @@ async def test_g_a_new_controller_finds_the_leader_dead_and_still_in_the_isr() -
     assert room.now("a-0") == "2 / [2,3] / 2 / 2"
 
 
-async def test_g2_a_partition_with_one_dead_replica_is_written_at_each_failover() -> None:
+async def test_each_failover_writes_a_partition_whose_only_replica_is_dead() -> None:
     room = await room_with(1)
     room.kill(1)
 
@@ -160,7 +160,7 @@ async def test_g2_a_partition_with_one_dead_replica_is_written_at_each_failover(
     assert room.now("a-0") == "-1 / [1] / 2 / 2"
 
 
-async def test_h_an_unclean_election_where_the_topic_allows_it() -> None:
+async def test_an_unclean_leader_is_elected_where_the_topic_allows_it() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)], unclean_leader_election_enable="true")
     await room.handle(on_topic_change, TopicChange())
@@ -181,7 +181,7 @@ async def test_h_an_unclean_election_where_the_topic_allows_it() -> None:
     assert room.stored("a-0").recovery == 0
 
 
-async def test_k_a_shrink_by_the_leader_between_our_read_and_our_write_is_read_again() -> None:
+async def test_an_isr_shrink_by_the_leader_between_read_and_write_is_read_again() -> None:
     room = await room_with()
     room.kill(1)
     shrunk = room.stored("a-0")._replace(isr=(1, 3))

@@ -16,7 +16,7 @@ from klamm.controller.control_requests import (
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
 
 
-def test_waiting_requests_merge_to_the_newest_state_and_stay_new() -> None:
+def test_queued_leader_and_isr_merges_to_the_newest_state_and_keeps_is_new() -> None:
     scene = Scene(partitions=2)
     first, second = scene.partitions
     items: list[ControlItem] = [lisr(scene, first, is_new=True, cause="1"), umr(scene, first, cause="1")]
@@ -26,7 +26,7 @@ def test_waiting_requests_merge_to_the_newest_state_and_stay_new() -> None:
     assert waiting(items) == ["LISR a-0=2/[1,2]/1/4+new a-1=1/[1,2]/0/4", "UMR a-0=2/[1,2]/1/4"]
 
 
-def test_a_merged_request_names_its_causes() -> None:
+def test_a_merged_request_names_the_events_that_caused_it() -> None:
     scene = Scene()
     merged = umr(scene, cause="0")
     for number in range(1, 20):
@@ -56,14 +56,14 @@ def test_leader_and_isr_does_not_overtake_a_stop() -> None:
     assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "SR a-0@0", "LISR a-0=2/[1,2]/1/4"]
 
 
-def test_brokers_that_lag_alike_share_what_is_merged() -> None:
+def test_brokers_with_the_same_queued_requests_share_the_merged_ones() -> None:
     scene = Scene()
     older, newer = umr(scene), umr(scene, *scene.partitions)
 
     assert older.merge(newer) is older.merge(newer)
 
 
-def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_each_request() -> None:
+def test_large_requests_are_not_merged_but_each_added_request_compacts_part_of_a_long_queue() -> None:
     scene = Scene(partitions=3)
     first, second, third = scene.partitions
     big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
@@ -84,7 +84,7 @@ def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_e
     assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
 
 
-def test_a_long_queue_of_metadata_that_was_cut_at_one_time_is_not_looked_through() -> None:
+def test_the_parts_of_one_split_update_metadata_are_not_compacted() -> None:
     pending, sending = PendingRequests(), object()
     for number in range(MAX_UNMERGED_REQUESTS + 1):
         pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
@@ -107,7 +107,7 @@ class _Sized(dict[Any, Any]):
         return REQUEST_PARTITIONS
 
 
-def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_merge_requests_across_a_large_stop_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
     scene = Scene(partitions=MAX_UNMERGED_REQUESTS)
     pending = PendingRequests()
@@ -119,7 +119,7 @@ def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.Mo
     assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
 
 
-def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(
+def test_disjoint_update_metadata_requests_stay_shared_by_all_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)

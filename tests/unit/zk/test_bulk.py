@@ -31,7 +31,7 @@ class Full(Stage):
         return [int(what.split()[1]) for _, what in self.log if what.startswith("multi-read")]
 
 
-def test_many_small_znodes_need_few_requests() -> None:
+def test_many_small_znodes_are_read_with_few_multi_reads() -> None:
     stage = Full(5000)
 
     async def scenario(stage: Full) -> None:
@@ -45,7 +45,7 @@ def test_many_small_znodes_need_few_requests() -> None:
     assert stage.multi_reads == [64, 64, 64, 64, 256, 1000, 1000, 1000, 1000, 489]
 
 
-def test_large_znodes_go_in_short_requests() -> None:
+def test_large_znodes_are_read_with_fewer_paths_per_request() -> None:
     stage = Full(300, size=60_000)
 
     async def scenario(stage: Full) -> None:
@@ -60,7 +60,7 @@ def test_large_znodes_go_in_short_requests() -> None:
 
 
 @pytest.mark.parametrize("code", [-6, 0], ids=["unimplemented", "empty"])
-def test_a_server_without_multi_read_is_read_singly_and_not_asked_again(code: int) -> None:
+def test_without_multi_read_znodes_are_read_singly_and_multi_read_is_not_retried(code: int) -> None:
     stage = Full(600)
     stage.knows_multi_read = False
     stage.answers_unknown_with = ZkCode(code)
@@ -77,7 +77,7 @@ def test_a_server_without_multi_read_is_read_singly_and_not_asked_again(code: in
     assert stage.count()["get"] == stage.count()["children"] == 2
 
 
-def test_the_rest_is_read_singly_where_another_server_takes_over_in_between() -> None:
+def test_a_bulk_read_continues_singly_after_failover_to_a_server_without_multi_read() -> None:
     """A rolling upgrade: the answer of the old server comes after answers of the new one."""
     stage = Full(3000)
 
@@ -92,7 +92,7 @@ def test_the_rest_is_read_singly_where_another_server_takes_over_in_between() ->
     assert 0 < stage.count()["get"] < 3000
 
 
-def test_an_answer_beyond_the_limit_is_asked_for_in_halves_and_at_last_alone() -> None:
+def test_a_multi_read_reply_over_the_size_limit_is_retried_in_halves_down_to_one_path() -> None:
     stage = Full(64, size=600)
 
     async def scenario(stage: Full) -> None:
@@ -107,7 +107,7 @@ def test_an_answer_beyond_the_limit_is_asked_for_in_halves_and_at_last_alone() -
     stage.run(scenario)
 
 
-def test_watches_are_asked_for_singly() -> None:
+def test_a_bulk_read_with_watches_reads_each_znode_singly() -> None:
     stage = Full(3)
 
     async def scenario(stage: Full) -> None:
@@ -123,7 +123,7 @@ def test_watches_are_asked_for_singly() -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_expiry_ends_a_bulk_read(watch: bool) -> None:
+def test_a_bulk_read_fails_when_the_session_expires(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:
@@ -139,7 +139,7 @@ def test_expiry_ends_a_bulk_read(watch: bool) -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_a_bulk_read_that_is_cancelled_leaves_nothing_behind(watch: bool) -> None:
+def test_a_cancelled_bulk_read_leaves_no_request_in_flight(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:
@@ -160,7 +160,7 @@ def test_a_bulk_read_that_is_cancelled_leaves_nothing_behind(watch: bool) -> Non
     assert stage.count() == {"connect": 1, "get": 1}
 
 
-def test_paths_that_are_there_are_not_written_again() -> None:
+def test_ensure_paths_does_not_create_existing_znodes() -> None:
     stage = Full(0)
 
     async def scenario(stage: Full) -> None:

@@ -39,13 +39,13 @@ def once(ensemble: MemoryEnsemble, act: Callable[[], object]) -> None:
     ensemble.before_multi = before
 
 
-async def test_the_first_epoch_is_1_and_each_election_counts_one(ensemble: MemoryEnsemble) -> None:
+async def test_the_first_controller_epoch_is_1_and_each_election_increments_it(ensemble: MemoryEnsemble) -> None:
     assert await elect(ensemble.client()) == (1, 1)
     ensemble.apply([Delete(CONTROLLER)])
     assert await elect(ensemble.client()) == (2, 2)
 
 
-async def test_a_living_controller_is_not_replaced(ensemble: MemoryEnsemble) -> None:
+async def test_an_election_does_not_replace_a_live_controller(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
 
     with pytest.raises(ControllerMoved, match="broker 1"):
@@ -57,7 +57,7 @@ async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEp
     return await replace_controller(client, BrokerId(number), 0, epoch)
 
 
-async def test_replacing_the_controller_leaves_no_moment_without_one(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_never_leaves_the_controller_znode_absent(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
     zxid = ensemble.zxid
 
@@ -66,7 +66,7 @@ async def test_replacing_the_controller_leaves_no_moment_without_one(ensemble: M
     assert b'"brokerid":2' in (ensemble.nodes[CONTROLLER].data or b"")
 
 
-async def test_it_is_not_taken_in_another_epoch_than_it_was_asked_for(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_fails_if_the_controller_epoch_changed(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
     with pytest.raises(ControllerMoved, match="asked for in controller epoch 5"):
         await take(ensemble.client(), 2, 5)
@@ -78,7 +78,7 @@ async def test_it_is_not_taken_in_another_epoch_than_it_was_asked_for(ensemble: 
         await take(ensemble.client(), 2, 1)
 
 
-async def test_an_election_whose_answer_was_lost_is_won(ensemble: MemoryEnsemble) -> None:
+async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
 
     def apply_unseen() -> None:
@@ -89,7 +89,7 @@ async def test_an_election_whose_answer_was_lost_is_won(ensemble: MemoryEnsemble
     assert await elect(client) == (1, 1)
 
 
-async def test_the_same_id_in_another_session_has_not_won(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ensemble: MemoryEnsemble) -> None:
     other = ensemble.client()
 
     def other_session_wins() -> None:
@@ -110,7 +110,7 @@ async def test_an_epoch_raised_in_between_loses_and_so_does_a_winner_that_is_gon
         await elect(ensemble.client())
 
 
-async def test_any_other_refusal_is_raised(ensemble: MemoryEnsemble) -> None:
+async def test_an_unexpected_zookeeper_error_in_an_election_is_raised(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client())
     ensemble.apply([Delete(CONTROLLER)])
     once(ensemble, lambda: ensemble.apply([Delete(CONTROLLER_EPOCH)]))
@@ -120,7 +120,7 @@ async def test_any_other_refusal_is_raised(ensemble: MemoryEnsemble) -> None:
     assert caught.value.code is ZkCode.NO_NODE
 
 
-async def test_a_kraft_controller_is_told_apart(ensemble: MemoryEnsemble) -> None:
+async def test_a_kraft_controller_znode_is_recognized(ensemble: MemoryEnsemble) -> None:
     ensemble.apply([Create(CONTROLLER, b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}')])
 
     found = await Store(ensemble.client()).read_controller()
@@ -129,7 +129,7 @@ async def test_a_kraft_controller_is_told_apart(ensemble: MemoryEnsemble) -> Non
     assert (found.broker, found.owner_session, found.is_kraft) == (3000, 0, True)
 
 
-async def test_no_controller_and_one_nobody_can_read(ensemble: MemoryEnsemble) -> None:
+async def test_a_missing_or_malformed_controller_znode_yields_no_controller(ensemble: MemoryEnsemble) -> None:
     store = Store(ensemble.client())
     assert await store.read_controller(watch=True) is None
     ensemble.apply([Create(CONTROLLER, b"rubbish")])
@@ -157,14 +157,16 @@ async def test_the_broker_epoch_is_the_czxid_and_the_data_version_1(registered: 
     assert (node.czxid, node.version) == (epoch, 1)
 
 
-async def test_a_lost_answer_is_settled_by_the_owner(registered: MemoryEnsemble) -> None:
+async def test_a_registration_whose_reply_was_lost_is_recognized_by_its_session(registered: MemoryEnsemble) -> None:
     client = registered.client()
     registrar = BrokerRegistrar(broker(5))
 
     assert await register(registrar, client) == await register(registrar, client)
 
 
-async def test_what_our_earlier_session_left_is_removed_and_someone_elses_is_not(registered: MemoryEnsemble) -> None:
+async def test_registration_removes_our_earlier_sessions_znode_but_not_another_brokers(
+    registered: MemoryEnsemble,
+) -> None:
     ours, earlier, later = BrokerRegistrar(broker(5)), registered.client(), registered.client()
     first = await register(ours, earlier)
     assert await register(ours, later) > first
@@ -173,7 +175,7 @@ async def test_what_our_earlier_session_left_is_removed_and_someone_elses_is_not
         await register(BrokerRegistrar(broker(5, "elsewhere")), registered.client())
 
 
-async def test_a_registration_that_goes_while_we_look_is_no_obstacle(registered: MemoryEnsemble) -> None:
+async def test_a_registration_that_vanishes_during_the_check_does_not_block_ours(registered: MemoryEnsemble) -> None:
     other, client = registered.client(), registered.client()
     await register(BrokerRegistrar(broker(5, "elsewhere")), other)
     original = registered.apply
@@ -189,7 +191,7 @@ async def test_a_registration_that_goes_while_we_look_is_no_obstacle(registered:
     assert await register(BrokerRegistrar(broker(5)), client) > 0
 
 
-async def test_any_other_refusal_of_a_registration_is_raised(ensemble: MemoryEnsemble) -> None:
+async def test_an_unexpected_zookeeper_error_in_a_registration_is_raised(ensemble: MemoryEnsemble) -> None:
     with pytest.raises(ZkError) as caught:
         await register(BrokerRegistrar(broker(5)), ensemble.client())
     assert caught.value.code is ZkCode.NO_NODE
@@ -198,7 +200,7 @@ async def test_any_other_refusal_of_a_registration_is_raised(ensemble: MemoryEns
 # ---- the store
 
 
-async def test_a_lost_race_for_the_cluster_id_takes_the_winners(ensemble: MemoryEnsemble) -> None:
+async def test_an_existing_cluster_id_is_returned_instead_of_a_new_one(ensemble: MemoryEnsemble) -> None:
     store = Store(ensemble.client())
     mine, theirs = uuid.uuid4(), uuid.uuid4()
     first = await store.read_or_create_cluster_id(theirs)
@@ -206,7 +208,7 @@ async def test_a_lost_race_for_the_cluster_id_takes_the_winners(ensemble: Memory
     assert await store.read_or_create_cluster_id(mine) == first
 
 
-async def test_the_end_of_all_producer_ids_is_an_error(ensemble: MemoryEnsemble) -> None:
+async def test_allocating_beyond_the_last_producer_id_is_an_error(ensemble: MemoryEnsemble) -> None:
     store = Store(ensemble.client())
     last = 2**63 - 1
     ensemble.apply([Create(PRODUCER_ID_BLOCK, encode_producer_id_block(ProducerIdBlock(BrokerId(1), 0, last - 1_000)))])
@@ -216,7 +218,9 @@ async def test_the_end_of_all_producer_ids_is_an_error(ensemble: MemoryEnsemble)
         await store.allocate_producer_ids(BrokerId(1))
 
 
-async def test_a_topic_created_by_someone_else_in_between(ensemble: MemoryEnsemble) -> None:
+async def test_creating_a_topic_that_another_client_created_meanwhile_raises_topic_exists(
+    ensemble: MemoryEnsemble,
+) -> None:
     store = Store(ensemble.client())
     await store.create_top_level_paths()
     original = store.write_config
@@ -230,7 +234,7 @@ async def test_a_topic_created_by_someone_else_in_between(ensemble: MemoryEnsemb
         await store.create_topic("a", {}, None, {})
 
 
-async def test_unreadable_topics_configs_and_states_are_data(ensemble: MemoryEnsemble) -> None:
+async def test_malformed_topics_configs_and_states_are_returned_as_unreadable(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
     plain = Store(client)
     await plain.create_top_level_paths()
@@ -247,7 +251,7 @@ async def test_unreadable_topics_configs_and_states_are_data(ensemble: MemoryEns
     assert read.unreadable[TopicPartition("a", 1)] == "no state znode"
 
 
-async def test_writing_a_topic_that_is_gone(ensemble: MemoryEnsemble) -> None:
+async def test_writing_a_removed_topic_raises_an_error_with_its_path(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
     store = ControllerStore(client, await elect(client))
 

@@ -29,13 +29,13 @@ class Counting:
         return await self._client.multi(operations)
 
 
-async def test_every_multi_checks_the_epoch_first(ensemble: MemoryEnsemble) -> None:
+async def test_every_multi_starts_with_the_controller_epoch_check(ensemble: MemoryEnsemble) -> None:
     await write_fenced(ensemble.client(), 0, [Create("/a"), Create("/b")])
 
     assert ensemble.multis == [[Check("/controller_epoch", 0), Create("/a"), Create("/b")]]
 
 
-async def test_many_are_cut_by_number_and_by_bytes(ensemble: MemoryEnsemble) -> None:
+async def test_fenced_writes_are_split_by_operation_count_and_by_bytes(ensemble: MemoryEnsemble) -> None:
     client = Counting(ensemble.client())
 
     await write_fenced(client, 0, [Create(f"/n{n}") for n in range(MAX_OPS + 1)])
@@ -46,7 +46,7 @@ async def test_many_are_cut_by_number_and_by_bytes(ensemble: MemoryEnsemble) -> 
     assert client.sizes == [3, 3, 2]
 
 
-async def test_each_write_has_its_own_result_and_the_refused_ones_do_not_matter_to_the_others(
+async def test_each_fenced_write_has_its_own_result_and_refused_ones_do_not_fail_the_others(
     ensemble: MemoryEnsemble,
 ) -> None:
     client = Counting(ensemble.client())
@@ -59,13 +59,13 @@ async def test_each_write_has_its_own_result_and_the_refused_ones_do_not_matter_
     assert len(client.sizes) < 60  # narrowed quickly: far fewer attempts than writes
 
 
-async def test_all_refused_is_an_answer_too(ensemble: MemoryEnsemble) -> None:
+async def test_a_batch_of_only_refused_writes_returns_their_errors(ensemble: MemoryEnsemble) -> None:
     results = await write_fenced(ensemble.client(), 0, [Delete(f"/{n}") for n in range(50)])
 
     assert {r.code for r in results} == {ZkCode.NO_NODE}
 
 
-async def test_a_newer_epoch_ends_it(ensemble: MemoryEnsemble) -> None:
+async def test_a_newer_controller_epoch_raises_controller_moved(ensemble: MemoryEnsemble) -> None:
     ensemble.apply([Set("/controller_epoch", b"2")])
 
     with pytest.raises(ControllerMoved):
@@ -75,16 +75,16 @@ async def test_a_newer_epoch_ends_it(ensemble: MemoryEnsemble) -> None:
     assert not [p for p in ensemble.nodes if p.startswith("/n")]
 
 
-async def test_a_missing_epoch_znode_is_an_error_of_its_own() -> None:
+async def test_a_missing_controller_epoch_znode_raises_its_own_error() -> None:
     with pytest.raises(NoNode, match="/controller_epoch"):
         await write_fenced(MemoryEnsemble().client(), 0, [Create("/a")])
 
 
-async def test_without_a_won_election_nothing_is_written(ensemble: MemoryEnsemble) -> None:
+async def test_fenced_writes_without_a_won_election_are_refused(ensemble: MemoryEnsemble) -> None:
     with pytest.raises(AssertionError):
         await write_fenced(ensemble.client(), -1, [Create("/a")])
 
 
-def test_chunks() -> None:
+def test_chunks_split_a_sequence_in_order() -> None:
     assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(chunks([], 2)) == []

@@ -14,7 +14,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(("text", "expected"), GOOD.values(), ids=GOOD)
-def test_an_ensemble_as_text(text: str, expected: Ensemble) -> None:
+def test_a_zookeeper_connect_string_is_parsed_to_servers_and_chroot(text: str, expected: Ensemble) -> None:
     assert parse_hosts(text) == expected
 
 
@@ -33,7 +33,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_text_is_named(text: str, message: str) -> None:
+def test_an_invalid_zookeeper_connect_string_is_refused_with_its_fault(text: str, message: str) -> None:
     with pytest.raises(WrongHosts, match=message):
         parse_hosts(text)
 
@@ -51,16 +51,16 @@ WRONG_PATHS = {
 
 
 @pytest.mark.parametrize("path", WRONG_PATHS.values(), ids=WRONG_PATHS)
-def test_a_path_that_zookeeper_refuses_is_refused_here(path: str) -> None:
+def test_a_path_that_zookeeper_would_refuse_is_refused_before_sending(path: str) -> None:
     with pytest.raises(WrongPath):
         check_path(path)
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a.b/..c/.d", "/ä/日本"])
-def test_a_path_that_it_takes(path: str) -> None:
+def test_a_valid_zookeeper_path_is_accepted(path: str) -> None:
     check_path(path)
 
 
-def test_the_chroot_is_checked_as_a_path() -> None:
+def test_an_invalid_chroot_path_is_refused() -> None:
     with pytest.raises(WrongPath, match="empty part"):
         parse_hosts("h1/a//b")

@@ -11,7 +11,7 @@ from klamm.zk.jute import MalformedPacket, Reader
 
 
 @given(st.text())
-def test_text_reads_back(value: str) -> None:
+def test_an_encoded_string_decodes_to_itself(value: str) -> None:
     try:
         encoded = jute.text(value)
     except UnicodeEncodeError:
@@ -20,28 +20,28 @@ def test_text_reads_back(value: str) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
-def test_texts_read_back(values: list[str]) -> None:
+def test_an_encoded_string_vector_decodes_to_itself(values: list[str]) -> None:
     assert Reader(jute.texts(values)).texts() == values
 
 
 @pytest.mark.parametrize("value", [None, b"", b"abc"])
-def test_null_and_empty_are_different(value: bytes | None) -> None:
+def test_a_null_buffer_and_an_empty_buffer_decode_differently(value: bytes | None) -> None:
     assert Reader(jute.buffer(value)).buffer() == value
 
 
-def test_null_vectors_and_texts_are_empty() -> None:
+def test_null_vectors_and_strings_decode_as_empty() -> None:
     null = b"\xff\xff\xff\xff"
 
     assert (Reader(null).texts(), Reader(null).acls(), Reader(null).text()) == ([], [], "")
 
 
-def test_acls_read_back() -> None:
+def test_encoded_acls_decode_to_themselves() -> None:
     acl = [*OPEN_ACL, Acl(5, "digest", "user:hash")]
 
     assert Reader(jute.acls(acl)).acls() == acl
 
 
-def test_a_digest_is_the_one_that_zookeeper_computes() -> None:
+def test_the_digest_of_a_user_equals_zookeepers() -> None:
     assert digest_acl("super", "admin") == Acl(31, "digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
 
 
@@ -60,12 +60,12 @@ LIES = {
 
 
 @pytest.mark.parametrize(("packet", "read"), LIES.values(), ids=LIES)
-def test_a_lie_about_a_length_is_found(packet: bytes, read: "type[Reader]") -> None:
+def test_a_jute_length_beyond_the_packet_is_refused(packet: bytes, read: "type[Reader]") -> None:
     with pytest.raises(MalformedPacket):
         read(Reader(packet))
 
 
-def test_errors_are_named_by_their_code() -> None:
+def test_a_zookeeper_error_message_names_its_code() -> None:
     assert isinstance(error_of(ZkCode.NO_NODE, "/a"), NoNode)
     assert str(error_of(ZkCode.BAD_VERSION, "/a")) == "ZooKeeper: bad version: /a"
     assert str(BadVersion("")) == "ZooKeeper: bad version"

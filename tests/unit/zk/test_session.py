@@ -33,13 +33,13 @@ ALLOWED = """
 """
 
 
-def test_exactly_these_moves_are_allowed() -> None:
+def test_exactly_the_listed_session_phase_transitions_are_allowed() -> None:
     moves = {f"{a.name}>{b.name}" for a, b in product(Phase, repeat=2) if a in VALID_PREVIOUS[b]}
 
     assert moves == set(ALLOWED.split())
 
 
-def test_the_first_connection() -> None:
+def test_the_first_connection_requests_a_new_session_and_connects() -> None:
     session = new_session()
     assert (session.phase, session.wants_connection) == (Phase.WAITING, False)
 
@@ -57,7 +57,7 @@ def test_the_first_connection() -> None:
     assert session.take_outcomes() == [SessionState.CONNECTED]
 
 
-def test_a_reconnection_asks_for_the_same_session_and_says_how_far_it_saw() -> None:
+def test_a_reconnect_requests_the_same_session_with_its_last_zxid() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", False))
     receive(session, reply(xid, DATA, zxid=99))
@@ -71,7 +71,7 @@ def test_a_reconnection_asks_for_the_same_session_and_says_how_far_it_saw() -> N
 
 
 @pytest.mark.parametrize("body", [answer(timeout_ms=0), answer(session=0), answer(timeout_ms=-1)])
-def test_an_answer_without_a_session_is_expiry(body: bytes) -> None:
+def test_a_connect_response_without_a_session_id_means_expiry(body: bytes) -> None:
     session = connected()
     waiting = requests.get("/a", False)
     submitted(session, waiting)
@@ -92,7 +92,7 @@ def test_an_answer_without_a_session_is_expiry(body: bytes) -> None:
     assert session.phase is Phase.EXPIRED
 
 
-def test_a_reply_may_tell_of_expiry() -> None:
+def test_a_session_expired_reply_ends_the_session() -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     xid, _ = submitted(session, first, second)
@@ -104,7 +104,7 @@ def test_a_reply_may_tell_of_expiry() -> None:
 
 
 @pytest.mark.parametrize("error", [-112, -118])
-def test_what_follows_the_end_of_a_connection_is_not_read(error: int) -> None:
+def test_bytes_after_the_end_of_a_connection_are_ignored(error: int) -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     submitted(session, first, second)
@@ -115,7 +115,7 @@ def test_what_follows_the_end_of_a_connection_is_not_read(error: int) -> None:
     assert "malformed" not in session.last_failure
 
 
-def test_a_moved_session_is_taken_back_by_reconnecting() -> None:
+def test_session_moved_makes_the_client_reconnect_with_the_same_session() -> None:
     session = connected()
     request = requests.get("/a", False)
     (xid,) = submitted(session, request)
@@ -125,7 +125,7 @@ def test_a_moved_session_is_taken_back_by_reconnecting() -> None:
     assert (session.phase, request.code, session.unanswered) == (Phase.WAITING, None, 1)
 
 
-def test_an_attempt_that_takes_too_long_gives_way_to_the_next_server() -> None:
+def test_a_connection_attempt_that_times_out_moves_to_the_next_server() -> None:
     session = new_session()
     session.tick(0.0)
     assert session.wake_at() == 2.0  # a third of the timeout for each of three servers
@@ -142,7 +142,7 @@ def test_an_attempt_that_takes_too_long_gives_way_to_the_next_server() -> None:
     ("servers", "timeout_ms", "expected"),
     [(1, 20_000, [2, 4, 8, 10, 10]), (1, 1_000, [0.5] * 3), (3, 30_000, [2, 2, 2, 4, 4, 4, 8, 8, 8, 10])],
 )
-def test_a_server_gets_longer_each_round(servers: int, timeout_ms: int, expected: list[float]) -> None:
+def test_the_connect_timeout_per_server_grows_each_round(servers: int, timeout_ms: int, expected: list[float]) -> None:
     """One that is starting may swallow the request: the first attempts are short, so that none costs the session."""
     session = Session(SERVERS[:servers], timeout_ms, LoadedDice())
     now, allowed = 0.0, []
@@ -157,7 +157,7 @@ def test_a_server_gets_longer_each_round(servers: int, timeout_ms: int, expected
     assert allowed == expected
 
 
-def test_news_of_an_attempt_given_up_is_ignored() -> None:
+def test_events_of_an_abandoned_connection_attempt_are_ignored() -> None:
     session = new_session()
     session.tick(0.0)
     session.connection_lost(1, "refused", 0.0)
@@ -174,7 +174,7 @@ def test_news_of_an_attempt_given_up_is_ignored() -> None:
     assert session.phase is Phase.HANDSHAKE
 
 
-def test_back_off_grows_by_the_round_and_starts_anew_after_a_good_connection() -> None:
+def test_reconnect_backoff_grows_per_round_and_resets_after_a_connection() -> None:
     session = new_session()
     now, waits = 0.0, []
     for _ in range(24):
@@ -194,7 +194,7 @@ def test_back_off_grows_by_the_round_and_starts_anew_after_a_good_connection() -
     assert session.wake_at() == now + 4
 
 
-def test_ping_after_a_third_and_loss_after_two_thirds() -> None:
+def test_an_idle_session_pings_after_a_third_and_disconnects_after_two_thirds_of_its_timeout() -> None:
     session = connected()
     assert session.wake_at() == 2.0
     session.tick(1.99)
@@ -214,7 +214,7 @@ def test_ping_after_a_third_and_loss_after_two_thirds() -> None:
     assert session.take_outcomes() == [SessionState.DISCONNECTED]
 
 
-def test_a_ping_that_the_connection_does_not_take_is_not_made_again_and_again() -> None:
+def test_a_ping_blocked_by_backpressure_is_not_queued_twice() -> None:
     session = connected()
     session.tick(2.0)
     session.tick(2.0)

@@ -52,17 +52,17 @@ def converse(pieces: list[bytes]) -> list[Any]:
 
 
 @pytest.mark.parametrize("cut", range(len(answer()), len(CONVERSATION)))
-def test_a_stream_cut_anywhere_reads_the_same(cut: int) -> None:
+def test_a_reply_stream_split_anywhere_decodes_the_same(cut: int) -> None:
     assert converse([CONVERSATION[: len(answer())], CONVERSATION[len(answer()) : cut], CONVERSATION[cut:]]) == FOLLOWS
 
 
 @pytest.mark.parametrize("cut", range(len(answer())))
-def test_an_answer_to_the_connect_request_cut_anywhere(cut: int) -> None:
+def test_a_connect_response_split_anywhere_decodes_the_same(cut: int) -> None:
     first = answer()
     assert converse([first[:cut], first[cut:], CONVERSATION[len(first) :]]) == FOLLOWS
 
 
-def test_byte_by_byte() -> None:
+def test_a_reply_stream_received_byte_by_byte_decodes_the_same() -> None:
     assert converse([CONVERSATION[i : i + 1] for i in range(len(CONVERSATION))]) == FOLLOWS
 
 
@@ -84,7 +84,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("data", "why"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_packet_costs_the_connection_and_nothing_else(data: bytes, why: str) -> None:
+def test_a_malformed_packet_closes_the_connection_but_keeps_the_session(data: bytes, why: str) -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     submitted(session, first, second)
@@ -103,7 +103,7 @@ def test_a_malformed_packet_costs_the_connection_and_nothing_else(data: bytes, w
     "data",
     [packet(b""), packet(b"1234567"), packet(bytes(5000)), struct.pack(">i", -1), b"HTTP/1.1 400 Bad Request\r\n\r\n"],
 )
-def test_rubbish_instead_of_a_session(data: bytes) -> None:
+def test_a_malformed_connect_response_closes_the_connection(data: bytes) -> None:
     session = new_session()
     session.tick(0.0)
     session.connection_made(1, 0.0)
@@ -128,7 +128,7 @@ def test_a_reply_beyond_the_limit_fails_its_request_alone_and_is_never_held_in_m
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
-def test_whatever_arrives_the_machine_stays_whole(pieces: list[bytes]) -> None:
+def test_random_input_keeps_the_session_state_consistent(pieces: list[bytes]) -> None:
     session = connected()
     request = requests.get("/a", True)
     submitted(session, request)
@@ -140,7 +140,7 @@ def test_whatever_arrives_the_machine_stays_whole(pieces: list[bytes]) -> None:
 
 
 @given(st.data())
-def test_a_flipped_bit_never_raises(data: st.DataObject) -> None:
+def test_a_flipped_bit_in_a_reply_never_raises_an_exception(data: st.DataObject) -> None:
     stream = bytearray(CONVERSATION)
     at = data.draw(st.integers(0, len(stream) * 8 - 1))
     stream[at // 8] ^= 1 << at % 8

@@ -54,7 +54,7 @@ def test_watches_are_remembered_from_answers_and_forgotten_when_they_fire() -> N
     assert body == struct.pack(">qi", 1, 1) + text("/there") + struct.pack(">ii", 0, 0)
 
 
-def test_watches_go_before_requests_and_are_not_sent_twice_after_another_loss() -> None:
+def test_set_watches_is_sent_before_requests_and_only_once_per_reconnect() -> None:
     session = connected()
     request = requests.get("/a", True)
     (xid,) = submitted(session, request)
@@ -73,7 +73,7 @@ def test_watches_go_before_requests_and_are_not_sent_twice_after_another_loss() 
     assert all(outcome is not None for outcome in session.take_outcomes())
 
 
-def test_expiry_does_not_complete_what_nobody_asked() -> None:
+def test_expiry_completes_only_submitted_requests() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", True))
     receive(session, reply(xid, DATA))
@@ -87,7 +87,7 @@ def test_expiry_does_not_complete_what_nobody_asked() -> None:
     assert session.take_outcomes() == [SessionState.CLOSED]
 
 
-def test_watches_that_cannot_be_set_again_cost_the_connection() -> None:
+def test_a_refused_set_watches_closes_the_connection() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", True))
     receive(session, reply(xid, DATA))
@@ -103,7 +103,7 @@ def test_watches_that_cannot_be_set_again_cost_the_connection() -> None:
     )
 
 
-def test_many_watches_are_set_again_in_several_packets_all_from_the_same_moment() -> None:
+def test_many_watches_are_restored_in_several_packets_with_the_same_zxid() -> None:
     session = connected(max_packet_bytes=2000)
     asked = [requests.get(f"/{i:050}", True) for i in range(100)]
     xids = submitted(session, *asked)

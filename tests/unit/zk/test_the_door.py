@@ -58,7 +58,7 @@ def test_an_idle_session_pings_every_third_of_its_timeout() -> None:
     assert stage.states == [CONNECTED]
 
 
-def test_traffic_takes_the_place_of_pings() -> None:
+def test_requests_replace_pings_on_a_busy_session() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for _ in range(15):
@@ -89,7 +89,7 @@ def test_a_session_cut_off_past_its_timeout_expires_once_it_reaches_the_ensemble
     assert simulate(scenario).states == [CONNECTED, DISCONNECTED, EXPIRED]
 
 
-def test_silence_is_noticed_after_two_thirds_of_the_timeout() -> None:
+def test_a_silent_server_is_abandoned_after_two_thirds_of_the_session_timeout() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         stage.drop_traffic(client.server)
@@ -106,7 +106,7 @@ def test_silence_is_noticed_after_two_thirds_of_the_timeout() -> None:
 MISSED = [WatchEvent(EventType.DATA_CHANGED, "/changed"), WatchEvent(EventType.DELETED, "/deleted")]
 
 
-def test_connections_given_up_are_closed() -> None:
+def test_abandoned_connection_attempts_are_closed() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for _ in range(3):
@@ -121,7 +121,7 @@ def test_connections_given_up_are_closed() -> None:
     simulate(scenario)
 
 
-def test_nothing_is_written_while_the_connection_takes_no_more() -> None:
+def test_nothing_is_written_while_the_transport_is_paused() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         (link,) = (end.get_protocol() for end in stage.open_ends())
@@ -162,7 +162,7 @@ def test_under_a_chroot_all_paths_are_relative_to_it() -> None:
     simulate(scenario)
 
 
-def test_watches_are_set_again_on_the_next_server_and_tell_what_was_missed() -> None:
+def test_restored_watches_on_the_next_server_report_missed_changes() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for name in ("changed", "deleted", "same"):
@@ -197,7 +197,7 @@ def test_watches_are_set_again_on_the_next_server_and_tell_what_was_missed() -> 
     ]
 
 
-def test_a_request_whose_answer_was_lost_is_asked_again() -> None:
+def test_a_request_whose_reply_was_lost_is_resent() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         stage.drops_replies = True
@@ -215,7 +215,7 @@ def test_a_request_whose_answer_was_lost_is_asked_again() -> None:
     assert [what for _, what in stage.log if "/a" in what] == ["create /a", "get /a"] * 2
 
 
-def test_attempts_slow_down_while_no_server_answers() -> None:
+def test_connection_attempts_back_off_while_no_server_is_reachable() -> None:
     async def scenario(stage: Told) -> None:
         await stage.client()
         await stage.stop_all()
@@ -231,7 +231,7 @@ def test_attempts_slow_down_while_no_server_answers() -> None:
     assert {a for _, a in stage.attempts[-3:]} == set(SERVERS)
 
 
-def test_a_server_that_lags_behind_is_passed_over() -> None:
+def test_a_server_behind_the_last_seen_zxid_is_skipped() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/a", b"")
@@ -246,7 +246,7 @@ def test_a_server_that_lags_behind_is_passed_over() -> None:
     simulate(scenario)
 
 
-def test_no_server_within_the_time_given() -> None:
+def test_connect_fails_if_no_server_is_reachable_in_time() -> None:
     async def scenario(stage: Told) -> None:
         await stage.stop_all()
         client = stage.make_client("zk1:2181,zk2:2181", TIMEOUT_MS)
@@ -275,7 +275,7 @@ def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
     simulate(scenario)
 
 
-def test_a_client_closed_before_it_was_connected() -> None:
+def test_closing_a_client_before_it_connected_ends_it() -> None:
     async def scenario(stage: Told) -> None:
         client = stage.make_client("zk1", TIMEOUT_MS)
         await client.close()
@@ -289,7 +289,7 @@ def test_a_client_closed_before_it_was_connected() -> None:
     simulate(scenario)
 
 
-def test_the_timeout_is_the_one_that_the_ensemble_grants() -> None:
+def test_the_session_timeout_is_the_one_the_ensemble_negotiated() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await asyncio.sleep(10)
@@ -309,7 +309,7 @@ def test_refused_credentials_end_the_session() -> None:
     assert simulate(scenario).states == [CONNECTED, AUTH_FAILED]
 
 
-def test_credentials_are_shown_to_every_server() -> None:
+def test_credentials_are_sent_to_every_server_on_connect() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.add_auth("digest", b"a:b")
@@ -324,7 +324,7 @@ def test_credentials_are_shown_to_every_server() -> None:
     ]  # fmt: skip
 
 
-def test_closing_ends_the_session_for_the_ensemble_too() -> None:
+def test_closing_the_client_ends_the_session_in_the_ensemble() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/e", b"", ephemeral=True)
@@ -334,7 +334,7 @@ def test_closing_ends_the_session_for_the_ensemble_too() -> None:
     assert simulate(scenario).states == [CONNECTED, CLOSED]
 
 
-def test_closing_refuses_what_waits_when_nobody_can_be_reached() -> None:
+def test_closing_without_a_reachable_server_fails_waiting_requests() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()
@@ -348,7 +348,7 @@ def test_closing_refuses_what_waits_when_nobody_can_be_reached() -> None:
     assert simulate(scenario).states == [CONNECTED, DISCONNECTED, CLOSED]
 
 
-def test_closing_does_not_wait_for_ever_for_a_silent_server() -> None:
+def test_closing_stops_waiting_for_a_silent_server_after_a_timeout() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client(timeout_ms=60_000)
         stage.drop_traffic()
@@ -358,7 +358,7 @@ def test_closing_does_not_wait_for_ever_for_a_silent_server() -> None:
     simulate(scenario)
 
 
-def test_what_was_given_up_is_not_sent_later() -> None:
+def test_a_cancelled_request_is_not_sent_later() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()
@@ -372,7 +372,7 @@ def test_what_was_given_up_is_not_sent_later() -> None:
     assert simulate(scenario).count()["create"] == 0
 
 
-def test_more_callers_than_room_wait_their_turn() -> None:
+def test_callers_beyond_the_request_limit_wait_until_there_is_room() -> None:
     async def scenario(stage: Told) -> None:
         client = stage.make_client("zk1", TIMEOUT_MS, max_in_flight=2)
         await client.connect(5)
@@ -383,7 +383,7 @@ def test_more_callers_than_room_wait_their_turn() -> None:
     assert created == [f"create /n{i}" for i in range(20)]
 
 
-def test_an_owner_that_fails_on_an_event_is_reported_and_keeps_nobody_waiting() -> None:
+def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         client.on_watch = lambda _: 1 / 0  # type: ignore[assignment, return-value]
@@ -394,7 +394,7 @@ def test_an_owner_that_fails_on_an_event_is_reported_and_keeps_nobody_waiting() 
         simulate(scenario)
 
 
-def test_a_host_name_that_cannot_be_looked_up_is_a_server_that_cannot_be_reached() -> None:
+def test_an_unresolvable_host_name_counts_as_an_unreachable_server() -> None:
     async def scenario(stage: Told) -> None:
         async def fails(*_: object) -> None:
             raise UnicodeError("label too long")
@@ -407,7 +407,7 @@ def test_a_host_name_that_cannot_be_looked_up_is_a_server_that_cannot_be_reached
     simulate(scenario)
 
 
-def test_a_connection_made_too_late_is_dropped() -> None:
+def test_a_connection_made_after_its_attempt_timed_out_is_closed() -> None:
     async def scenario(stage: Told) -> None:
         for name in SERVERS:
             stage.network.link("client", name).latency_s = stage.network.link(name, "client").latency_s = 2.4
@@ -423,7 +423,7 @@ def test_a_connection_made_too_late_is_dropped() -> None:
     simulate(scenario)
 
 
-def test_one_seed_gives_one_run() -> None:
+def test_the_same_seed_gives_the_same_simulation_run() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()

@@ -21,7 +21,7 @@ async def room_with(*names: str) -> Room:
     return await Room.open(topics={name: [(1,)] for name in names})
 
 
-async def test_each_topic_has_its_config_and_its_znode(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_created_topic_gets_its_config_and_topic_znode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_creation, "MAX_TOPICS", 3)
     room = await room_with()
     names = [f"t{n}" for n in range(8)]
@@ -34,7 +34,7 @@ async def test_each_topic_has_its_config_and_its_znode(monkeypatch: pytest.Monke
     assert configs == {name: {"cleanup": "compact"} for name in names}
 
 
-async def test_a_topic_that_came_meanwhile_is_refused_alone() -> None:
+async def test_only_a_topic_created_meanwhile_by_another_is_refused() -> None:
     room = await room_with("t1")
     before = room.ensemble.nodes[znodes.topic_path("t1")].data
 
@@ -61,7 +61,7 @@ async def test_a_config_left_by_an_earlier_topic_is_replaced() -> None:
     assert await room.store.read_config("topics", "t0") == {"cleanup": "compact"}
 
 
-async def test_names_that_are_taken_are_said_in_one_look() -> None:
+async def test_existing_topic_names_are_reported_with_one_read() -> None:
     room = await room_with("t1")
     await room.client.create(znodes.delete_topic_path("t2"), None)
 

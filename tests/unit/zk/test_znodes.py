@@ -25,7 +25,7 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))
 
 
-def test_paths() -> None:
+def test_znode_paths_are_those_of_kafka() -> None:
     assert znodes.state_path(TopicPartition("a", 3)) == "/brokers/topics/a/partitions/3/state"
     assert znodes.partition_path(A0) == znodes.partitions_path("a") + "/0"
     assert znodes.broker_path(0) == "/brokers/ids/0"
@@ -48,13 +48,13 @@ CONTROLLERS = {
 
 
 @pytest.mark.parametrize(("payload", "expected"), CONTROLLERS.values(), ids=CONTROLLERS)
-def test_controller(payload: bytes | None, expected: tuple[int, bool] | None) -> None:
+def test_the_controller_znode_is_decoded_or_refused(payload: bytes | None, expected: tuple[int, bool] | None) -> None:
     read = znodes.decode_controller(payload)
 
     assert ((read.broker, read.is_kraft) if read else None) == expected
 
 
-def test_we_write_the_controller_as_kafka_does() -> None:
+def test_the_controller_znode_is_encoded_as_kafka_does() -> None:
     assert znodes.encode_controller(BrokerId(4), 1700000000001) == (
         b'{"version":2,"brokerid":4,"timestamp":"1700000000001","kraftControllerEpoch":-1}'
     )
@@ -70,7 +70,7 @@ def test_the_controller_epoch_is_a_bare_number() -> None:
 # ---- topics
 
 
-def test_a_topic_as_kafka_writes_it() -> None:
+def test_a_topic_znode_written_by_kafka_is_decoded() -> None:
     payload = (
         b'{"removing_replicas":{"0":[1]},"partitions":{"1":[2,3],"0":[2,1]},'
         b'"topic_id":"3Qd5mJ5sQj2Vx1kYb8c0Vg","adding_replicas":{"0":[2]},"version":3,"new":{}}'
@@ -85,14 +85,14 @@ def test_a_topic_as_kafka_writes_it() -> None:
     assert written == {k: v for k, v in json.loads(payload).items() if k != "new"}
 
 
-def test_a_topic_from_before_there_were_ids() -> None:
+def test_a_topic_znode_without_an_id_is_decoded() -> None:
     read = znodes.decode_topic("a", b'{"version":1,"partitions":{"0":[1,2]}}')
 
     assert (read.topic_id, read.partitions) == (None, {0: ReplicaAssignment(ids(1, 2))})
     assert b"topic_id" not in znodes.encode_topic(None, read.partitions)
 
 
-def test_every_key_of_a_topic_is_optional_and_a_zero_id_is_none() -> None:
+def test_missing_topic_znode_keys_get_defaults_and_a_zero_id_means_none() -> None:
     assert znodes.decode_topic("a", b"{}") == (None, {}, 0)
     assert znodes.decode_topic("a", b'{"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}').topic_id is None
 
@@ -119,7 +119,7 @@ def test_a_malformed_topic_is_refused_by_path(payload: bytes | None) -> None:
 # ---- states
 
 
-def test_states_that_are_alike_are_one_object_and_a_version_makes_a_difference() -> None:
+def test_equal_states_are_one_object_unless_their_versions_differ() -> None:
     payload = znodes.encode_state(LeaderAndIsr(BrokerId(1), 4, (BrokerId(1), BrokerId(2)), 7))
     first, again = (znodes.decode_state(p, bytes(bytearray(payload)), 3) for p in (A0, TopicPartition("b", 1)))
 
@@ -127,7 +127,7 @@ def test_states_that_are_alike_are_one_object_and_a_version_makes_a_difference()
     assert znodes.decode_state(A0, payload, 4).partition_epoch == 4
 
 
-def test_states_as_kafka_writes_them() -> None:
+def test_partition_states_written_by_kafka_are_decoded() -> None:
     recovered = b'{"controller_epoch":17,"leader":2,"version":1,"leader_epoch":5,"isr":[2,3]}'
     recovering = b'{"controller_epoch":17,"leader":3,"version":1,"leader_epoch":6,"isr":[3],"leader_recovery_state":1}'
 
@@ -152,7 +152,7 @@ states = st.builds(
 
 
 @given(states)
-def test_any_state_is_read_as_written_and_is_plain_json(state: LeaderAndIsr) -> None:
+def test_any_encoded_partition_state_is_json_and_decodes_to_itself(state: LeaderAndIsr) -> None:
     payload = znodes.encode_state(state)
 
     assert znodes.decode_state(A0, payload, 3) == state
@@ -186,7 +186,7 @@ TWO = (
 )
 
 
-def test_a_registration_as_kafka_writes_it() -> None:
+def test_a_broker_registration_is_encoded_as_kafka_does() -> None:
     payload = (
         b'{"features":{},"listener_security_protocol_map":{"INTERNAL":"PLAINTEXT","CLIENTS":"SSL"},'
         b'"endpoints":["INTERNAL://b7.example:19092","CLIENTS://[::1]:9093"],'
@@ -206,7 +206,7 @@ def test_without_a_plaintext_listener_host_and_port_are_empty() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4, 5])
-def test_older_versions_leave_newer_keys_out(version: int) -> None:
+def test_older_registration_versions_omit_newer_keys(version: int) -> None:
     content = json.loads(encode_registration(Broker(BrokerId(7), TWO[:1], "r"), 0, version=version))
 
     assert ("features" in content) == (version >= 5)
@@ -231,11 +231,11 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], tuple[Endpoint, ...]]] = {
 
 
 @pytest.mark.parametrize(("content", "endpoints"), REGISTRATIONS.values(), ids=REGISTRATIONS)
-def test_old_registrations(content: dict[str, Any], endpoints: tuple[Endpoint, ...]) -> None:
+def test_registrations_of_old_versions_are_decoded(content: dict[str, Any], endpoints: tuple[Endpoint, ...]) -> None:
     assert decode_registration(BrokerId(1), json.dumps(content).encode(), 1).broker.endpoints == endpoints
 
 
-def test_features_of_a_broker() -> None:
+def test_broker_features_in_a_registration_are_decoded() -> None:
     content = {"version": 5, "jmx_port": 1, "endpoints": [], "features": {"f": {"min_version": 1, "max_version": 3}}}
 
     assert decode_registration(BrokerId(1), json.dumps(content).encode(), 1).features == {"f": FeatureRange(1, 3)}
@@ -266,7 +266,7 @@ def test_a_malformed_registration_is_refused_by_path(content: dict[str, Any]) ->
 # ---- what operators and tools write
 
 
-def test_a_reassignment_is_strict_about_keys() -> None:
+def test_a_reassignment_znode_with_unknown_keys_is_refused() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}'
     t0 = TopicPartition("t", 0)
 
@@ -294,7 +294,7 @@ def test_broker_ids_are_read_as_kafka_writes_them() -> None:
     assert [b for b in map(znodes.broker_of, children) if b is not None] == [0, 7, 2147483647]
 
 
-def test_lists_of_partitions() -> None:
+def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
     listed = [TopicPartition("t", 0)]
 
@@ -304,7 +304,7 @@ def test_lists_of_partitions() -> None:
         admin.decode_isr_change("c", b"{}")
 
 
-def test_log_dir_events() -> None:
+def test_log_dir_event_znodes_decode_to_their_broker() -> None:
     payload = b'{"version":1,"broker":7,"event":1}'
 
     assert admin.encode_log_dir_event(BrokerId(7)) == payload
@@ -333,7 +333,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("payload", "entity"), CHANGES.items())
-def test_config_changes(payload: bytes, entity: str | None) -> None:
+def test_config_change_znodes_decode_to_their_entity(payload: bytes, entity: str | None) -> None:
     if entity is not None:
         assert admin.decode_config_change("c", payload) == entity
         return
@@ -354,7 +354,7 @@ def test_the_cluster_id_stays_text_and_its_version_is_a_string() -> None:
     assert not admin.is_well_formed_cluster_id("x")
 
 
-def test_features_in_both_versions() -> None:
+def test_the_feature_znode_of_both_versions_is_decoded() -> None:
     new = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
     old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
 
@@ -371,7 +371,7 @@ def test_features_in_both_versions() -> None:
             admin.decode_features(bad)
 
 
-def test_producer_id_blocks() -> None:
+def test_producer_id_block_znodes_decode_to_what_was_encoded() -> None:
     payload = b'{"version":1,"broker":4,"block_start":"3000","block_end":"3999"}'
     block = admin.ProducerIdBlock(BrokerId(4), 3000, 3999)
 
@@ -383,13 +383,13 @@ def test_producer_id_blocks() -> None:
             admin.decode_producer_id_block(payload.replace(b"3000", no_id))
 
 
-def test_a_migration_mark_is_read() -> None:
+def test_a_kraft_migration_znode_is_decoded() -> None:
     payload = b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":5,"kraft_metadata_offset":1}'
 
     assert admin.decode_migration(payload) == (3000, 5)
 
 
-def test_a_new_topic_id_survives_the_znode() -> None:
+def test_a_new_topic_id_survives_encoding_and_decoding() -> None:
     topic_id = uuid.UUID(int=2**100 + 5)
 
     assert znodes.decode_topic("a", znodes.encode_topic(topic_id, {})).topic_id == topic_id
