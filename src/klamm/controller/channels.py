@@ -88,13 +88,14 @@ class Channels:
         return None
 
     def remove(self, broker: BrokerId) -> None:
-        """What waits for it is dropped; of replicas that it was to delete it is said that it did not."""
+        """Drop the broker's queued requests, and report its queued replica deletions as failed."""
         channel = self._channels.get(broker)
         if channel is not None:
             channel.give_up()
         self._close(broker)
 
     def _close(self, broker: BrokerId) -> None:
+        """Remove the broker's channel, and close its connection in the background."""
         channel = self._channels.pop(broker, None)
         if channel is not None:
             closing = asyncio.ensure_future(channel.close())
@@ -102,22 +103,25 @@ class Channels:
             closing.add_done_callback(self._closing.discard)
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
+        """Queue a request for the broker; without a channel to it the request is dropped."""
         channel = self._channels.get(broker)
         if channel is not None:
             channel.put(item)
 
     def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
-        """Replicas that it will be told to delete by what was not sent yet."""
+        """Replicas whose deletion is queued for this broker and not sent yet."""
         channel = self._channels.get(broker)
         return set() if channel is None else {p.key for p in deleted_by(channel.waiting_stops)}
 
     async def close(self) -> None:
+        """Close every channel, and wait until their connections are closed."""
         for broker in list(self._channels):
             self._close(broker)
         await asyncio.gather(*self._closing)
 
 
 def deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
+    """The partitions whose replica these StopReplica requests delete."""
     return (p for item in stops for p, stop in item.stops.items() if stop.delete_partition)
 
 
@@ -161,11 +165,12 @@ class Channel:
         self._arrived.set()
 
     def give_up(self) -> None:
-        """The broker is gone: nobody will answer for the replicas that it was to delete."""
+        """The broker is gone: drop its queued requests, and report their replica deletions as failed."""
         under_way = [self._item] if self._item is not None else []
         self._refuse_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
 
     def _refuse_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
+        """Report every replica deletion in these requests as failed with this error."""
         replicas = list(deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
         if replicas:
             errors = dict.fromkeys(replicas, error)
@@ -180,6 +185,7 @@ class Channel:
             await self._builder.let_go(self._pending.take())
 
     async def _run(self) -> None:
+        """Send the queued requests one after the other, each after the response to the previous one."""
         while True:
             while not len(self._pending):
                 self._arrived.clear()
@@ -206,7 +212,7 @@ class Channel:
             self._tell(item, message, response)
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
-        """The answer, however often it takes; everything sent is idempotent at the receiver."""
+        """The broker's response; retries until there is one, since all requests are idempotent at the receiver."""
         api, version = ApiKey(message.API_KEY), self._builder.version(item)
         self._journal_request(item, api, version)
         started = asyncio.get_running_loop().time()
@@ -232,6 +238,7 @@ class Channel:
             return response
 
     async def _attempt(self, api: ApiKey, version: int, message: Any) -> Any:
+        """Connect if needed, send the request once, and return the broker's response."""
         connection = self._connection
         if connection is None or connection.closed:
             connection = self._connection = await self._ports.connect(
@@ -243,7 +250,7 @@ class Channel:
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
     def _tell(self, item: ControlItem, message: Any, response: Any) -> None:
-        """LeaderAndIsr answers tell of log directories, StopReplica answers how far a deletion is."""
+        """Queue an event for LeaderAndIsr, a failed UpdateMetadata, or the deletions of a StopReplica."""
         if isinstance(response, LeaderAndIsrResponse):
             self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
         elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:

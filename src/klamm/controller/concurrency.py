@@ -33,7 +33,7 @@ async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], limit: int = M
 
 
 async def _finish(running: list[asyncio.Task[T]], results: list[T]) -> BaseException | None:
-    """Wait for the oldest; what it failed with, if it did."""
+    """Wait for the oldest step and keep its result; returns the exception if it failed."""
     oldest = running.pop(0)
     try:
         results.append(await oldest)

@@ -179,6 +179,7 @@ def leader_and_isr_state(
 
 
 def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
+    """The same partition state with `is_new` set: the replica must create its log."""
     return LeaderAndIsrPartitionState(
         state.topic_name,
         state.partition_index,
@@ -224,6 +225,7 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
 
 
 def _goes_without_state(controller_epoch: int) -> LeaderAndIsr:
+    """The state that UpdateMetadata carries for a deleted partition that never had a leader."""
     return LeaderAndIsr(LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, (), controller_epoch, INITIAL_PARTITION_EPOCH)
 
 
@@ -262,7 +264,7 @@ class RequestBuilder:
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
 
     async def let_go(self, item: ControlItem) -> None:
-        """Nobody needs it any more. One LeaderAndIsr may name all replicas of its broker; others were cut."""
+        """Free the states of a request that is no longer needed, in steps that do not block the loop."""
         if isinstance(item, LeaderAndIsrItem):
             await self._slices.let_go(item.states)
         else:
@@ -383,11 +385,13 @@ class RequestBuilder:
         return found.id if found is not None and found.id is not None else ZERO_ID
 
     def _live_leaders(self, item: LeaderAndIsrItem) -> list[LeaderAndIsrLiveLeader]:
+        """The leaders in this request with their endpoints, as LeaderAndIsr lists them."""
         endpoints = [(b.id, b.endpoint(self._settings.inter_broker_listener)) for _, b in sorted(item.leaders.items())]
         return [LeaderAndIsrLiveLeader(b, e.host, e.port) for b, e in endpoints if e is not None]
 
 
 def _live_broker(broker: Broker, version: int) -> UpdateMetadataBroker:
+    """The broker with its endpoints, as UpdateMetadata of this version lists it."""
     if version == 0:
         plain = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
         assert plain is not None, f"broker {broker.id} has no PLAINTEXT listener, which UpdateMetadata 0 needs"

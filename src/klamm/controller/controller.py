@@ -286,6 +286,7 @@ class Controller:
     # ---- one event at a time
 
     async def _work(self) -> None:
+        """Take events from the queue one at a time and handle each, until the controller stops."""
         while True:
             queued = await self._queue.take()
             if not queued.begin():
@@ -295,6 +296,7 @@ class Controller:
             await self._process(queued)
 
     async def _process(self, queued: QueuedEvent) -> None:
+        """Handle one event with its timing, observers and retries."""
         event = queued.event
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -336,7 +338,7 @@ class Controller:
             self._journal.flush()
 
     def _on_event_succeeded(self, event: Event) -> None:
-        """As far as it goes: single writes may have been refused, and what waits for them is looked for again."""
+        """Reset the event's retry backoff; writes that ZooKeeper refused meanwhile are retried later."""
         term = self._election.term
         again = events_after(term.store.writer.take_refused()) if term is not None else {}
         for late in again.values():
@@ -357,7 +359,7 @@ class Controller:
             self._timers.after(key, self._retry_backoffs_s[key], event)
 
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
-        """Looking after an error must not end the worker: the session may be gone, or we err once more."""
+        """Run a step after an error so that its own failure cannot end the event loop."""
         try:
             await step
         except Exception as error:
@@ -388,7 +390,7 @@ class Controller:
             await self._do(event, term)
 
     async def _do(self, event: Event, term: TermContext) -> None:
-        """Where ZooKeeper fails on the way, brokers hear of what it took before: nobody would tell them later."""
+        """Run the event's handler; states written before a ZooKeeper failure are still sent to brokers."""
         try:
             await HANDLERS[type(event)](term, event)
         except ControllerMoved:

@@ -84,7 +84,7 @@ class ControllerElection:
         await self._enter(store, store.register_controller(self._settings.broker_id, self._ports.now_ms()), cause)
 
     async def take(self, cause: str, epoch: int) -> None:
-        """Become controller in place of whoever is it in this epoch; KRaft's is left alone."""
+        """Replace the current controller if its epoch is still this one; a KRaft controller is never replaced."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and holder.is_kraft:
@@ -94,7 +94,7 @@ class ControllerElection:
             await self._enter(store, won, cause)
 
     async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
-        """A loser only looks who won; a failed start resigns at once."""
+        """Write `/controller`, and start a term if we won; a failed start resigns at once."""
         try:
             epoch = await winning
             self._begin(store, epoch, cause)
@@ -124,6 +124,7 @@ class ControllerElection:
             )
 
     def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
+        """Start a leadership term in this controller epoch: build its context and run the failover."""
         context = ControllerContext(epoch.epoch)
         context.observer = self._detail_observer
         slices = self._ports.make_slices()
@@ -156,7 +157,7 @@ class ControllerElection:
             await self.resign(cause, f"{who} is controller now")
 
     async def move(self, cause: str, why: str) -> None:
-        """Resign and delete `/controller`, if it is still ours, so that everyone elects anew."""
+        """Resign, and delete `/controller` if it is still ours, so that another node can be elected."""
         store = self._current_store()
         fenced = self.term.store if self.term else None
         try:
@@ -188,6 +189,7 @@ class ControllerElection:
         self._journal.controller_epoch = 0
 
     async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
+        """Delete `/controller`, which this session owns, because no term of ours belongs to it."""
         self._journal.line(cause, "abandoned", why="this session holds /controller, but nobody acts under it")
         try:
             await store.delete_controller_version(holder.version)
@@ -195,6 +197,7 @@ class ControllerElection:
             self._journal.line(cause, "moved", why="/controller changed meanwhile")
 
     def _is_ours(self, holder: ControllerZnode, store: Store) -> bool:
+        """Whether this node's current ZooKeeper session created this `/controller`."""
         same_session = holder.owner_session == store.session_id
         return holder.broker == self._settings.broker_id and same_session and not holder.is_kraft
 

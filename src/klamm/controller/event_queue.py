@@ -36,6 +36,7 @@ class QueuedEvent:
         return True
 
     def preempt(self) -> None:
+        """Refuse this event's caller because another event preempts it."""
         if not self.spent:
             self.spent = True
             self.started.set()

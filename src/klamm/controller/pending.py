@@ -43,6 +43,7 @@ class PendingRequests:
         return len(self._items)
 
     def take(self) -> ControlItem:
+        """Remove and return the oldest request."""
         item = self._items.popleft()
         self._compaction = None  # it would bring back what goes now
         del self._spent[-FREED_REQUESTS:]
@@ -142,6 +143,7 @@ def _compacted(items: list[ControlItem]) -> Steps:
 
 
 def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
+    """Merged UpdateMetadata first, then the LeaderAndIsr requests merged into one."""
     yield from merge_metadata(metadata, REQUEST_PARTITIONS)
     if len(orders) < 2:
         yield from orders

@@ -127,13 +127,16 @@ class _Reading(Generic[T]):
         return True
 
     def _count(self) -> int:
+        """How many paths the next request reads, from the expected reply size."""
         return max(1, min(MAX_READS_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
 
     async def _start(self, start: int, end: int) -> None:
+        """Submit one request that reads the paths from `start` to `end`."""
         request = self._build(self._paths[start:end])
         self._under_way.append(_Part(start, end, request, await self._driver.start(request)))
 
     async def _take(self, part: _Part[T]) -> bool:
+        """Store the answers of a finished request, or split it; False where multi-read is unsupported."""
         start, end, request, _ = part
         if request.code is ZkCode.REPLY_TOO_LARGE:
             self._expected_bytes *= 4

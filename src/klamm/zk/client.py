@@ -127,6 +127,7 @@ class ZooKeeper:
             await self._driver.ended.wait()
 
     def _give_up(self) -> None:
+        """Abort the session without waiting for the server."""
         self._session.abort()
         self._driver.wake()
 
@@ -205,6 +206,7 @@ class ZooKeeper:
             await self._ensure(self._chroot, acl)
 
     async def _ensure(self, full: str, acl: Sequence[Acl]) -> None:
+        """Create this path and its missing parents; an existing znode is left as it is."""
         try:
             await self._ask(requests.create(Create(full, None, acl=acl)))
         except NodeExists:
@@ -242,21 +244,26 @@ class ZooKeeper:
     # ---- inside
 
     async def _ask(self, request: Request[T]) -> T:
+        """Send the request, and return its value or raise its ZooKeeper error."""
         return value_of(await self._driver.complete(request))
 
     def _checked(self, path: str) -> str:
+        """The full path of a valid path; raises WrongPath for an invalid one."""
         check_path(path)
         return self._full(path)
 
     def _full(self, path: str) -> str:
+        """The path with the chroot in front."""
         if path == "/":
             return self._chroot or path
         return self._chroot + path
 
     def _relative(self, full: str) -> str:
+        """The path without the chroot."""
         return full.removeprefix(self._chroot) or "/"
 
     def _take_event(self, event: WatchEvent) -> None:
+        """Pass a watch event to the owner, with its path relative to the chroot."""
         self.on_watch(WatchEvent(event.type, self._relative(event.path)) if self._chroot else event)
 
 

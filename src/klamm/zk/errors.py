@@ -161,6 +161,7 @@ def error_of(code: ZkCode, path: str) -> ZkError:
 
 
 def _words(code: ZkCode) -> str:
+    """The message for a ZooKeeper error code."""
     return f"ZooKeeper: {code.name.lower().replace('_', ' ')}"
 
 

@@ -93,6 +93,7 @@ async def _write(client: MultiClient, check: Check, ops: Sequence[Op], most: int
 
 
 async def _attempt(client: MultiClient, check: Check, batch: Sequence[Op], most: int) -> list[Result]:
+    """Write one batch with the epoch check; the operations around a refused one are written again."""
     checked, *answers = await client.multi([check, *batch])
     if checked.code is ZkCode.BAD_VERSION:
         raise ControllerMoved(
@@ -109,6 +110,7 @@ async def _attempt(client: MultiClient, check: Check, batch: Sequence[Op], most:
 
 
 def _batches(ops: Sequence[Op], most: int) -> Iterator[Sequence[Op]]:
+    """Cut into batches of at most `most` operations and MAX_BYTES bytes."""
     start = size = 0
     for index, op in enumerate(ops):
         weight = len(op.path) + OP_OVERHEAD_BYTES

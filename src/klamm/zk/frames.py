@@ -34,6 +34,7 @@ class PacketReader:
         return self._cut(data)
 
     def _cut(self, data: bytes) -> Iterator[Packet]:
+        """Yield the packets that `data` completes, and keep the rest for the next call."""
         if self._skip:
             dropped = min(self._skip, len(data))
             self._skip -= dropped

@@ -147,6 +147,7 @@ def _refusals(answers: Mapping[str, ZkCode], done: str) -> dict[str, str]:
 
 
 def _why(path: str, code: ZkCode, done: str) -> str:
+    """The message for a record that could not be written or removed, with the remedy for NO_AUTH."""
     why = f"{path} cannot be {done}: {code.name}"
     return f"{why}; {REMEDY}" if code is ZkCode.NO_AUTH else why
 

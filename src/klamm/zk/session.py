@@ -249,12 +249,14 @@ class Session:
     # ---- connections
 
     def _try_next(self, now: float) -> None:
+        """Begin a connection attempt to the next server of the rotation."""
         self._move(CONNECTING)
         self._rotation.advance()
         self.attempt += 1
         self._due = now + self._rotation.attempt_s(self.timeout_ms)
 
     def _lose(self, reason: str, now: float, *, hung_up: bool = False) -> None:
+        """End this connection: keep unanswered requests for the next one, and back off before it."""
         was_connected = self.phase is CONNECTED
         self.last_failure = f"{self.server}: {reason}"
         self._urgent.clear()
@@ -283,10 +285,12 @@ class Session:
         self._in_flight.clear()
 
     def _move(self, phase: Phase) -> None:
+        """Enter a phase that may follow the current one."""
         assert self.phase in VALID_PREVIOUS[phase], (self.phase, phase)
         self.phase = phase
 
     def _end(self, phase: Phase) -> None:
+        """End the session in this phase: every request without an answer fails with the phase's code."""
         self._move(phase)
         self._urgent.clear()
         code = ENDED[phase]
@@ -322,6 +326,7 @@ class Session:
         self._queue.extendleft(reversed(list(self._watches_again())))
 
     def _watches_again(self) -> "list[Request[None]]":
+        """SetWatches requests that restore all watches on the new connection."""
         limit = min(_WATCHES_BYTES, self._max_packet_bytes // 2)
         again = [requests.set_watches(body) for body in self.watches.set_again(self.last_zxid, limit)]
         for request in again:
@@ -329,6 +334,7 @@ class Session:
         return again
 
     def _take_reply(self, packet: bytes, whole: bool, now: float) -> None:
+        """Match a packet with its request, ping, watch event or auth by its xid."""
         if len(packet) < _REPLY_HEADER.size:
             raise MalformedPacket(f"a reply of {len(packet)} bytes")
         xid, zxid, error = _REPLY_HEADER.unpack_from(packet)
@@ -347,6 +353,7 @@ class Session:
             raise MalformedPacket(f"a reply to request {xid}, expected {expected}")
 
     def _take_answer_to(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
+        """Complete the request with its reply, or end the connection or session where its code says so."""
         if error == ZkCode.SESSION_EXPIRED:
             self._in_flight.appendleft(request)
             self._end(EXPIRED)
@@ -364,6 +371,7 @@ class Session:
             self._read_reply(request, packet, ZkCode(error) if error else ZkCode.OK)
 
     def _read_reply(self, request: Request[Any], packet: bytes, code: ZkCode) -> None:
+        """Decode the reply into the request, register its watch and complete it."""
         if code is ZkCode.OK:
             request.reply_bytes = len(packet)
             try:
@@ -377,6 +385,7 @@ class Session:
         self._complete(request, code)
 
     def _take_notification(self, packet: bytes) -> None:
+        """Decode a watch event, remove its watches and queue it for the owner."""
         reader = Reader(packet, _REPLY_HEADER.size)
         number = reader.int32()
         reader.int32()
@@ -389,10 +398,12 @@ class Session:
         self._outcomes.append(event)
 
     def _send_auth(self, request: Request[None]) -> None:
+        """Queue credentials ahead of all other requests."""
         self._auth_unanswered.append(request)
         self._urgent += (_SIZE_AND_XID.pack(len(request.payload) + 4, _AUTH_XID), request.payload)
 
     def _take_auth_reply(self, error: int) -> None:
+        """Complete the oldest unanswered credentials; refused ones end the session."""
         if not self._auth_unanswered:
             raise MalformedPacket("an answer to credentials that were not sent")
         request = self._auth_unanswered.popleft()
@@ -404,6 +415,7 @@ class Session:
             self._complete(request, ZkCode.OK)
 
     def _complete(self, request: Request[Any], code: ZkCode) -> None:
+        """Set the request's result code and queue it for its caller."""
         request.code = code
         self._outcomes.append(request)
 

@@ -53,6 +53,7 @@ async def write_topics(client: ZooKeeperClient, wanted: Sequence[TopicToCreate])
 
 
 def _piece(topic: TopicToCreate, has_config: bool) -> list[Op]:
+    """The operations that create one topic: its config, then its topic znode."""
     config_path, config = znodes.topic_config_path(topic.name), encode_config(topic.config)
     return [
         Set(config_path, config) if has_config else Create(config_path, config),
@@ -78,6 +79,7 @@ async def _write(client: ZooKeeperClient, pieces: Sequence[Piece]) -> list[Topic
 
 
 def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Group the operations of topics into multis below the size limit, never splitting a topic."""
     batch: list[Piece] = []
     size = 0
     for piece in pieces:

@@ -180,6 +180,7 @@ class Driver:
         self._look_after()
 
     def _look_after(self) -> None:
+        """Advance the session by the clock, and carry out what it wants: connect, send, answer."""
         session, now = self.session, self._loop.time()
         session.tick(now)
         self._follow_attempts()
@@ -188,11 +189,13 @@ class Driver:
         self._set_timer()
 
     def _send(self, now: float) -> None:
+        """Write queued packets while the connection accepts more."""
         link, session = self._link, self.session
         while link is not None and link.writable and session.may_send and (pieces := session.take_outgoing(now)):
             link.write(pieces)
 
     def _hand_out(self) -> None:
+        """Complete the callers of finished requests, and pass watch events and states to the owner."""
         for outcome in self.session.take_outcomes():
             if isinstance(outcome, Request):
                 if outcome.took_s >= 0 and self.on_latency_ms is not None:
@@ -219,6 +222,7 @@ class Driver:
             self._loop.call_exception_handler(context)
 
     def _follow_attempts(self) -> None:
+        """Open the connection that the session wants, and drop the one it has given up."""
         session = self.session
         if session.wants_connection and session.attempt == self._attempt:
             return
@@ -233,6 +237,7 @@ class Driver:
             self._opening = self._loop.create_task(self._open(session.attempt))
 
     async def _open(self, attempt: int) -> None:
+        """Connect to the session's current server; a failure is reported to the session."""
         server = self.session.server
         link = _Link(self, attempt)
         try:
@@ -244,7 +249,7 @@ class Driver:
             raise
 
     def _set_timer(self) -> None:
-        """A timer that fires too early costs one look; so it is moved only where it would be late."""
+        """Wake up when the session is next due; an earlier timer is kept, since it costs little."""
         due = self.session.wake_at()
         timer = self._timer
         if timer is not None and (due is None or due < timer.when()):
@@ -254,5 +259,6 @@ class Driver:
             self._timer = self._loop.call_at(due, self._on_time)
 
     def _on_time(self) -> None:
+        """The timer fired: advance the session."""
         self._timer = None
         self._look_after()

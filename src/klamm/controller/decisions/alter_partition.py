@@ -42,6 +42,7 @@ def check_sender(context: ControllerContext, broker: BrokerId, broker_epoch: int
 
 
 def judge(context: ControllerContext, partition: Partition | None, asked: Proposal, version: int) -> Verdict:
+    """Accept or refuse a leader's proposed ISR, comparing its epochs first, then its content."""
     now = partition.leadership if partition else None
     if partition is None or now is None:
         return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no leadership known")
@@ -70,6 +71,7 @@ def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping
 def _judge_content(
     context: ControllerContext, partition: Partition, now: LeaderAndIsr, asked: Proposal, version: int
 ) -> Verdict:
+    """Check sender, recovery state and ISR members of a proposal whose epochs are current."""
     if asked.leader != now.leader:
         return Verdict(ErrorCode.INVALID_REQUEST, f"the leader is {now.leader}")
     if asked.recovery not in LeaderRecoveryState.__members__.values():

@@ -116,6 +116,7 @@ def rejected(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ..
 
 
 def _why_not(facts: Facts, broker: BrokerId) -> str:
+    """The reason why this replica was not elected, for the journal."""
     if broker in facts.shutting_down:
         return "shutting down"
     if broker not in facts.live:

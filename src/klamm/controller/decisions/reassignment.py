@@ -80,6 +80,7 @@ def _check_requested(context: ControllerContext, now: ReplicaAssignment, target:
 
 
 def _check_list(target: Target) -> Refusal | None:
+    """The refusal of a target that is empty, repeats a broker or has an invalid broker id."""
     why = None
     if not target:
         why = "the list of replicas is empty"
@@ -131,4 +132,5 @@ def plan_epochs(stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int)
 
 
 def _listed(brokers: Iterable[int]) -> str:
+    """Broker ids separated by commas, for a message."""
     return f"[{', '.join(map(str, brokers))}]"

@@ -109,6 +109,7 @@ def _leads(context: ControllerContext, leader: BrokerId, partition: Partition) -
 
 
 def _unreachable(context: ControllerContext, found: ByBroker) -> str:
+    """The reason why deletion waits: brokers that shut down, or that have failed log directories."""
     leaving = [b for b in found if b in context.shutting_down]
     if leaving:
         return f"brokers {_list(leaving)} are shutting down; it goes on when they are back, or gone"
@@ -116,6 +117,7 @@ def _unreachable(context: ControllerContext, found: ByBroker) -> str:
 
 
 def _gone(brokers: Collection[BrokerId], timeout_s: float) -> str:
+    """The reason why deletion waits: dead brokers whose timeout is not over."""
     return (
         f"brokers {_list(brokers)} are gone; it goes on when they return, or without them once they have been gone"
         f" for {timeout_s:g} s"
@@ -123,4 +125,5 @@ def _gone(brokers: Collection[BrokerId], timeout_s: float) -> str:
 
 
 def _list(brokers: Iterable[BrokerId]) -> str:
+    """Broker ids in ascending order, separated by commas."""
     return ", ".join(map(str, sorted(brokers)))

@@ -87,6 +87,7 @@ def _judge(
     topic: AlterPartitionRequestTopicData,
     data: AlterPartitionRequestPartitionData,
 ) -> _JudgedPartition:
+    """Check one partition of an AlterPartition request against the controller's state."""
     proposal = Proposal(
         BrokerId(event.request.broker_id),
         data.leader_epoch,
@@ -104,6 +105,7 @@ def _judge(
 
 
 def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
+    """The topic of this entry: by name in old versions, by topic id in newer ones."""
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
         return term.context.topics.get(topic.topic_name)
     return term.context.topic_with_id(topic.topic_id)
@@ -117,6 +119,7 @@ def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[Br
 
 
 def _refused(asked: list[_JudgedPartition]) -> dict[Partition, str]:
+    """The refused partitions, each with its error code and reason for the journal."""
     return {
         a.partition: f"{a.verdict.error.name}: {a.verdict.why}"
         for a in asked
@@ -125,6 +128,7 @@ def _refused(asked: list[_JudgedPartition]) -> dict[Partition, str]:
 
 
 def _response(asked: list[_JudgedPartition], changed: StatesChanged, version: int) -> AlterPartitionResponse:
+    """The AlterPartition response for these partitions, grouped by topic."""
     topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
     for a in asked:
         key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)

@@ -74,7 +74,7 @@ async def bring_online(
 async def _elect(
     term: TermContext, partitions: list[Partition], elect: Strategy, staying: Staying = MappingProxyType({})
 ) -> int:
-    """How many were elected."""
+    """Elect leaders, write the states and queue the requests; returns how many were elected."""
 
     async def plan(stored: States) -> ElectionPlan:
         unclean, unreadable = await _unclean_topics(term, stored, elect)
@@ -122,6 +122,7 @@ async def _initialise(term: TermContext, partitions: list[Partition]) -> None:
 
 
 def _first_state(facts: Facts, controller_epoch: int) -> LeaderAndIsr | None:
+    """The first state of a new partition, or None where none of its replicas is alive."""
     choice = choose_initial(facts)
     if choice is None:
         return None

@@ -180,6 +180,7 @@ async def _remove_from_records(term: TermContext, ended: Iterable[tuple[Replicas
 
 
 async def _drop(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
+    """Forget these pending deletions, and remove their records from ZooKeeper."""
     for record in records:
         held = term.context.pending_deletions[record.broker]
         del held[record.topic_id]
@@ -190,7 +191,7 @@ async def _drop(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -
 
 
 async def remove_finished_records(term: TermContext) -> None:
-    """From ZooKeeper; what it keeps is told of, and tried again."""
+    """Remove finished records from ZooKeeper; a refused removal is journalled and retried."""
     records = list(term.context.records_to_remove)
     refused = await term.store.pending_deletions.delete(records)
     for broker, topic_id in records:
@@ -201,6 +202,7 @@ async def remove_finished_records(term: TermContext) -> None:
 
 
 def _remember(term: TermContext, record: PendingDeletion) -> None:
+    """Add a record read from ZooKeeper to the pending deletions in the context."""
     partitions = {n: Partition(record.topic, n, ReplicaAssignment((record.broker,))) for n in record.partitions}
     held = term.context.pending_deletions.setdefault(record.broker, {})
     held[record.topic_id] = ReplicasPendingDeletion(record.broker, record.topic, record.topic_id, partitions)

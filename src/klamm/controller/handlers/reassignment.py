@@ -113,6 +113,7 @@ async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]
 
 
 def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
+    """Those of these partitions that are being reassigned."""
     return (p for p in partitions if p.assignment.is_being_reassigned)
 
 
@@ -197,6 +198,7 @@ async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Parti
 
 
 async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
+    """Write the assignments to the topic znodes; returns why each refused one failed."""
     topics: dict[str, dict[int, ReplicaAssignment]] = {}
     for p, assignment in wanted.items():
         topics.setdefault(p.topic, {})[p.partition] = assignment
@@ -232,6 +234,8 @@ async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
+    """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
+
     async def plan(states: States) -> StatePlan:
         return plan_epochs(states, term.context.epoch)
 
@@ -354,6 +358,7 @@ def _has_staying_leader(term: TermContext, p: Partition) -> bool:
 
 
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
+    """The states of these partitions from ZooKeeper, read in chunks."""
     stored: dict[Partition, LeaderAndIsr] = {}
     for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
         stored |= read
@@ -361,6 +366,7 @@ async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[
 
 
 def _journal(term: TermContext, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
+    """Record a reassignment step, with the replicas that it waits for."""
     waits = awaited(after, p.leadership.isr if p.leadership else ())
     facts = {"awaited": waits, "next": "complete once these are in the ISR"} if waits else {}
     term.journal.line(

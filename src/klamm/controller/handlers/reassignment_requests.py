@@ -101,4 +101,5 @@ async def on_list_reassignments(term: TermContext, event: ListPartitionReassignm
 
 
 def _could_not_begin(failed: Mapping[Partition, str]) -> dict[TopicPartition, Refusal]:
+    """The refusal for each partition whose assignment ZooKeeper did not accept."""
     return {p.key: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, why) for p, why in failed.items()}

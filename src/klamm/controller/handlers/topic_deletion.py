@@ -160,6 +160,7 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
 
 
 async def _survey(term: TermContext, topic: str) -> Survey:
+    """What holds up the deletion of this topic, collected over its partitions."""
     found = Survey()
     async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
         survey(term.context, chunk, found)
@@ -180,6 +181,7 @@ def _given_up(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerI
 
 
 def _wait(term: TermContext, topics: list[str], why: str) -> None:
+    """Mark the topics as ineligible for deletion for this reason, and journal it."""
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     held = {t: sorted(term.context.topics[t].partitions) for t in topics}
     term.journal.notify(term.cause, "deletion", step="waits", why=why, partitions=held)
