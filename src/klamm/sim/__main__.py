@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(seed: int) -> int:
+    """Run one seed and print its story; the exit code is 1 if it breaks an invariant."""
     print(described(Options.of(seed)))
     outcome = run_schedule(seed, with_story=True)
     for line in outcome.story:
@@ -54,6 +55,7 @@ def _replay(seed: int) -> int:
 
 
 def _shrink(seed: int, seconds: float) -> int:
+    """Run one seed, shrink its script, and print the reproducer."""
     outcome = run_schedule(seed)
     if outcome.violation is None:
         print(f"seed {seed}: every invariant held")
@@ -64,7 +66,7 @@ def _shrink(seed: int, seconds: float) -> int:
 
 
 def reproducer(found: Outcome, until_ms: float) -> str:
-    """The smallest run found in time that breaks the same rule: as a test, and as an entry for the regressions."""
+    """The smallest failing run found in time, as a Python test and as an entry of the regressions file."""
     clock = RealClock()
     shrinker = Shrinker(found, lambda: clock.now_ms() < until_ms)
     smallest, seed = shrinker.shrink(), found.script.options.seed
@@ -74,7 +76,7 @@ def reproducer(found: Outcome, until_ms: float) -> str:
 
 
 def described(options: Options) -> str:
-    """A line for each option."""
+    """The options of a run as text, one line each."""
     values = {f.name: getattr(options, f.name) for f in fields(options)}
     return "\n".join(
         f"  {name:<20} {', '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in values.items()

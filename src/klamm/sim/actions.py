@@ -40,7 +40,7 @@ class Draw:
 
 
 class ClusterUnderTest(Protocol):
-    """What faults and verbs see of a cluster, and do to it."""
+    """The cluster as faults and verbs see and change it."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
@@ -54,7 +54,7 @@ class ClusterUnderTest(Protocol):
 
     @property
     def topic_size(self) -> tuple[int, int]:
-        """Partitions of a new topic and replicas of each, at most."""
+        """The greatest number of partitions of a new topic, and of replicas of each."""
         ...
 
     @property
@@ -74,26 +74,26 @@ class ClusterUnderTest(Protocol):
 
     @property
     def clocks(self) -> dict[str, SimulatedClock]:
-        """Of each machine, by its name."""
+        """The clocks of all machines, by machine name."""
         ...
 
     def next_commit(self) -> "asyncio.Future[None]":
-        """Done as soon as ZooKeeper has changed something."""
+        """A future that is done when ZooKeeper commits the next transaction."""
         ...
 
     def start(self, number: int) -> None: ...
     def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
-        """Something that goes on for a while, on the operator's machine."""
+        """Run a coroutine in the background on the operator's machine."""
 
     def log(self, what: str) -> None: ...
 
 
 def restart(cluster: ClusterUnderTest, number: int) -> None:
-    """Start a node's process, unless it runs."""
+    """Start a node's process unless it is running."""
     if not cluster.nodes[number].host.is_alive:
         cluster.start(number)
 
 
 def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
-    """Something that ends by itself: it is done from outside, whatever becomes of the hosts."""
+    """Call a function after a delay, whichever hosts have died by then."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

@@ -25,7 +25,7 @@ _PROGRESS_INTERVAL_MS: Final = 5_000
 
 
 class Report(NamedTuple):
-    """What one schedule came to."""
+    """The result of one schedule."""
 
     seed: int
     violation: str | None
@@ -40,16 +40,18 @@ class Report(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
+        """Whether so little was written that the schedule proves nothing."""
         return self.violation is None and self.effects < MIN_EFFECTS
 
 
 def be_quiet() -> None:
-    """Logs stay empty: the story tells more. Coroutines that a killed process never began are no mistake."""
+    """Turn off logging and the warnings about coroutines of killed processes."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
 def report_on(seed: int) -> Report:
+    """Run the schedule of one seed and return its result."""
     began = cpu_s()
     outcome = run_schedule(seed)
     return Report(
@@ -68,6 +70,8 @@ def report_on(seed: int) -> Report:
 
 @dataclass
 class Tally:
+    """Sums over the schedules of a campaign."""
+
     done: int = 0
     idle: int = 0
     virtual_s: float = 0.0
@@ -95,6 +99,7 @@ class Tally:
             self.broken.append(report)
 
     def words(self, took_s: float) -> str:
+        """The progress line: schedules, broken ones, rates and simulated hours."""
         hours = self.virtual_s / 3600
         return (
             f"{self.done} schedules, {len(self.broken)} broken, {self.done / took_s:.1f}/s,"
@@ -103,7 +108,7 @@ class Tally:
 
 
 class Campaign:
-    """New seeds from `first` on, `most` at most, for `seconds`; it ends early with `violations` broken ones."""
+    """Run schedules of new seeds until the time is over, all seeds are used, or enough of them broke an invariant."""
 
     def __init__(self, first: int, seconds: float, most: int, violations: int, cores: int | None) -> None:
         self._clock = RealClock()
@@ -117,22 +122,22 @@ class Campaign:
         self.is_stopped = False
 
     def run(self) -> int:
-        """What the process returns: 1 where something broke, 130 where somebody stopped it."""
+        """Run the campaign; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
         freeze_startup_objects(GC_OBJECTS)
         reports = over_cores(report_on, self._seeds(), self._cores)
         try:
             with interrupted_by_stop_signals():
                 for report in reports:
-                    self._take(report)
+                    self._add_report(report)
         except KeyboardInterrupt:
             self.is_stopped = True
-        self._conclude()
+        self._print_summary()
         return 1 if self.tally.broken or self.is_blind else 130 if self.is_stopped else 0
 
     @property
     def is_blind(self) -> bool:
-        """So many schedules, and something never happened in them: they prove less than they seem to."""
+        """Whether enough schedules ran to reach every coverage goal, and some goal was never reached."""
         return self.tally.done >= WITHIN and bool(left_out(self.tally.reached))
 
     @property
@@ -144,12 +149,14 @@ class Campaign:
         return (self._ends_at - self._clock.now_ms()) / 1000
 
     def _seeds(self) -> Iterator[int]:
+        """The seeds still to run, until the time or the permitted number of violations is used up."""
         for seed in itertools.islice(itertools.count(self._first), self._most):
             if self._clock.now_ms() >= self._ends_at or len(self.tally.broken) >= self._violations:
                 return
             yield seed
 
-    def _take(self, report: Report) -> None:
+    def _add_report(self, report: Report) -> None:
+        """Count a result; print its violation, and a progress line from time to time."""
         self.tally.add(report)
         if report.violation:
             print(f"seed {report.seed}: {report.violation}", flush=True)
@@ -158,7 +165,8 @@ class Campaign:
             self._told = now
             print(self.tally.words((now - self._began) / 1000), flush=True)
 
-    def _conclude(self) -> None:
+    def _print_summary(self) -> None:
+        """Print the sums, the coverage goals never reached, and the verdict."""
         tally, took_s = self.tally, max((self._clock.now_ms() - self._began) / 1000, 1e-3)
         how = "stopped" if self.is_stopped else "done"
         print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.words(took_s)}")

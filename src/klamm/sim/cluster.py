@@ -104,7 +104,7 @@ class SimulatedCluster:
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
-        """At the server its client is connected to; the session may count as moved by an attempt that came late."""
+        """Paths of data watches and of child watches that ZooKeeper holds for this broker's session."""
         try:
             client = broker.sessions.store.client
         except SessionExpired:
@@ -126,23 +126,23 @@ class SimulatedCluster:
             self.is_over = True
 
     async def _run(self) -> None:
-        await self._build()
+        await self._start_cluster()
         for action in self.script.actions:
             await self._sleep_until(action.at_s)
             self._raise_violation()
-            self._carry_out(action)
+            self._run_action(action)
         await self._sleep_until(self.script.heal_at_s)
         self._raise_violation()
         self.is_healed = True
         if self.options.heals_core:
             is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_ALONE or not self.running
-            await (self._heal_core() if is_core_alone else self._calm_down())
+            await (self._heal_core() if is_core_alone else self._heal_without_restarts())
         self.log("everything is healed")
         heal(self)
-        await self._rest()
+        await self._wait_and_check_at_rest()
 
     async def _heal_core(self) -> None:
-        """The others are dead meanwhile: that they are gone for good has to be enough."""
+        """Kill some nodes and servers, heal the rest, and check that it recovers without them."""
         rng, nodes, servers = Rng(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
         outside = sorted(rng.sample(range(1, nodes + 1), rng.randint(0, nodes - 1)))
         silent = sorted(rng.sample(range(servers), rng.randint(0, (servers - 1) // 2)))
@@ -153,19 +153,19 @@ class SimulatedCluster:
         for index in silent:
             self.servers[index].stop()
         self.gone = frozenset(outside)
-        await self._rest()
+        await self._wait_and_check_at_rest()
         self.gone = frozenset()
 
-    async def _calm_down(self) -> None:
-        """Nothing restarts: what is stuck has to come loose by itself, and not because a restart does it all again."""
+    async def _heal_without_restarts(self) -> None:
+        """Heal everything but dead processes and failed disks, and check that the cluster recovers without restarts."""
         self.gone = frozenset(n for n, node in self.nodes.items() if not node.host.is_alive)
         self.log(f"all is healed, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed directories failed")
         heal_without_restarts(self)
-        await self._rest()
+        await self._wait_and_check_at_rest()
         self.gone = frozenset()
 
-    async def _rest(self) -> None:
-        """Long enough for all to come to rest; then everything has to be well. Raises Violation."""
+    async def _wait_and_check_at_rest(self) -> None:
+        """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
         await self._sleep_until(self.loop.now + REST_S)
         self._raise_violation()
         for name, holds in at_rest():
@@ -173,15 +173,16 @@ class SimulatedCluster:
             try:
                 wrong = holds(self)
             except Exception as error:
-                wrong = _raised(error)
+                wrong = _describe_exception(error)
             if wrong:
                 raise Violation(f"{name}: {wrong}")
 
-    async def _build(self) -> None:
+    async def _start_cluster(self) -> None:
+        """Start the ensemble, the operator's session and all nodes."""
         _, world = self.universe.start("ensemble")
         self.ensemble = Ensemble(world.clock, Rng(f"{self.options.seed}/ensemble"), _TICK)
-        self.ensemble.on_commit = self._committed
-        self.ensemble.on_write = self._writing
+        self.ensemble.on_commit = self._on_committed
+        self.ensemble.on_write = self._on_write
         self.ensemble.start()
         for number in range(1, self.options.servers + 1):
             host, world = self.universe.start(f"zk-{number}")
@@ -198,10 +199,10 @@ class SimulatedCluster:
                 await asyncio.sleep(FIRST_ALONE_S)
 
     async def _sleep_until(self, at_s: float) -> None:
-        """To that very number (a sleep of the difference might miss it by a rounding error), or to a violation."""
+        """Sleep until this virtual time or until a violation, whichever comes first."""
         if at_s > self.loop.now and self.violation is None:
             self._sleeper = self.loop.create_future()
-            alarm = self.loop.call_at(at_s, _wake, self._sleeper)
+            alarm = self.loop.call_at(at_s, _wake_sleeper, self._sleeper)
             await self._sleeper
             alarm.cancel()
 
@@ -222,11 +223,11 @@ class SimulatedCluster:
         )  # fmt: skip
 
     def start(self, number: int) -> None:
-        """A node's process, anew; nobody starts what is to stay dead."""
+        """Start a new process of a node, unless this node must stay dead."""
         if number in self.gone:
             return
         host, world = self.universe.start(f"node-{number}")
-        fetches = partial(self._fetches, BrokerId(number))
+        fetches = partial(self._can_fetch, BrokerId(number))
         broker = StubBroker(
             world,
             number,
@@ -243,14 +244,14 @@ class SimulatedCluster:
         if number in self.nodes:
             broker.received.extend(self.nodes[number].broker.received)
         self.nodes[number] = Node(broker, host)
-        ended = partial(self._ended, number)
+        ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
         self.log(f"node {number} starts")
 
-    def _fetches(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
-        """Over the network: a cut in either direction ends it, and so does a pause.
+    def _can_fetch(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
+        """Whether the follower's fetch requests reach the leader now.
 
-        What is left of an earlier topic of that name is none of this leader's followers: fetches carry topic ids.
+        Replicas of an earlier topic of the same name do not count: fetch requests carry topic ids.
         """
         node = self.nodes.get(follower)
         if node is None or not node.host.is_alive or node.host.is_paused:
@@ -260,8 +261,8 @@ class SimulatedCluster:
         ids = {self.nodes[n].broker.replicas.logs.get(p, ZERO_ID) for n in (leader, follower)} - {ZERO_ID}
         return len(ids) <= 1 and node.broker.replicas.fetches(p, leader, leader_epoch)
 
-    def _ended(self, number: int, task: "asyncio.Task[None]") -> None:
-        """A node that cannot start ends, as in production; whoever looks after it starts it again."""
+    def _on_process_ended(self, number: int, task: "asyncio.Task[None]") -> None:
+        """Restart a node that ended for a reason that also ends it in production; any other end is a violation."""
         node = self.nodes[number]
         if task.cancelled() or not node.host.is_alive:
             return
@@ -271,22 +272,24 @@ class SimulatedCluster:
             self.loop.kill(node.host)
             self.loop.call_on(self.loop.main_host, self.loop.time() + 1, restart, self, number)
         else:
-            self._wrong(f"node_lives: node {number} ended with {error!r}")
+            self._record_violation(f"node_lives: node {number} ended with {error!r}")
 
-    def _carry_out(self, action: ScheduledAction) -> None:
+    def _run_action(self, action: ScheduledAction) -> None:
+        """Run one scheduled fault or verb, and record its random decisions."""
         at_s, what, given = action
         draw = Draw(Rng(f"{self.options.seed}/{at_s}/{what}"), given)
         self.performed.append(ScheduledAction(at_s, what, draw.facts))
         if what in FAULTS:
             FAULTS[what](self, draw)
         else:
-            self.work(self._work(what, draw), what)
+            self.work(self._run_verb(what, draw), what)
 
     def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
-        """Something that goes on for a while, on the operator's machine."""
+        """Run a coroutine in the background on the operator's machine."""
         self.loop.spawn(self._admin_host, doing, what)
 
-    async def _work(self, what: str, draw: Draw) -> None:
+    async def _run_verb(self, what: str, draw: Draw) -> None:
+        """Run a verb within its time limit; any error other than those of a cluster in trouble is a violation."""
         try:
             async with asyncio.timeout(VERB_TIMEOUT_S):
                 await (VERBS.get(what) or BY_SCRIPT[what])(self, draw)
@@ -295,24 +298,26 @@ class SimulatedCluster:
         except (KlammError, TimeoutError) as error:
             self.log(f"{what} {draw.facts}: {error!r}")
         except Exception as error:  # not what a cluster in trouble says
-            self._wrong(f"workload: {what} {draw.facts} raised {error!r}")
+            self._record_violation(f"workload: {what} {draw.facts} raised {error!r}")
 
     # ---- what happens, as it happens
 
     def log(self, what: str) -> None:
         self.story.append((self.loop.now, what))
 
-    def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
+    def _on_committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
+        """Pass on the events of a committed transaction, and wake those who wait for the next commit."""
         for event in self.history.events_of(transaction, ops):
             self._observe(event)
         while self._await_commit:
-            _wake(self._await_commit.pop())
+            _wake_sleeper(self._await_commit.pop())
 
     def next_commit(self) -> "asyncio.Future[None]":
         self._await_commit.append(self.loop.create_future())
         return self._await_commit[-1]
 
-    def _writing(self, session: int, ops: Sequence[Op]) -> Loss | None:
+    def _on_write(self, session: int, ops: Sequence[Op]) -> Loss | None:
+        """Ask the injection points whether this write's connection is lost, and whether before or after it."""
         if not self.injection_points.are_set:
             return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
@@ -322,6 +327,7 @@ class SimulatedCluster:
         return loss
 
     def _observe(self, event: Event) -> None:
+        """Check an event against the invariants, then add it to the history."""
         if self.is_over:
             return  # what the loop tears down at the end has no meaning
         if self.records_story:
@@ -332,32 +338,33 @@ class SimulatedCluster:
             for looking, holds in _ASKED.get(type(event), ()):
                 self.checks += 1
                 if wrong := holds(self.history, event):
-                    self._wrong(f"{looking}: {wrong}")
+                    self._record_violation(f"{looking}: {wrong}")
             looking = "the history"
             self.coverage.see(event)
             self.history.absorb(event)
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
-            self._wrong(f"{looking}: {_raised(error)}")
+            self._record_violation(f"{looking}: {_describe_exception(error)}")
 
-    def _wrong(self, what: str) -> None:
+    def _record_violation(self, what: str) -> None:
+        """Keep the first violation, and end the run's sleep."""
         if self.violation is None:
             self.violation = what
             self.log(f"VIOLATION {what}")
             if self._sleeper is not None:
-                _wake(self._sleeper)
+                _wake_sleeper(self._sleeper)
 
     def _raise_violation(self) -> None:
         if self.violation is not None:
             raise Violation(self.violation)
 
 
-def _raised(error: Exception) -> str:
-    """A mistake of who looks, not of what is looked at."""
+def _describe_exception(error: Exception) -> str:
+    """Text for an invariant that raised instead of returning a verdict: the exception and its line."""
     line = traceback.extract_tb(error.__traceback__)[-1]
     return f"cannot tell, it raised {error!r} in {line.filename.rpartition('/')[2]}:{line.lineno}"
 
 
-def _wake(sleeper: "asyncio.Future[None]") -> None:
+def _wake_sleeper(sleeper: "asyncio.Future[None]") -> None:
     if not sleeper.done():
         sleeper.set_result(None)
 
@@ -394,7 +401,7 @@ class Outcome:
 
 
 def run_schedule(seed: int, with_story: bool = False) -> Outcome:
-    """Run what a seed draws, with its story if wanted."""
+    """Run the schedule of a seed; keep its story on request."""
     return run_script(write_script(Options.of(seed)), with_story)
 
 

@@ -35,7 +35,7 @@ _AT_ONCE: Final = ("send_requests", "on_brokers_return", "_start_partitions")
 
 
 def _awaited_steps() -> list[str]:
-    """What failover awaits, in order: its steps."""
+    """The names of the calls that failover awaits, in order, read from its source."""
     tree = ast.parse(inspect.getsource(on_controller_failover))
     calls = [n.value for n in ast.walk(tree) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call)]
     names = [c.func.attr if isinstance(c.func, ast.Attribute) else getattr(c.func, "id", "") for c in calls]
@@ -83,7 +83,7 @@ GOALS: Final = (
 
 
 class Cluster(Protocol):
-    """What is looked at."""
+    """The part of the cluster that coverage goals look at."""
 
     history: History
     nodes: dict[int, Node]
@@ -107,15 +107,16 @@ class CoverageGoals:
         }
 
     def see(self, event: Event) -> None:
-        """Before the history takes it in."""
+        """Count the goals that an event reaches; call it before the history absorbs the event."""
         if (look := self._sees.get(type(event))) is not None:
             look(event)
 
     def worked(self, verb: str) -> None:
+        """Count a verb that took effect."""
         self.reached[f"work: {verb}"] += 1
 
     def count_faults(self, faults: Iterable[str], story: Iterable[tuple[float, object]]) -> None:
-        """Which faults took effect, as the story tells."""
+        """Count each fault whose sign appears in the story."""
         text = "\n".join(what for _, what in story if isinstance(what, str))
         performed = set(faults)
         for row in ROWS:
@@ -191,7 +192,7 @@ class CoverageGoals:
             self.reached["a reassignment ends"] += any(ended)
 
     def _pending(self, p: TopicPartition) -> bool:
-        """Some leader waits for the answer to an ISR change of it."""
+        """Whether a leader of this partition waits for the response to an AlterPartition."""
         for node in self._cluster.nodes.values():
             replica = node.broker.replicas.hosted.get(p) if node.host.is_alive else None
             if replica is not None and replica.proposal is not None:
@@ -210,7 +211,7 @@ class CoverageGoals:
 
 
 def _failover_step(term: trace.Term, host: Host) -> str | None:
-    """Where the controller stands that is becoming active in this term; None where it has done so."""
+    """The step of failover that this term's controller is at; None once failover is complete."""
     worker = f"node-{term.broker}.{term.incarnation}/controller-events"
     for task in host.unfinished():
         if not task.get_name().startswith(worker):
@@ -228,5 +229,5 @@ def _failover_step(term: trace.Term, host: Host) -> str | None:
 
 
 def left_out(reached: Mapping[str, int]) -> list[str]:
-    """Goals that nothing reached."""
+    """The coverage goals that were never reached."""
     return [goal for goal in GOALS if not reached.get(goal)]

@@ -21,7 +21,7 @@ Fault = Callable[[str, str], int | None]
 
 
 class Inode:
-    """A file's content, as processes see it and as the platters have it."""
+    """A file's content, as processes see it and as it would be after a power loss."""
 
     __slots__ = ("content", "durable", "modified_ms", "unsynced")
 
@@ -33,26 +33,29 @@ class Inode:
         self.modified_ms = 0
 
     def apply(self, position: int, data: bytes | None) -> None:
-        _change(self.content, position, data)
+        """Write data at a position, or truncate there if data is None; a power loss may undo it until `sync`."""
+        _write_content(self.content, position, data)
         self.unsynced.append((position, data))
 
     def sync(self) -> None:
         for position, data in self.unsynced:
-            _change(self.durable, position, data)
+            _write_content(self.durable, position, data)
         self.unsynced.clear()
 
     def lose_power(self, rng: Rng) -> None:
+        """Keep what was synced and a random prefix of the later writes."""
         kept = self.unsynced[: rng.randint(0, len(self.unsynced))]
         if kept and kept[-1][1]:
             position, data = kept[-1]
             kept[-1] = position, data[: rng.randint(1, len(data))] if data else data
         for position, data in kept:
-            _change(self.durable, position, data)
+            _write_content(self.durable, position, data)
         self.unsynced.clear()
         self.content = bytearray(self.durable)
 
 
-def _change(content: bytearray, position: int, data: bytes | None) -> None:
+def _write_content(content: bytearray, position: int, data: bytes | None) -> None:
+    """Write data at a position, or truncate there if data is None."""
     if len(content) < position:
         content.extend(bytes(position - len(content)))
     if data is None:
@@ -84,6 +87,7 @@ class SimulatedDisk:
     # ---- what befalls it
 
     def process_died(self) -> None:
+        """Release the directory locks of the process."""
         self._locks.clear()
 
     def lose_power(self) -> None:
@@ -102,16 +106,16 @@ class SimulatedDisk:
     # ---- runtime.disk.Disk
 
     def open(self, path: str, *, create: bool = False) -> File:
-        path = self._checked("open", path)
+        path = self._check_call("open", path)
         inode = self._names.get(path)
         if inode is None:
             if path in self._names:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            self._need_parent(path)
+            self._require_parent_directory(path)
             inode = Inode()
-            self._name(path, inode, True)
+            self._record_name(path, inode, True)
         return SimulatedFile(self, path, inode)
 
     def open_read(self, path: str) -> File:
@@ -133,49 +137,49 @@ class SimulatedDisk:
         return f"{path}.{self._temporary_files}{TEMPORARY}"
 
     def rename(self, source: str, target: str) -> None:
-        source, target = self._checked("rename", source), _clean(target)
-        self._need(source)
-        self._need_parent(target)
+        source, target = self._check_call("rename", source), _normalize_path(target)
+        self._require_existing(source)
+        self._require_parent_directory(target)
         below = [p for p in self._names if p == source or p.startswith(source + "/")]
         for path in below:
             inode = self._names[path]
-            self._name(target + path[len(source) :], inode, True)
+            self._record_name(target + path[len(source) :], inode, True)
         for path in below:
-            self._name(path, self._names[path], False)
+            self._record_name(path, self._names[path], False)
 
     def remove(self, path: str) -> None:
-        path = self._checked("remove", path)
+        path = self._check_call("remove", path)
         self._file("remove", path)
-        self._name(path, None, False)
+        self._record_name(path, None, False)
 
     def remove_tree(self, path: str) -> None:
-        path = self._checked("remove", path)
-        self._need(path)
+        path = self._check_call("remove", path)
+        self._require_existing(path)
         for each in sorted((p for p in self._names if p == path or p.startswith(path + "/")), reverse=True):
-            self._name(each, None, False)
+            self._record_name(each, None, False)
 
     def make_directories(self, path: str) -> None:
-        path = self._checked("mkdir", path)
+        path = self._check_call("mkdir", path)
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
             each = "/" + "/".join(parts[:depth])
             if self._names.get(each) is not None:
                 raise FileExistsError(errno.EEXIST, "is a file", each)
             if each not in self._names:
-                self._name(each, None, True)
+                self._record_name(each, None, True)
 
     def list_directory(self, path: str) -> list[str]:
-        path = self._checked("list", path)
-        self._need(path)
+        path = self._check_call("list", path)
+        self._require_existing(path)
         above = path.rstrip("/") + "/"
         below = [p[len(above) :] for p in self._names if p.startswith(above)]
         return sorted(name for name in below if name and "/" not in name)
 
     def exists(self, path: str) -> bool:
-        return _clean(path) in self._names
+        return _normalize_path(path) in self._names
 
     def is_directory(self, path: str) -> bool:
-        path = _clean(path)
+        path = _normalize_path(path)
         return path in self._names and self._names[path] is None
 
     def size(self, path: str) -> int:
@@ -185,7 +189,7 @@ class SimulatedDisk:
         return self._file("stat", path).modified_ms
 
     def sync_directory(self, path: str) -> None:
-        path = self._checked("sync", path)
+        path = self._check_call("sync", path)
         left = []
         for change in self._unsynced:
             if posixpath.dirname(change[0]) == path:
@@ -195,7 +199,7 @@ class SimulatedDisk:
         self._unsynced = left
 
     def sync_filesystem(self, path: str) -> None:
-        self._checked("sync", path)
+        self._check_call("sync", path)
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
                 inode.sync()
@@ -203,7 +207,7 @@ class SimulatedDisk:
         self._unsynced.clear()
 
     def lock(self, path: str) -> DirectoryLock | None:
-        path = _clean(path)
+        path = _normalize_path(path)
         if path in self._locks:
             return None
         self.open(path, create=True)
@@ -220,37 +224,43 @@ class SimulatedDisk:
     # ---- inside
 
     def check(self, call: str, path: str) -> None:
+        """Raise the OSError that a test or a fault injects for this call."""
         code = self.fault(call, path)
         if code is not None:
             raise OSError(code, errno.errorcode.get(code, str(code)), path)
 
     def need_room(self, count: int, path: str) -> None:
+        """Raise ENOSPC if this many more bytes do not fit."""
         if self.used_bytes() + count > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "no space left on device", path)
 
-    def _checked(self, call: str, path: str) -> str:
-        path = _clean(path)
+    def _check_call(self, call: str, path: str) -> str:
+        """Raise the injected error for this call, if any; return the normalized path."""
+        path = _normalize_path(path)
         self.check(call, path)
         return path
 
     def _file(self, call: str, path: str) -> Inode:
-        path = self._checked(call, path)
+        path = self._check_call(call, path)
         inode = self._names.get(path)
         if inode is None:
-            self._need(path)
+            self._require_existing(path)
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         return inode
 
-    def _need(self, path: str) -> None:
+    def _require_existing(self, path: str) -> None:
+        """Raise FileNotFoundError if nothing has this path."""
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
 
-    def _need_parent(self, path: str) -> None:
+    def _require_parent_directory(self, path: str) -> None:
+        """Raise FileNotFoundError if the parent directory does not exist."""
         parent = posixpath.dirname(path)
         if self._names.get(parent, parent) is not None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
 
-    def _name(self, path: str, inode: Inode | None, is_there: bool) -> None:
+    def _record_name(self, path: str, inode: Inode | None, is_there: bool) -> None:
+        """Create or remove a directory entry, which a power loss may undo until its directory is synced."""
         _set_name(self._names, path, inode, is_there)
         self._unsynced.append((path, inode, is_there))
 
@@ -262,7 +272,7 @@ def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> N
         names.pop(path, None)
 
 
-def _clean(path: str) -> str:
+def _normalize_path(path: str) -> str:
     return posixpath.normpath(posixpath.join("/", path))
 
 

@@ -33,7 +33,7 @@ class Entry(TimerHandle):
         self._cancelled = False
 
     def cancel(self) -> None:
-        """It stays where it waits, and is passed over; what it would have been given is let go."""
+        """Mark the callback as cancelled and release its arguments; it stays in its queue and is skipped."""
         self._cancelled = True
         self._args = ()
 
@@ -78,7 +78,7 @@ class Host:
             self.started = self.unfinished()
 
     def unfinished(self) -> list["Task[Any]"]:
-        """What asyncio itself would find only among the tasks of all loops there ever were."""
+        """The tasks of this host that have not ended."""
         return [t for t in self.started if not t.done()]
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             try:
                 self._run_until(task, limit_s, max_steps)
             finally:
-                self._cancel_the_rest()
+                self._cancel_remaining_tasks()
         finally:
             self._is_running = False
             self._closed = True
@@ -94,10 +94,10 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, max_steps: int) -> None:
         """One callback after the other; where none is ready, time jumps to the next timer."""
-        take, is_done, account = self._ready.take, future.done, self._account
+        take, is_done, account = self._ready.take, future.done, self._record_callback
         try:
             while not is_done():
-                entry = take() or self._jump(limit_s)
+                entry = take() or self._next_due_timer(limit_s)
                 host = entry.host
                 if entry._cancelled or not host.is_alive:
                     continue
@@ -114,14 +114,14 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 except BaseException as error:
                     self.errors.append({"message": f"in {callback}", "exception": error})
                 if host.step_s:
-                    self._let_rest(host)
+                    self._pause_ready_callbacks(host)
                 if self.steps > max_steps:
                     raise OutOfTime(f"{max_steps} callbacks at {self.now:.3f} s")
         finally:
             self._current = self.main_host
 
-    def _jump(self, limit_s: float) -> Entry:
-        """The callback that is due next; of several due at once, the one that the schedule takes."""
+    def _next_due_timer(self, limit_s: float) -> Entry:
+        """Advance time to the next timer and return its callback; the schedule chooses among several."""
         timers, pop = self._timers, heapq.heappop
         while timers:
             due, _, entry = pop(timers)
@@ -146,8 +146,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     # ---- the digest
 
-    def _account(self, host: Host, callback: Any) -> None:
-        """A callback is about to run: which, where, and when."""
+    def _record_callback(self, host: Host, callback: Any) -> None:
+        """Add a callback that is about to run to the digest: its name, host and time."""
         self.steps += 1
         owner = getattr(callback, "__self__", None)
         if type(owner) is Task:
@@ -162,11 +162,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             self._hash()
 
     def note(self, what: str) -> None:
-        """Have something that happened go into the digest."""
+        """Add a text to the digest."""
         self._note((self.now, self._number_of(what)))
 
     def note_bytes(self, host: Host, port: int, size: int) -> None:
-        """Have go into the digest that a connection of a host got so many bytes."""
+        """Add to the digest that a connection of a host received this many bytes."""
         self._note((self.now, -(host.label + port), size))
 
     def _number_of(self, label: str) -> int:
@@ -186,11 +186,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._hash()
         return self._digest.hexdigest()
 
-    def _cancel_the_rest(self) -> None:
-        """Tasks of the living end as in a real loop, if they do so within a minute; others are closed as they are."""
+    def _cancel_remaining_tasks(self) -> None:
+        """Cancel the tasks of live hosts and let them end within a virtual minute; close all others."""
         for host in self.hosts:
             host.step_s = 0.0
-            self._wake(host)
+            self._resume_callbacks(host)
         left = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
         for task in left:
             task.cancel()
@@ -206,14 +206,14 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return next((h for h in self.hosts if repr(h) == name), self.main_host)
 
     def who_waits(self) -> str:
-        """Each task that has not ended, and the line at which it waits."""
+        """A text with each unfinished task and the line at which it waits."""
         tasks = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
         return "\n".join(f"  {t.get_name()} at {where(t)}" for t in tasks)
 
     # ---- hosts
 
     def add_host(self, name: str) -> Host:
-        """A process that starts now; an earlier one of that name must be dead."""
+        """A host for a new process; an earlier process of that name must be dead."""
         earlier = [h for h in self.hosts if h.name == name]
         assert not any(h.is_alive for h in earlier), f"{name} runs already"
         host = Host(name, len(earlier) + 1, len(self.hosts))
@@ -225,7 +225,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return self._task(host, coroutine, name, host.context.copy())
 
     def kill(self, host: Host) -> None:
-        """As SIGKILL does: nothing of it runs any more, no `finally` either."""
+        """Kill a process as SIGKILL does: none of its callbacks or `finally` blocks run any more."""
         if not host.is_alive:
             return
         host.is_alive = False
@@ -236,24 +236,26 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self.note(f"kill {host!r}")
 
     def pause(self, host: Host) -> None:
-        """As SIGSTOP does: what becomes ready waits, bytes that arrive too."""
+        """Stop a process as SIGSTOP does: its ready callbacks and received bytes wait."""
         host.is_paused = True
         self.note(f"pause {host!r}")
 
     def resume(self, host: Host) -> None:
         self.note(f"resume {host!r}")
-        self._wake(host)
+        self._resume_callbacks(host)
 
     def slow(self, host: Host, step_s: float) -> None:
-        """Each callback takes that long from now on; 0 for as fast as ever."""
+        """Let each callback of a host take this long; 0 ends that."""
         host.step_s = step_s
 
-    def _let_rest(self, host: Host) -> None:
+    def _pause_ready_callbacks(self, host: Host) -> None:
+        """Park a slow host's callbacks until the time of its current callback is over."""
         if not host.is_paused:
             host.is_paused = True
-            self.call_on(self.main_host, self.now + host.step_s, self._wake, host)
+            self.call_on(self.main_host, self.now + host.step_s, self._resume_callbacks, host)
 
-    def _wake(self, host: Host) -> None:
+    def _resume_callbacks(self, host: Host) -> None:
+        """Make a host's parked callbacks ready again."""
         if host.is_paused and host.is_alive:
             host.is_paused = False
             while host.parked:

@@ -62,7 +62,7 @@ class SimulatedNetwork:
     # ---- faults
 
     def link(self, source: str, target: str) -> Link:
-        """To be read and changed; all start alike."""
+        """The link from one host to another; its properties can be changed."""
         found = self._links.get((source, target))
         if found is None:
             plain = self._default
@@ -87,13 +87,13 @@ class SimulatedNetwork:
             self.mend(source, target)
 
     def restore(self, source: str, target: str) -> None:
-        """As good as new, but cut where it is cut."""
+        """Give a link its original latency and bandwidth; a cut stays."""
         link, plain = self.link(source, target), self._default
         link.latency_s, link.jitter_s, link.bytes_per_s = plain.latency_s, plain.jitter_s, plain.bytes_per_s
         link.torn_after = None
 
     def heal(self) -> None:
-        """Every link is whole and quick, every host has room, and knows which of its connections broke."""
+        """Restore all links, free file descriptors on all hosts, and close half-open connections."""
         self.exhausted.clear()
         for end in list(self._unaware):
             end.break_off()
@@ -109,19 +109,19 @@ class SimulatedNetwork:
                 self._unaware[end.peer] = None
 
     def reset(self, one: str, other: str) -> int:
-        """Break every connection between two hosts, seen by both; how many ends that were."""
+        """Break every connection between two hosts on both sides; the number of connection ends."""
         broken = [e for e in self._ends if (e.host.name, e.peer.host.name) in ((one, other), (other, one))]
         for end in broken:
             end.break_off()
         return len(broken)
 
     def power_off(self, host: Host) -> None:
-        """The machine is gone with its process: nobody says so to anyone, until another Host has its name."""
+        """Cut a machine's power: its peers get no reset until a new process has its name."""
         self._down.add(host.name)
         self.loop.kill(host)
 
     def _died(self, host: Host) -> None:
-        """The operating system closes what a process leaves; a machine without power closes nothing."""
+        """Reset the connections of a dead process; a machine without power sends nothing."""
         for address in [a for a, listener in self._listeners.items() if listener.host is host]:
             del self._listeners[address]
         for end in list(self._ends):
@@ -150,7 +150,7 @@ class SimulatedNetwork:
             await asyncio.sleep(_SYN_AGAIN_S)
         answered: asyncio.Future[End | None] = self.loop.create_future()
         due = self.loop.now + there.delay_s(self._dice.random)
-        self.loop.call_on(host, due, self._arrive, host, name, port, answered)
+        self.loop.call_on(host, due, self._deliver_connect, host, name, port, answered)
         near = await answered
         if near is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
@@ -158,8 +158,8 @@ class SimulatedNetwork:
         near.attach(protocol)
         return protocol
 
-    def _arrive(self, host: Host, name: str, port: int, answered: "asyncio.Future[End | None]") -> None:
-        """A wish to connect is there; the answer needs its time, too."""
+    def _deliver_connect(self, host: Host, name: str, port: int, answered: "asyncio.Future[End | None]") -> None:
+        """A connection attempt reaches its target, which sends its answer back over the link."""
         if answered.done():
             return  # given up
         there, back = self.link(host.name, name), self.link(name, host.name)
@@ -169,7 +169,7 @@ class SimulatedNetwork:
             near, far = connected(self._wires, *ends)
             self._ends |= {near: None, far: None}
             self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
-        self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _answer, answered, near)
+        self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _complete_connect, answered, near)
 
     def new_port(self) -> int:
         self._next_port += 1
@@ -187,7 +187,8 @@ class SimulatedNetwork:
             del self._listeners[listener.host.name, listener.port]
 
 
-def _answer(answered: "asyncio.Future[End | None]", near: End | None) -> None:
+def _complete_connect(answered: "asyncio.Future[End | None]", near: End | None) -> None:
+    """Finish the client's connection attempt with its end, or with None if it was refused."""
     if not answered.done():
         answered.set_result(near)
     elif near is not None:

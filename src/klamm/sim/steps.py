@@ -51,7 +51,7 @@ class StepResult(NamedTuple):
 
 
 def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
-    """Without a fault, and which steps it took."""
+    """Run an operation without faults; its outcome and the steps it took."""
     steps: list[Step] = []
     unharmed = StepRun(operation, StepKind.WRITE, _NEVER, next(iter(STEP_FAULTS)))
     outcome = run_script(script_of(operation, unharmed.action), watch=steps.append)
@@ -67,7 +67,7 @@ def runs_of(operation: str) -> Iterator[StepRun]:
 
 
 def sampled(runs: Iterable[StepRun], part: float) -> Iterator[StepRun]:
-    """The same ones each time."""
+    """A part of the runs, the same ones each time."""
     return (run for run in runs if Rng(str(run)).random() < part)
 
 
@@ -102,15 +102,15 @@ class Steps:
         self._began = self._told = self._clock.now_ms()
 
     def go_through(self, cores: int | None) -> int:
-        """What the process returns: 1 where something broke, 130 where somebody stopped it."""
+        """Run all steps that are left; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:
             with interrupted_by_stop_signals():
                 for result in over_cores(run_step, list(self._left), cores):
-                    self._take(result)
+                    self._add_result(result)
         except KeyboardInterrupt:
             print(f"broken off; to go on: --after {self.all_done_before}")
-        self._conclude()
+        self._print_summary()
         return 1 if self._broken else 130 if self._left else 0
 
     @property
@@ -118,7 +118,8 @@ class Steps:
         """The number of the first run that is not done; some after it may be."""
         return next((n for n, run in enumerate(self._runs) if run in self._left), len(self._runs))
 
-    def _take(self, result: StepResult) -> None:
+    def _add_result(self, result: StepResult) -> None:
+        """Count a result; print its violation, and a progress line from time to time."""
         self._left.pop(result.run)
         if result.violation:
             self._broken.append(result)
@@ -132,7 +133,8 @@ class Steps:
                 f"{so_far}, {pace:.1f}/s, {len(self._left) / pace:.0f} s to go, at: {result.run.operation}", flush=True
             )
 
-    def _conclude(self) -> None:
+    def _print_summary(self) -> None:
+        """Print the table of operations and faults, and the verdict."""
         done = [run for run in self._runs[self._after :] if run not in self._left]
         print(
             table(

@@ -22,19 +22,19 @@ def lines(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
         if isinstance(what, str):
             yield f"{at_s:9.3f}  {what}"
         elif not isinstance(what, _UNTOLD):
-            yield f"{at_s:9.3f}  {_words(what)}"
+            yield f"{at_s:9.3f}  {_describe_event(what)}"
 
 
-def _words(event: Event) -> str:
+def _describe_event(event: Event) -> str:
     if isinstance(event, trace.TransactionCommitted):
         bound = "" if event.fence is None else f", bound to epoch version {event.fence}"
         changes = ", ".join(f"{type(c).__name__.removesuffix('Change').lower()} {c.path}" for c in event.changes)
         return f"zxid {event.zxid} of session {event.session:x}{bound}: {changes}"
     if isinstance(event, trace.RequestSent):
         again = " again" if event.again else ""
-        return f"node {event.sender} sends{again} to {event.target}: {_order(event.message)}"
+        return f"node {event.sender} sends{again} to {event.target}: {_describe_request(event.message)}"
     if isinstance(event, trace.RequestReceived):
-        return f"node {event.broker} gets {_order(event.message)}, refusal {event.refusal.name}"
+        return f"node {event.broker} gets {_describe_request(event.message)}, refusal {event.refusal.name}"
     if isinstance(event, trace.EventBegan):
         active = f"in {event.term}" if event.term else "inactive"
         return f"node {event.broker}, {active}, handles {type(event.event).__name__}, {len(event.waiting)} wait"
@@ -43,7 +43,7 @@ def _words(event: Event) -> str:
     return f"{type(event).__name__} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())
 
 
-def _order(message: object) -> str:
+def _describe_request(message: object) -> str:
     topics = getattr(message, "topic_states", None) or ()
     named = " ".join(f"{t.topic_name}{[s.partition_index for s in t.partition_states]}" for t in topics)
     sender, epoch = getattr(message, "controller_id", "?"), getattr(message, "controller_epoch", "?")

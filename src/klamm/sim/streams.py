@@ -17,7 +17,7 @@ _HIGH_WATER_BYTES: Final = 64 * 1024
 
 
 class Mark(Enum):
-    """What travels besides bytes."""
+    """An end or a reset of the connection, which travels in order with the bytes."""
 
     END = "end"  # the peer closed in order
     RESET = "reset"
@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """What ends need of the network."""
+    """The services of the network that connection ends use."""
 
     loop: SimulatedLoop
     roll: Callable[[], float]
@@ -91,16 +91,16 @@ class End(asyncio.Transport):
         self.set_protocol(protocol)
         protocol.connection_made(self)
         if self.peer._arrived:
-            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
+            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """The link is whole again: what it swallowed is sent once more."""
+        """The link works again: send what it held back."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
 
     def vanish(self, says_so: bool) -> None:
-        """The process is dead; its operating system may still tell the peer."""
+        """The process died; its operating system resets the connection if `says_so`."""
         if self.is_open:
             self.is_open = False
             if says_so:
@@ -124,7 +124,7 @@ class End(asyncio.Transport):
             return
         size = len(piece) if isinstance(piece, bytes) else 0
         if self._link.torn_after is not None and size > 1:
-            self._tear(cast(bytes, piece), self._link.torn_after)
+            self._send_torn(cast(bytes, piece), self._link.torn_after)
             return
         self._under_way.append(piece)
         self._bytes_under_way += size
@@ -133,7 +133,8 @@ class End(asyncio.Transport):
             self._writes = False
             self._protocol.pause_writing()
 
-    def _tear(self, piece: bytes, part: float) -> None:
+    def _send_torn(self, piece: bytes, part: float) -> None:
+        """Send the first part of a piece, then reset the connection."""
         self._link.torn_after = None
         kept = piece[: max(1, int(len(piece) * part))]
         for each in (kept, Mark.RESET):
@@ -165,10 +166,10 @@ class End(asyncio.Transport):
             self._wires.stall(self)
             return
         self._arrived += flight[0]
-        self.peer._take()
+        self.peer._deliver_received()
 
-    def _take(self) -> None:
-        """Hand over what arrived, as far as it is wanted."""
+    def _deliver_received(self) -> None:
+        """Hand received bytes and marks to the protocol, unless it paused reading."""
         source = self.peer
         while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
@@ -182,14 +183,15 @@ class End(asyncio.Transport):
             size = len(piece)
             source._bytes_under_way -= size
             if not source._writes:
-                source._write_again()
+                source._resume_writing_if_drained()
             if self.is_open:
                 self._wires.loop.note_bytes(self.host, self.address[1], size)
                 self._feed(piece)
             elif source.is_open:
                 self._send(Mark.RESET)
 
-    def _write_again(self) -> None:
+    def _resume_writing_if_drained(self) -> None:
+        """Let the protocol write again once the write buffer is below its low-water mark."""
         if self._bytes_under_way <= self._low:
             self._writes = True
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._resume_protocol)
@@ -230,7 +232,7 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reads = True
-        self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
+        self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def is_reading(self) -> bool:
         return self._reads

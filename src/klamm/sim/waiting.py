@@ -8,7 +8,7 @@ from typing import Any
 
 
 def where(task: "Task[Any]") -> str:
-    """The innermost line of ours at which a task waits."""
+    """The innermost line of klamm's code at which a task waits."""
     awaited: Any = task.get_coro()
     line = "its first step"
     while awaited is not None:

@@ -55,7 +55,7 @@ class Universe:
         return cls(loop, SimulatedNetwork(loop))
 
     def start(self, name: str) -> tuple[Host, World]:
-        """A new process on the machine of that name."""
+        """Start a process on the machine of that name: its host, and its world."""
         host = self.loop.add_host(name)
         disk = self.disks.get(name)
         if disk is None:

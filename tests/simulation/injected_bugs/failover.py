@@ -25,13 +25,13 @@ def offline_replicas_left_alone(patch: Patch) -> None:
 def offline_replicas_left_to_nobody(patch: Patch) -> None:
     """Nor do leaders take them out."""
     offline_replicas_left_alone(patch)
-    wanted = Replicas._wanted
+    wanted = Replicas._next_isr
 
     def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
         isr_ = wanted(self, p, replica, *facts)
         return None if isr_ is not None and len(isr_) < len(replica.isr) else isr_
 
-    patch.setattr(Replicas, "_wanted", grow_only)
+    patch.setattr(Replicas, "_next_isr", grow_only)
 
 
 def orders_before_metadata(patch: Patch) -> None:

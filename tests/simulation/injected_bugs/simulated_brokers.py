@@ -41,52 +41,52 @@ def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
 
 
 def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
-    take = Replicas._take
+    take = Replicas._apply_leader_and_isr
 
     def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
         known = self.hosted.get(order.topic_partition)
         is_older = known is not None and order.state.leader_epoch < known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_older else take(self, order, now_s)
 
-    patch.setattr(Replicas, "_take", any_older)
+    patch.setattr(Replicas, "_apply_leader_and_isr", any_older)
 
 
 def orders_are_taken_twice(patch: Patch) -> None:
-    take = Replicas._take
+    take = Replicas._apply_leader_and_isr
 
     def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
         known = self.hosted.get(order.topic_partition)
         is_same = known is not None and order.state.leader_epoch == known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_same else take(self, order, now_s)
 
-    patch.setattr(Replicas, "_take", equal_too)
+    patch.setattr(Replicas, "_apply_leader_and_isr", equal_too)
 
 
 def refused_for_good(patch: Patch) -> None:
-    begin = Replicas._begin
+    begin = Replicas._become_leader_or_follower
 
     def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
         before = replica.is_refused
         begin(self, replica, order, now_s)
         replica.is_refused = before
 
-    patch.setattr(Replicas, "_begin", still_refused)
+    patch.setattr(Replicas, "_become_leader_or_follower", still_refused)
 
 
 def proposals_survive_orders(patch: Patch) -> None:
-    begin = Replicas._begin
+    begin = Replicas._become_leader_or_follower
 
     def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
         before = replica.proposal
         begin(self, replica, order, now_s)
         replica.proposal = before
 
-    patch.setattr(Replicas, "_begin", still_proposed)
+    patch.setattr(Replicas, "_become_leader_or_follower", still_proposed)
 
 
 def epochs_remembered_before_the_work(patch: Patch) -> None:
     """The first order for a partition fails in the middle, once for each process, and its epoch is remembered."""
-    begin = Replicas._begin
+    begin = Replicas._become_leader_or_follower
 
     def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
         if replica.leader_epoch == NO_EPOCH and order.state.leader_epoch > 0:
@@ -94,18 +94,18 @@ def epochs_remembered_before_the_work(patch: Patch) -> None:
         else:
             begin(self, replica, order, now_s)
 
-    patch.setattr(Replicas, "_begin", fails_once)
+    patch.setattr(Replicas, "_become_leader_or_follower", fails_once)
 
 
 def no_replica_without_a_leader(patch: Patch) -> None:
-    take = Replicas._take
+    take = Replicas._apply_leader_and_isr
 
     def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
         if order.state.leader == NO_BROKER and order.topic_partition not in self.hosted:
             return ErrorCode.NONE
         return take(self, order, now_s)
 
-    patch.setattr(Replicas, "_take", of_leaders_alone)
+    patch.setattr(Replicas, "_apply_leader_and_isr", of_leaders_alone)
 
 
 def stops_need_a_newer_epoch(patch: Patch) -> None:

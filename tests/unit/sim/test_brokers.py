@@ -87,7 +87,9 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
     async def scenario() -> None:
         nobody = NodeContext(lambda event: None, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
-        handle = broker._ordered(lambda request, message: taken.append((message.controller_epoch, request.client_id)))
+        handle = broker._with_faults_on_order(
+            lambda request, message: taken.append((message.controller_epoch, request.client_id))
+        )
 
         async def order(controller_epoch: int, what: str) -> None:
             message = UpdateMetadataRequest(controller_id=2, controller_epoch=controller_epoch)
@@ -159,7 +161,7 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
         node_context = NodeContext(told.append, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, node_context)
         broker._asking[1] = ApiKey.ALTER_PARTITION.name
-        broker._hear(EventBegan(BrokerId(1), 1, None, Expire(), ()))
+        broker._on_controller_event(EventBegan(BrokerId(1), 1, None, Expire(), ()))
         if answered_s is not None:
             asyncio.get_running_loop().call_later(answered_s, broker._asking.pop, 1)
         await asyncio.sleep(5.0)

@@ -10,25 +10,27 @@ Role = Callable[[ClusterUnderTest], Iterable[int]]
 
 
 def anyone(cluster: ClusterUnderTest) -> Iterable[int]:
+    """The numbers of all nodes that can be hit."""
     return cluster.nodes
 
 
 def controllers(cluster: ClusterUnderTest) -> Iterable[int]:
+    """The numbers of the nodes that are controller."""
     return (n for n, node in cluster.nodes.items() if node.host.is_alive and node.broker.controller.is_active)
 
 
 def last_in_sync(cluster: ClusterUnderTest) -> Iterable[int]:
-    """Without them a partition has nobody left."""
+    """Brokers that are the only ISR member of some partition."""
     return (v[-1].isr[0] for v in cluster.history.states.versions.values() if len(v[-1].isr) == 1)
 
 
 def leaders(cluster: ClusterUnderTest) -> Iterable[int]:
-    """Brokers that lead something; where all is balanced, as the preferred ones."""
+    """Brokers that lead some partition; in a balanced cluster, the preferred leaders."""
     return (v[-1].leader for v in cluster.history.states.versions.values() if v[-1].has_leader)
 
 
 def askers(cluster: ClusterUnderTest) -> Iterable[int]:
-    """Leaders that wait for an answer to AlterPartition."""
+    """Leaders that wait for a response to AlterPartition."""
     for number, node in cluster.nodes.items():
         if any(r.proposal is not None for r in node.broker.replicas.hosted.values()):
             yield number
@@ -45,7 +47,7 @@ _WEIGHTS: Final = (4, 5, 1, 1, 1)
 
 
 def victim(cluster: ClusterUnderTest, draw: Draw) -> tuple[int, Node]:
-    """Anyone where nobody plays the part."""
+    """Draw a role and one of the nodes that have it; any node if none has it."""
     role = draw("role", lambda rng: rng.choices(tuple(ROLES), _WEIGHTS)[0])
     candidates = sorted({n for n in ROLES[role](cluster) if n in cluster.nodes}) or list(cluster.nodes)
     number = draw("node", lambda rng: rng.choice(candidates))
@@ -53,7 +55,7 @@ def victim(cluster: ClusterUnderTest, draw: Draw) -> tuple[int, Node]:
 
 
 def other_host(cluster: ClusterUnderTest, draw: Draw, number: int) -> str:
-    """Another node, or a ZooKeeper server."""
+    """Draw another node or a ZooKeeper server."""
     others = [f"node-{n}" for n in cluster.nodes if n != number]
     return draw("other", lambda rng: rng.choice([*others, *server_names(cluster)]))
 

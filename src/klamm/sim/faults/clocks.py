@@ -10,7 +10,7 @@ _DRIFTS_S: Final = 10
 
 
 def clock_jump(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """It jumps by up to an hour, forwards or backwards, once or again and again."""
+    """A node's wall clock jumps by up to an hour, forwards or backwards, once or repeatedly."""
     number, _ = victim(cluster, draw)
     times = draw("times", lambda rng: rng.choice((1, 1, 6)))
     by_ms = draw("by_ms", lambda rng: rng.randint(-_HOUR_MS, _HOUR_MS))
@@ -20,7 +20,7 @@ def clock_jump(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def clock_drift(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """It goes too fast, or too slowly."""
+    """A node's wall clock runs too fast or too slowly."""
     number, _ = victim(cluster, draw)
     rate = draw("rate", lambda rng: rng.choice((-0.5, -0.01, 0.01, 0.5)))
     cluster.log(f"the clock of node {number} is wrong by {rate} s in each second")

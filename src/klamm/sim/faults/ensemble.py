@@ -10,7 +10,7 @@ _MAX_S: Final = 8.0
 
 
 def lag(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A server falls behind: what it answers is old."""
+    """A ZooKeeper server falls behind: its reads are stale."""
     index = draw("server", lambda rng: rng.randrange(len(cluster.servers)))
     lag_s = draw("lag_s", lambda rng: rng.choice(_LAGS))
     rng = Rng(draw("jitter", lambda rng: rng.randrange(1 << 16)))
@@ -19,7 +19,7 @@ def lag(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def switch_server(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A server drops its clients while it lags, or another does: sessions move, to where less is known."""
+    """A server drops its clients while it or another lags: sessions move to a server with an older tree."""
     lag(cluster, draw)
     index = draw("drops", lambda rng: rng.randrange(len(cluster.servers)))
     cluster.log(f"zk-{index + 1} drops its clients")
@@ -32,12 +32,12 @@ def restart_server(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def lose_quorum(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """So many servers end that nobody is served."""
+    """So many servers stop that no quorum is left."""
     _stop(cluster, draw, (len(cluster.servers) + 1) // 2)
 
 
 def restart_ensemble(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """All servers end, and come back together: sessions live on, connections and watches do not."""
+    """All servers stop and start again together: sessions survive, connections and watches do not."""
     _stop(cluster, draw, len(cluster.servers))
 
 
@@ -53,7 +53,7 @@ def _stop(cluster: ClusterUnderTest, draw: Draw, count: int) -> None:
 
 
 def cut_server_off(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A server and the others do not reach each other; clients reach them all."""
+    """A server loses its links to the other servers, while clients still reach all of them."""
     number = draw("server", lambda rng: rng.randrange(len(cluster.servers)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     server = cluster.servers[number]

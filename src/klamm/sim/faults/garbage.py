@@ -33,7 +33,7 @@ ANSWERS: Final = {
 
 
 def malformed_frames(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody who does not speak the protocol connects to a node, and stays a while."""
+    """A client sends frames that violate Kafka's protocol to a node, and keeps its connection for a while."""
     number, _ = victim(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
 
@@ -58,7 +58,7 @@ class _Sender(asyncio.Protocol):
 
 
 def malformed_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A ZooKeeper server says what no server says."""
+    """A ZooKeeper server sends an invalid frame."""
     number, node = victim(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))
     session = cluster.ensemble.sessions.get(node.session)

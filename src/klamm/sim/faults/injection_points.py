@@ -44,7 +44,7 @@ Injection = Callable[[Step], Loss | None]
 
 
 class InjectionPoints:
-    """Those that are set, in order; the first that answers decides."""
+    """The injections that wait for a step of the cluster; the first one that returns a loss decides."""
 
     def __init__(self) -> None:
         self._set: list[Injection] = []
@@ -53,6 +53,7 @@ class InjectionPoints:
 
     @property
     def are_set(self) -> bool:
+        """Whether any injection waits for a step."""
         return bool(self._set)
 
     def set(self, injection: Injection) -> None:
@@ -65,6 +66,7 @@ class InjectionPoints:
         self._set.clear()
 
     def step(self, step: Step) -> Loss | None:
+        """Offer a step to the injections; what the first matching one does to the connection, or None."""
         if self._set and step.actor:
             self.watch(step)
         for injection in list(self._set):

@@ -43,7 +43,7 @@ def tear(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def cut(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A link swallows what is sent, in one direction or both, for a while."""
+    """A link holds back everything sent over it, in one direction or both, for a while."""
     number, _ = victim(cluster, draw)
     name, other = f"node-{number}", other_host(cluster, draw, number)
     ways = {"to": [(name, other)], "from": [(other, name)], "both": [(name, other), (other, name)]}
@@ -52,7 +52,7 @@ def cut(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def halves(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Everybody is on one of two sides that do not reach each other; ZooKeeper's majority is on one of them."""
+    """All hosts are split into two halves that cannot reach each other; one has ZooKeeper's majority."""
     everybody = [*node_names(cluster), *server_names(cluster)]
     one = draw("side", lambda rng: [name for name in everybody if rng.random() < 0.5])
     other = [name for name in everybody if name not in one]
@@ -90,7 +90,7 @@ def _isolate(cluster: ClusterUnderTest, draw: Draw, from_whom: Callable[[str], l
 
 
 def swizzle(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A node's links are cut one by one, and mended in another order."""
+    """A node's links are cut one by one, and restored in another order."""
     number, _ = victim(cluster, draw)
     name = f"node-{number}"
     others = [o for o in (*node_names(cluster), *server_names(cluster)) if o != name]
@@ -105,7 +105,7 @@ def swizzle(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def poor_link(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """What a node sends, or gets, takes long, now longer, now shorter, and there is room for little."""
+    """A node's outgoing or incoming links get a high, varying latency and a low bandwidth."""
     number, _ = victim(cluster, draw)
     latency_s = draw("latency_s", lambda rng: rng.choice((0.02, 0.1, 0.5)))
     bytes_per_s = draw("bytes_per_s", lambda rng: rng.choice((125e6, 400e3, _LEAST_BYTES_PER_S)))

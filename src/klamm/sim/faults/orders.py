@@ -17,7 +17,7 @@ _ECHOED: Final = (ApiKey.LEADER_AND_ISR.name, ApiKey.ALTER_PARTITION.name)
 
 
 def move(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator deletes `/controller`, often while its holder is frozen: the session lives, the term is over."""
+    """An operator deletes `/controller`, often while the controller is paused: its session lives, its term is over."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
     for_s = draw("frozen_s", lambda rng: 2 * rng.random() if rng.random() < 0.7 else 0.0)
@@ -35,7 +35,7 @@ def _depose(cluster: ClusterUnderTest) -> None:
 
 
 def hold_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A controller's orders are on the way, and arrive after one to three others became controller."""
+    """A controller's requests are delayed, and arrive after one to three other controllers were elected."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
     if number is None:
@@ -55,7 +55,7 @@ def hold_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def late_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """What brokers answer the controller, and ask it, is held back for longer than it waits."""
+    """What brokers send to the controller is delayed for longer than its request timeout."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
     if number is not None:
@@ -65,22 +65,23 @@ def late_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def backlog(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A broker takes seconds for each order; more come meanwhile."""
+    """A broker takes seconds for each control request, while more arrive."""
     number, node = victim(cluster, draw)
     takes_s = draw("takes_s", lambda rng: rng.choice((0.5, 2.0, 6.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     broker = node.broker
     cluster.log(f"node {number} takes {takes_s} s for each order, for {for_s} s")
     broker.request_delay_s = takes_s
-    later(cluster, for_s, _quick_again, broker)
+    later(cluster, for_s, _end_delay, broker)
 
 
-def _quick_again(broker: StubBroker) -> None:
+def _end_delay(broker: StubBroker) -> None:
+    """Let the broker answer control requests without delay again."""
     broker.request_delay_s = 0.0
 
 
 def replay_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Orders that a broker, or an earlier run of it, has had already, arrive once more."""
+    """Control requests that a broker, or its earlier process, has already received arrive again."""
     number = draw("node", lambda rng: rng.choice(list(anyone(cluster))))
     node = cluster.nodes[number]
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 1.0, 5.0)) * rng.random())
@@ -92,7 +93,7 @@ def replay_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def echo_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Orders come twice, or one that came earlier comes again: right after another one, or while a leader asks."""
+    """A control request arrives twice, or an earlier one again, right after another or during AlterPartition."""
     kind = StepKind(draw("kind", lambda rng: rng.choice((StepKind.ORDER.value, StepKind.ASK.value))))
     left = draw("left", lambda rng: rng.randint(1, 8))
     back = draw("back", lambda rng: rng.choice((1, 1, 2, 3)))
@@ -116,7 +117,7 @@ def echo_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def overtake_asker(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A follower's session ends as its leader asks for an ISR; the leader has to ask again, and hears of it late."""
+    """A follower's session ends while its leader asks for an ISR change, whose response is then late."""
     takes_s = draw("takes_s", lambda rng: 0.3 + rng.random())
 
     def injection(step: Step) -> Loss | None:
@@ -132,7 +133,7 @@ def overtake_asker(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.ensemble.end_session(session)
         broker = cluster.nodes[step.actor].broker
         broker.request_delay_s = takes_s
-        later(cluster, 3 * takes_s, _quick_again, broker)
+        later(cluster, 3 * takes_s, _end_delay, broker)
         return Loss.BEFORE
 
     cluster.injection_points.set(injection)

@@ -12,7 +12,7 @@ _STEPS: Final = (0.0005, 0.003)
 
 
 def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """As SIGKILL; it starts again at once, soon, or after its session has ended."""
+    """A process is killed as by SIGKILL; it restarts at once, soon, or after its session has expired."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive:
         return
@@ -23,7 +23,7 @@ def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Whoever becomes controller is killed while it takes over; one after another, up to three."""
+    """The next one to three controllers are killed during failover."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.01, 0.1)) * rng.random())
 
@@ -45,7 +45,7 @@ def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def power_loss(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The machine falls silent; back later, with another process."""
+    """A machine loses power and unsynced data; a new process starts later."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive:
         return
@@ -56,7 +56,7 @@ def power_loss(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """As SIGSTOP, often for longer than the session; everything arrives at once afterwards."""
+    """A process stops as by SIGSTOP, often for longer than its session; all messages arrive at once afterwards."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive or node.host.is_paused:
         return
@@ -67,16 +67,17 @@ def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def stall(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Its event loop is held again and again for about a second."""
+    """A process is held for about a second, several times."""
     number, _ = victim(cluster, draw)
     times = draw("times", lambda rng: rng.randint(2, 8))
     for_s = draw("for_s", lambda rng: 0.5 + rng.random())
     cluster.log(f"the loop of node {number} is held {times} times for {for_s} s")
     for turn in range(times):
-        later(cluster, 2 * turn * for_s, _hold, cluster, number, for_s)
+        later(cluster, 2 * turn * for_s, _pause_process, cluster, number, for_s)
 
 
-def _hold(cluster: ClusterUnderTest, number: int, for_s: float) -> None:
+def _pause_process(cluster: ClusterUnderTest, number: int, for_s: float) -> None:
+    """Pause a node's process for this long, unless the cluster is healed by then."""
     host = cluster.nodes[number].host
     if not cluster.is_healed and host.is_alive and not host.is_paused:
         cluster.loop.pause(host)
@@ -84,7 +85,7 @@ def _hold(cluster: ClusterUnderTest, number: int, for_s: float) -> None:
 
 
 def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Every callback takes long for a while."""
+    """Every callback of a process takes long for a while."""
     number, node = victim(cluster, draw)
     step_s = draw("step_s", lambda rng: rng.choice(_STEPS))
     cluster.log(f"node {number} takes {step_s} s for each step")
@@ -93,7 +94,7 @@ def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def no_descriptors(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """It can open no connection, and takes none."""
+    """A process can open and accept no connection: it has no file descriptors left."""
     number, _ = victim(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S / 2 * rng.random())
     cluster.log(f"node {number} has no file descriptors left for {for_s} s")

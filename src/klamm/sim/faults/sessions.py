@@ -19,7 +19,7 @@ _LOOK_AGAIN_S: Final = 0.5
 
 
 def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """ZooKeeper ends a session that is alive."""
+    """ZooKeeper expires a session whose client is alive."""
     number, node = victim(cluster, draw)
     if node.session and cluster.ensemble.has_quorum:
         cluster.log(f"the session of node {number} is ended")
@@ -27,7 +27,7 @@ def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """As soon as there is a new session, that is ended too."""
+    """ZooKeeper expires a session, and its successor right after it is established."""
     number, node = victim(cluster, draw)
     first = node.session
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.05, 0.5)) * rng.random())
@@ -49,17 +49,17 @@ def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def expire_registering(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The next session that registers a broker ends before that, or after it without the answer."""
+    """The session of the next broker registration ends before the write, or after it without the answer."""
     _expire_writing(cluster, draw, lambda step: step.registers, "registering")
 
 
 def expire_becoming_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The next session that wins an election ends before that, or after it without the answer."""
+    """The session of the next elected controller ends before the write, or after it without the answer."""
     _expire_writing(cluster, draw, lambda step: step.becomes_controller, "taking office")
 
 
 def expire_while_asked(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The session of a controller ends as it is asked for something that has to wait, since it is busy."""
+    """A controller's session ends while a request waits in its busy event queue."""
     left = draw("left", lambda rng: rng.randint(1, 3))
 
     def injection(step: Step) -> Loss | None:
@@ -98,7 +98,7 @@ def _expire_writing(cluster: ClusterUnderTest, draw: Draw, is_meant: Callable[[S
 
 
 def unlearned_session(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The next answers to connect requests are lost: sessions are granted, or resumed, of which nobody learns."""
+    """The next connect responses are lost: ZooKeeper has sessions that no client knows of."""
     left = draw("left", lambda rng: rng.randint(1, 4))
 
     def greets(session: int) -> bool:
@@ -132,7 +132,7 @@ def outlived_session(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def outlived_registration(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A node's session ends, and the next right after it registered, without the answer: its znode stays for good."""
+    """A node's next session ends right after it registered, without the answer, and its znode stays."""
     number, node = victim(cluster, draw)
     if not node.session or not cluster.ensemble.has_quorum:
         return
@@ -141,7 +141,7 @@ def outlived_registration(cluster: ClusterUnderTest, draw: Draw) -> None:
         if step.kind is not StepKind.WRITE or step.actor != number or not step.what.split()[-1].startswith(BROKER_IDS):
             return None
         cluster.injection_points.remove(injection)
-        later(cluster, 0.0, _end_for_good, cluster, cluster.nodes[number])
+        later(cluster, 0.0, _expire_keeping_znode, cluster, cluster.nodes[number])
         return Loss.AFTER
 
     cluster.injection_points.set(injection)
@@ -149,7 +149,8 @@ def outlived_registration(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.ensemble.end_session(node.session)
 
 
-def _end_for_good(cluster: ClusterUnderTest, node: Node) -> None:
+def _expire_keeping_znode(cluster: ClusterUnderTest, node: Node) -> None:
+    """End the session in which a node registered, and keep its ephemeral znodes."""
     session = node.session
     if not session or not cluster.ensemble.has_quorum:
         return
@@ -157,14 +158,14 @@ def _end_for_good(cluster: ClusterUnderTest, node: Node) -> None:
     cluster.ensemble.outlived_s = lambda: _FOR_GOOD_S
     cluster.ensemble.end_session(session)
     cluster.ensemble.outlived_s = lambda: 0.0
-    later(cluster, _LOOK_AGAIN_S, _bury_with_process, cluster, node, session)
+    later(cluster, _LOOK_AGAIN_S, _remove_znode_after_process, cluster, node, session)
 
 
-def _bury_with_process(cluster: ClusterUnderTest, node: Node, session: int) -> None:
-    """Only the process that registered may know that it was its own: without it, an operator has to help."""
+def _remove_znode_after_process(cluster: ClusterUnderTest, node: Node, session: int) -> None:
+    """Remove the session's ephemeral znodes once the process that registered them is dead, as an operator would."""
     if not cluster.ensemble.tree.ephemerals.get(session):
         return
     if node.host.is_alive or not cluster.ensemble.has_quorum:
-        later(cluster, _LOOK_AGAIN_S, _bury_with_process, cluster, node, session)
+        later(cluster, _LOOK_AGAIN_S, _remove_znode_after_process, cluster, node, session)
     else:
         cluster.ensemble.remove_ephemerals(session)

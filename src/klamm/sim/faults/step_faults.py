@@ -25,7 +25,7 @@ def crash_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
 
 
 def bounce_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """It is back before its session is over."""
+    """The process that took the step is killed, and restarts before its session has expired."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
     later(cluster, _BOUNCE_S, restart, cluster, step.actor)
     return Loss.AFTER
@@ -40,19 +40,19 @@ def answer_lost_not_applied(cluster: ClusterUnderTest, step: Step) -> Loss | Non
 
 
 def expiry_before(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """The session of whoever takes the step ends; what it writes comes too late, what it orders is on the way."""
+    """The session of the process that takes the step ends before it; its write comes too late."""
     cluster.ensemble.end_session(cluster.nodes[step.actor].session)
     return None if step.target else Loss.BEFORE
 
 
 def expiry_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """It ends as soon as the step is taken, before the answer is read."""
+    """The session ends as soon as the step is taken, before the answer is read."""
     later(cluster, 0.0, cluster.ensemble.end_session, cluster.nodes[step.actor].session)
     return None
 
 
 def long_pause(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """Frozen for twice its session's time; it does not know, and goes on where it was."""
+    """The process is paused for twice its session timeout, and then continues where it was."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
     later(cluster, 2 * node.broker.config.zookeeper_session_timeout_ms / 1000, cluster.loop.resume, node.host)
@@ -66,7 +66,7 @@ def move(cluster: ClusterUnderTest, step: Step) -> Loss | None:
 
 
 def deposed(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """Frozen for half its session time while an operator deletes `/controller`: the session lives, the term is over."""
+    """The process is paused for half its session timeout while an operator deletes `/controller`."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
     later(cluster, node.broker.config.zookeeper_session_timeout_ms / 2000, cluster.loop.resume, node.host)
@@ -74,7 +74,7 @@ def deposed(cluster: ClusterUnderTest, step: Step) -> Loss | None:
 
 
 def receiver_crash(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """Whoever gets the request carries it out and dies; for a write, nothing."""
+    """The receiver carries the request out and is killed; a ZooKeeper write is not affected."""
     if not step.target:
         return None
     cluster.loop.kill(cluster.nodes[step.target].host)
@@ -82,7 +82,7 @@ def receiver_crash(cluster: ClusterUnderTest, step: Step) -> Loss | None:
 
 
 def receiver_bounce(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """Whoever gets the request dies of it, and is back before its session is over; for a write, nothing."""
+    """The receiver is killed by the request and restarts before its session ends; no effect on a ZooKeeper write."""
     if not step.target:
         return None
     cluster.loop.kill(cluster.nodes[step.target].host)
@@ -122,6 +122,6 @@ _ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
 
 
 def faults_of(kind: StepKind) -> list[str]:
-    """Those that mean something for it."""
+    """The faults that can hit a step of this kind."""
     idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else ONLY_FOR_WRITES
     return [name for name in STEP_FAULTS if name not in idle]

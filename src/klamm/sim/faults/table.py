@@ -70,13 +70,13 @@ FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in ROWS}
 
 
 def drawn() -> str:
-    """The table as the manual has it."""
+    """The table of faults in Markdown, as in the manual."""
     rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in ROWS)
     return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
 
 
 def heal(cluster: ClusterUnderTest) -> None:
-    """Everything runs, reaches everything, is quick, and tells the truth."""
+    """End every fault: all processes run, all links and disks work, and no server lags."""
     heal_without_restarts(cluster)
     for number, node in list(cluster.nodes.items()):
         if node.broker.replicas.failed:
@@ -85,7 +85,7 @@ def heal(cluster: ClusterUnderTest) -> None:
 
 
 def heal_without_restarts(cluster: ClusterUnderTest) -> None:
-    """All but processes: who is dead stays dead, and what lies on a failed directory stays there."""
+    """End every fault but leave dead processes dead and failed log directories failed."""
     cluster.network.heal()
     cluster.injection_points.clear()
     _heal_zookeeper(cluster)

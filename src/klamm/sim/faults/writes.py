@@ -34,7 +34,7 @@ def lose_answer(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Something befalls whoever takes the n-th step from now on: a write to ZooKeeper, or an order to a broker."""
+    """A fault hits the node that takes the n-th step from now on: a ZooKeeper write or a control request."""
     kind = StepKind(draw("kind", lambda rng: rng.choice([kind.value for kind in StepKind])))
     number = draw("number", lambda rng: rng.randint(1, 20))
     what = draw("what", lambda rng: rng.choice(tuple(STEP_FAULTS)))
@@ -51,19 +51,19 @@ def at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def lose_first_states(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The connection breaks when the next partitions got their first leaders: they have them, the answer is lost."""
+    """The connection breaks after the first leaders of new partitions are written: the answer is lost."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     _lose_answers(cluster, left, "its first states were written", lambda step: _creates_states(cluster, step))
 
 
 def lose_isr_changes(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The connection breaks when the next changes of ISRs, as leaders ask for them, are written: the answer is lost."""
+    """The connection breaks after ISR changes that leaders asked for are written: the answer is lost."""
     left = draw("left", lambda rng: rng.randint(1, 6))
     _lose_answers(cluster, left, "its ISR change was written", lambda step: _changes_isrs(cluster, step))
 
 
 def _lose_answers(cluster: ClusterUnderTest, left: int, what: str, is_meant: Callable[[Step], bool]) -> None:
-    """Of so many writes of nodes that are meant."""
+    """Lose the answers to this many writes of nodes that meet the condition."""
 
     def injection(step: Step) -> Loss | None:
         nonlocal left
@@ -79,6 +79,7 @@ def _lose_answers(cluster: ClusterUnderTest, left: int, what: str, is_meant: Cal
 
 
 def _creates_states(cluster: ClusterUnderTest, step: Step) -> bool:
+    """Whether the write creates the first state of a partition."""
     return any(path.endswith("/state") and cluster.tree.get(path) is None for path in step.what.split())
 
 
@@ -90,7 +91,7 @@ def _changes_isrs(cluster: ClusterUnderTest, step: Step) -> bool:
 
 
 def forbid_reading(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The next controller may for a while not read what it needs: its session lives, and its failover fails."""
+    """The next controller may not read what it needs for a while: its session lives, its failover fails."""
     path = draw("path", lambda rng: rng.choice(FORBIDDEN))
     for_s = draw("for_s", lambda rng: 0.5 * rng.random())
 

@@ -28,7 +28,7 @@ _STOP_REPLICA_WITH_EPOCHS: Final = 3
 
 
 class Queued(NamedTuple):
-    """One partition's state, or its end, as it waits for a broker."""
+    """A partition's state, or the stop of its replica, that waits in a broker's queue."""
 
     is_stop: bool
     leader_epoch: int
@@ -36,7 +36,7 @@ class Queued(NamedTuple):
     """Of an end: 1 where it deletes."""
 
     def covers(self, stop: "Queued") -> bool:
-        """Whether this end brings about what that one would."""
+        """Whether this StopReplica has the effect of that other one, too."""
         return self.is_stop and self.partition_epoch >= stop.partition_epoch
 
 
@@ -155,9 +155,9 @@ def queue_of(event: RequestSent, p: TopicPartition) -> tuple[int, BrokerId, int,
 
 
 def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
-    """Where the first one stands that is sent; an end may be the last of several which became one.
+    """The position in the queue of the item that was sent; None if it was not queued.
 
-    That deletes if any of them does, and has the leader epoch of the last one, or of a deletion in whatever epoch.
+    Several queued stops may have been merged into the one that was sent.
     """
     stops: list[Queued] = []
     for place, queued in enumerate(waiting):
@@ -173,7 +173,7 @@ def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
 
 
 def queued_of(message: Any) -> Iterator[tuple[TopicPartition, Queued]]:
-    """What must have been queued for each partition of a LeaderAndIsr or StopReplica; nothing of other orders."""
+    """The item that must have been queued for each partition of a LeaderAndIsr or StopReplica."""
     if isinstance(message, LeaderAndIsrRequest):
         for p, _, state in partition_states(message):
             yield p, Queued(False, state.leader_epoch, state.partition_epoch)

@@ -17,9 +17,9 @@ _CHANNEL_TASK: Final = "controller-to-broker"
 
 
 def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None:
-    """No controller runs into an error that nobody foresaw, though it would recover by resigning.
+    """No controller runs into an unexpected error, although it would recover by resigning.
 
-    That a machine has no memory is no mistake of the code.
+    MemoryError does not count: it is no defect of the code.
     """
     if isinstance(event.error, MemoryError):
         return None
@@ -27,7 +27,7 @@ def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None
 
 
 def the_resigned_send_nothing(history: History, event: RequestSent) -> str | None:
-    """No order leaves after the resignation."""
+    """A controller sends no control request after it has resigned."""
     epoch = event.message.controller_epoch
     if (event.sender, event.incarnation, epoch) in history.controllers.ended:
         return f"broker {event.sender} gave up epoch {epoch}, and sends {type(event.message).__name__} in it"
@@ -35,7 +35,7 @@ def the_resigned_send_nothing(history: History, event: RequestSent) -> str | Non
 
 
 def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
-    """At the end of a term there is no channel, and no request that waits."""
+    """At the end of a term the controller has no broker channel and no waiting request."""
     term = event.term.internals
     if len(term.channels) or term.channels.waiting:
         return f"{event.term} ends with {len(term.channels)} channels, {term.channels.waiting} requests wait"
@@ -43,7 +43,7 @@ def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
 
 
 def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
-    """A new controller remembers nothing of earlier terms: all is read anew."""
+    """A new controller keeps nothing from earlier terms and reads everything again."""
     context = event.term.internals.context
     if context.topics or context.registered:
         return f"{event.term} begins with topics {list(context.topics)} and brokers {list(context.registered)}"
@@ -51,12 +51,12 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
 
 
 def nobody_is_forgotten(history: History, event: RequestUnanswered) -> str | None:
-    """Whoever waits for a controller whose session expires is answered."""
+    """Every request that waits for a controller is answered when its session expires."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
 
 def the_inactive_refuse(history: History, event: EventEnded) -> str | None:
-    """Whoever asks a node that is not controller is told so, and every caller has an answer in the end."""
+    """A node that is not controller refuses requests as NOT_CONTROLLER, and every caller gets an answer."""
     asked = event.event
     if not isinstance(asked, events.Answered):
         return None
@@ -76,7 +76,7 @@ def _says_not_controller(asked: events.Answered[object]) -> bool:
 
 
 def the_inactive_are_inert(cluster: Cluster) -> str | None:
-    """A node that is not controller has no term, no channel's task, and nothing queued."""
+    """A node that is not controller has no term, no channel task and no queued event."""
     tasks = [t.get_name() for t in asyncio.all_tasks() if _CHANNEL_TASK in t.get_name() and not t.done()]
     for broker in cluster.running:
         if broker.controller.is_active:
@@ -93,12 +93,13 @@ def memory_equals_zookeeper(cluster: Cluster) -> str | None:
     All but the epoch of the controller that decided: what need not change is remembered, and told, under the new one's.
     """
     for broker in cluster.running:
-        if broker.controller.term is not None and (wrong := _differs(cluster, broker)):
+        if broker.controller.term is not None and (wrong := _difference_from_zookeeper(cluster, broker)):
             return wrong
     return None
 
 
-def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
+def _difference_from_zookeeper(cluster: Cluster, broker: StubBroker) -> str | None:
+    """Where the controller's memory differs from the znodes; None if nowhere."""
     term, history = broker.controller.term, cluster.history
     assert term is not None
     context = term.context
@@ -128,7 +129,7 @@ def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
 
 
 def watches_are_set(cluster: Cluster) -> str | None:
-    """The acting controller watches all that it must hear of; every other node watches who is controller."""
+    """The active controller holds every watch that it needs; every other node watches `/controller`."""
     for broker in cluster.running:
         data, children = cluster.watched_by(broker)
         wanted_data, wanted_children = {znodes.CONTROLLER}, set[str]()
@@ -146,7 +147,7 @@ def watches_are_set(cluster: Cluster) -> str | None:
 
 
 def notifications_are_taken_away(cluster: Cluster) -> str | None:
-    """No notification of a failed log directory or a changed ISR is left."""
+    """No notification of a failed log directory or of an ISR change is left."""
     for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
         node = cluster.tree.get(parent)
         if node is not None and node.children:
@@ -155,7 +156,7 @@ def notifications_are_taken_away(cluster: Cluster) -> str | None:
 
 
 def no_event_waits(cluster: Cluster) -> str | None:
-    """Every queue of events is empty, and nobody is busy with one."""
+    """Every event queue is empty, and no controller is handling an event."""
     for broker in cluster.running:
         if broker.controller.queue_size or broker.controller.state is not ControllerState.IDLE:
             return f"broker {broker.number} is at {broker.controller.state.name}, {broker.controller.queue_size} wait"
@@ -163,7 +164,7 @@ def no_event_waits(cluster: Cluster) -> str | None:
 
 
 def every_request_was_delivered(cluster: Cluster) -> str | None:
-    """No order waits for a broker that is there."""
+    """No control request waits for a live broker."""
     for broker in cluster.running:
         term = broker.controller.term
         if term is not None and term.channels.waiting:

@@ -18,7 +18,7 @@ _RECOVERED, _RECOVERING = 0, 1
 
 
 def isr_is_never_empty(history: History, event: StateWritten) -> str | None:
-    """The last member stays, even where nobody leads."""
+    """An ISR keeps its last member, even if the partition has no leader."""
     return None if event.after.isr else f"{event.partition}: empty ISR"
 
 
@@ -33,7 +33,7 @@ def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
 def leaders_count_all_members(
     history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
 ) -> str | None:
-    """A leader counts everyone as in sync whom the state znode names within its leader epoch, also while it asks."""
+    """A leader counts every broker in the ISR of its leader epoch as in sync, also during AlterPartition."""
     for p, broker, role in _roles(history, event):
         state = event.after if isinstance(event, StateWritten) else _state_of(history, p, role)
         if state is None or role.leader != broker:
@@ -48,7 +48,7 @@ def leaders_count_all_members(
 def _roles(
     history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
 ) -> Iterator[tuple[TopicPartition, BrokerId, ReplicaRole]]:
-    """Those of the newest run of the leader, and those taken just now."""
+    """The roles of the leader's newest process, and those taken in this event."""
     if isinstance(event, StateWritten):
         key = event.partition, event.after.leader
         _, role = history.replicas.roles.get(key, (0, None))
@@ -66,7 +66,7 @@ def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderA
 
 
 def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> str | None:
-    """A leader whose ISR change was refused may ask again as soon as there is a newer order."""
+    """A leader whose ISR change was refused may ask again after a newer LeaderAndIsr."""
     for p, role in event.roles.items():
         before, after = event.epochs[p]
         if role.is_refused and before < after:
@@ -75,7 +75,7 @@ def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> st
 
 
 def newcomers_have_followed(history: History, event: StateWritten) -> str | None:
-    """Whoever enters an ISR has followed that leader in that leader epoch: only so can it have caught up."""
+    """A broker enters an ISR only after it followed that leader in that leader epoch."""
     before, after = event.before, event.after
     if before is None or before.leader_epoch != after.leader_epoch:
         return None
@@ -86,9 +86,9 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
 
 
 def the_dead_have_left(history: History, event: EventEnded) -> str | None:
-    """Once a controller has started its term, or seen a change of brokers, no ISR has a dead member beside others.
+    """After a failover or a broker change, no ISR has a dead member beside others.
 
-    Where ZooKeeper refused a write in that, once it was tried again.
+    Where ZooKeeper refused a write, this holds after the retry.
     """
     looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
     if event.is_cut_short or event.broker in history.controllers.refused or not looked:
@@ -103,18 +103,14 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
         state = p.leadership
         if state is None or len(state.isr) == 1 or context.is_to_be_deleted(p):
             continue
-        dead = [b for b in state.isr if b not in context.registered and _was_to_leave(history, event, p.key, b)]
+        dead = [b for b in state.isr if b not in context.registered and _must_be_removed(history, event, p.key, b)]
         if dead:
             return f"{p.key}: {dead} are not registered, and {term} leaves them in ISR {state.isr}"
     return None
 
 
-def _was_to_leave(history: History, event: EventEnded, p: TopicPartition, dead: BrokerId) -> bool:
-    """Where leaders write ISRs themselves they may take in whom the controller does not know: yet, or any more.
-
-    One that it never saw come does not go, as it sees things, and one that comes in while it is busy, or after it saw
-    it go, still fetches. Such a member its leader puts out again, or whoever elects another one.
-    """
+def _must_be_removed(history: History, event: EventEnded, p: TopicPartition, dead: BrokerId) -> bool:
+    """Whether the controller had to remove this dead member from the ISR."""
     if not leaders_write_isrs(history):
         return True
     was_known = not isinstance(event.known, BrokersBefore) or dead in event.known.registered
@@ -127,8 +123,8 @@ def _was_to_leave(history: History, event: EventEnded, p: TopicPartition, dead: 
 # ---- AlterPartition
 
 
-def _expected(known: KnownBefore, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
-    """The table, row by row; None where the change is to be written."""
+def _expected_error(known: KnownBefore, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
+    """The error code that Kafka's table gives for this request; None if the change is to be written."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= _WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = known.partitions.get((topic, asked.partition_index))
@@ -156,6 +152,7 @@ def _expected(known: KnownBefore, topic: str | None, sender: int, asked: Any, ve
 
 
 def _new_isr(asked: Any, version: int) -> tuple[int, ...]:
+    """The ISR that the request asks for, in whichever field its version has it."""
     if version >= _WITH_BROKER_EPOCHS:
         return tuple(member.broker_id for member in asked.new_isr_with_epochs)
     return tuple(asked.new_isr)
@@ -193,13 +190,14 @@ def alter_partition_follows_the_table(history: History, event: EventEnded) -> st
     if is_stale:
         return None
     for topic, data, got in _answers(event):
-        expected = _expected(known, topic, request.broker_id, data, asked.version)
-        if got is None or not _fits(expected, got.error_code):
+        expected = _expected_error(known, topic, request.broker_id, data, asked.version)
+        if got is None or not _is_expected_error(expected, got.error_code):
             return f"{topic}-{data.partition_index}: {data} should be answered {expected}, is {got}, knowing {known}"
     return None
 
 
-def _fits(expected: ErrorCode | None, got: int) -> bool:
+def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
+    """Whether the response's error code is the one that the table gives."""
     if expected is None:  # ZooKeeper had the last word
         return got in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_SERVER_ERROR)
     return got == expected
@@ -213,7 +211,7 @@ def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> s
     for topic, data, got in _answers(event):
         if topic is None or got is None or got.error_code != ErrorCode.INVALID_UPDATE_VERSION:
             continue
-        if _expected(event.known, topic, asked.request.broker_id, data, asked.version) is not None:
+        if _expected_error(event.known, topic, asked.request.broker_id, data, asked.version) is not None:
             continue
         versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
         newest = versions[-1] if versions else None

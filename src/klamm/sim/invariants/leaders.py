@@ -96,6 +96,7 @@ def elections_are_clean(history: History, event: StateWritten) -> str | None:
 
 
 def _unclean_allowed(history: History, topic: str) -> bool:
+    """Whether unclean leader election is allowed for this topic."""
     term = history.controllers.active
     if term is None:
         return True
@@ -162,33 +163,38 @@ class _Candidates:
 Choice = tuple[BrokerId, tuple[BrokerId, ...]]
 
 
-def _offline(c: _Candidates) -> Choice | None:
+def _choose_offline(c: _Candidates) -> Choice | None:
+    """The leader and ISR for a partition whose leader is dead."""
     for broker in c.replicas:
         if c.live(broker) and broker in c.isr:
             return broker, tuple(b for b in c.isr if c.live(b))
     return None
 
 
-def _unclean(c: _Candidates) -> Choice | None:
-    if _offline(c) is not None:
+def _choose_unclean(c: _Candidates) -> Choice | None:
+    """The leader and ISR of an unclean election."""
+    if _choose_offline(c) is not None:
         return None
     alive = [b for b in c.replicas if c.live(b)]
     return (alive[0], (alive[0],)) if alive else None
 
 
-def _reassigned(c: _Candidates) -> Choice | None:
+def _choose_reassigned(c: _Candidates) -> Choice | None:
+    """The leader and ISR after a reassignment that drops the leader."""
     for broker in c.replicas:
         if broker not in c.removing and c.live(broker) and broker in c.isr:
             return broker, c.isr
     return None
 
 
-def _preferred(c: _Candidates) -> Choice | None:
+def _choose_preferred(c: _Candidates) -> Choice | None:
+    """The leader and ISR of a preferred leader election."""
     first = c.replicas[0]
     return (first, c.isr) if c.live(first) and first in c.isr else None
 
 
-def _shutdown(c: _Candidates) -> Choice | None:
+def _choose_for_shutdown(c: _Candidates) -> Choice | None:
+    """The leader and ISR after the controlled shutdown of the leader."""
     for broker in c.replicas:
         if c.registered(broker) and broker in c.isr and broker not in c.leaving:
             return broker, tuple(b for b in c.isr if b not in c.leaving)
@@ -197,25 +203,25 @@ def _shutdown(c: _Candidates) -> Choice | None:
 
 Rule = Callable[[_Candidates], Choice | None]
 _BY_EVENT: Final[dict[type[events.Event], tuple[Rule, ...]]] = {
-    events.ControlledShutdown: (_shutdown,),
-    events.ReplicaLeaderElection: (_preferred,),
-    events.AutoPreferredReplicaLeaderElection: (_preferred,),
-    events.ApiPartitionReassignment: (_reassigned,),
-    events.ZkPartitionReassignment: (_reassigned,),
-    events.PartitionReassignmentIsrChange: (_reassigned,),
-    events.AlterPartitionReceived: (_reassigned,),
-    events.IsrChangeNotification: (_reassigned,),
-    events.BrokerChange: (_offline, _reassigned),
-    events.TopicChange: (_offline,),
-    events.PartitionModifications: (_offline,),
-    events.LeaderAndIsrResponseReceived: (_offline,),
-    events.UncleanLeaderElectionEnable: (_offline,),
-    events.TopicUncleanLeaderElectionEnable: (_offline,),
+    events.ControlledShutdown: (_choose_for_shutdown,),
+    events.ReplicaLeaderElection: (_choose_preferred,),
+    events.AutoPreferredReplicaLeaderElection: (_choose_preferred,),
+    events.ApiPartitionReassignment: (_choose_reassigned,),
+    events.ZkPartitionReassignment: (_choose_reassigned,),
+    events.PartitionReassignmentIsrChange: (_choose_reassigned,),
+    events.AlterPartitionReceived: (_choose_reassigned,),
+    events.IsrChangeNotification: (_choose_reassigned,),
+    events.BrokerChange: (_choose_offline, _choose_reassigned),
+    events.TopicChange: (_choose_offline,),
+    events.PartitionModifications: (_choose_offline,),
+    events.LeaderAndIsrResponseReceived: (_choose_offline,),
+    events.UncleanLeaderElectionEnable: (_choose_offline,),
+    events.TopicUncleanLeaderElectionEnable: (_choose_offline,),
 }
-_IN_FAILOVER: Final[tuple[Rule, ...]] = (_offline, _reassigned, _preferred)
+_IN_FAILOVER: Final[tuple[Rule, ...]] = (_choose_offline, _choose_reassigned, _choose_preferred)
 
 
-def _overriding(history: History, event: StateWritten, doing: EventBegan) -> Rule:
+def _rule_for_override(history: History, event: StateWritten, doing: EventBegan) -> Rule:
     """An override that drops the leader lets one of the assignment to come lead before it drops it (KAFKA-14808)."""
     p, asked = event.partition, doing.event
     topic = history.topics.znodes.get(p.topic)
@@ -242,12 +248,12 @@ def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str
         return None
     doing = history.controllers.handling.get((term.broker, term.incarnation))
     rules = _BY_EVENT.get(type(doing.event), _IN_FAILOVER) if doing is not None else _IN_FAILOVER
-    if doing is not None and _reassigned in rules:
-        rules = (*rules, _overriding(history, event, doing))
+    if doing is not None and _choose_reassigned in rules:
+        rules = (*rules, _rule_for_override(history, event, doing))
     if _unclean_allowed(history, event.partition.topic):
-        rules = (*rules, _unclean)
+        rules = (*rules, _choose_unclean)
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
-        rules = (_offline, _unclean)
+        rules = (_choose_offline, _choose_unclean)
     candidates = _Candidates(history, event, term.internals.context)
     chosen = [rule(candidates) for rule in rules]
     if (after.leader, after.isr) not in chosen:

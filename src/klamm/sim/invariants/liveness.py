@@ -30,13 +30,13 @@ def every_partition_is_led(cluster: Cluster) -> str | None:
             if state is None:
                 if live & set(assignment.replicas):
                     return f"{p} has no state, although replicas of it run"
-            elif _able(cluster, p, live & set(state.isr)) and state.leader not in live:
+            elif _has_working_replica(cluster, p, live & set(state.isr)) and state.leader not in live:
                 return f"{p}: leader {state.leader} does not run, of ISR {state.isr} {live & set(state.isr)} do"
     return None
 
 
-def _able(cluster: Cluster, p: TopicPartition, members: set[BrokerId]) -> bool:
-    """Whether some of them have the partition on a log directory that works."""
+def _has_working_replica(cluster: Cluster, p: TopicPartition, members: set[BrokerId]) -> bool:
+    """Whether one of these brokers has the partition in a working log directory."""
     return any(b.number in members and p not in b.replicas.failed for b in cluster.running)
 
 

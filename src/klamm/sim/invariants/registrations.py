@@ -14,7 +14,7 @@ from klamm.zk.znodes import MalformedZnode
 
 
 def registrations_are_true(cluster: Cluster) -> str | None:
-    """Every running broker is registered by its own session, under the epoch that it believes."""
+    """Every running broker is registered by its own session, under the broker epoch that it knows."""
     for broker in cluster.running:
         node = cluster.tree.get(znodes.broker_path(broker.number))
         if node is None:
@@ -29,14 +29,14 @@ def registrations_are_true(cluster: Cluster) -> str | None:
 
 
 def who_left_stays_away(history: History, event: SessionReestablished) -> str | None:
-    """A node that has left in order opens no further ZooKeeper session, whatever became of its last one."""
+    """A node that has shut down in order opens no further ZooKeeper session."""
     if (event.broker, event.incarnation) in history.registrations.stopped:
         return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
     return None
 
 
 def one_process_per_id(history: History, event: RequestReceived) -> str | None:
-    """Once a later run of a broker took an order, no earlier run takes one."""
+    """Once a later process of a broker accepted a control request, no earlier process accepts one."""
     newest = history.registrations.newest_run.get(event.broker, 0)
     if not event.refusal and event.incarnation < newest:
         return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"

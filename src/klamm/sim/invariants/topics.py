@@ -16,12 +16,13 @@ def only_replicas_pending_deletion_are_deleted(history: History, event: RequestS
     if event.again or event.message.controller_epoch != history.controllers.epoch:
         return None  # brokers refuse an older controller, which cannot know better
     for stop in stop_states(event.message):
-        if stop.delete and (why := _must_stay(history, stop.partition, event)):
+        if stop.delete and (why := _why_replica_must_stay(history, stop.partition, event)):
             return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
     return None
 
 
-def _must_stay(history: History, p: TopicPartition, event: RequestSent) -> str | None:
+def _why_replica_must_stay(history: History, p: TopicPartition, event: RequestSent) -> str | None:
+    """Why the replica must not be deleted by this request; None if it may be."""
     broker, broker_epoch = event.target, event.message.broker_epoch
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
@@ -44,13 +45,13 @@ def _must_stay(history: History, p: TopicPartition, event: RequestSent) -> str |
     )
     if broker in found.adding and broker not in isr:
         return None
-    if (broker in found.adding or came_back) and _begins_anew(history, p, event):
+    if (broker in found.adding or came_back) and _leader_and_isr_follows(history, p, event):
         return None  # dropped, and wanted again before it heard of that: the order to begin anew waits behind this one
     return f"it is one of {found}, and nobody asked for the topic's deletion"
 
 
-def _begins_anew(history: History, p: TopicPartition, event: RequestSent) -> bool:
-    """Whether LeaderAndIsr waits behind this order; it is in the ISR already by an unclean election only."""
+def _leader_and_isr_follows(history: History, p: TopicPartition, event: RequestSent) -> bool:
+    """Whether a LeaderAndIsr that creates the replica again is queued behind this request."""
     return any(not order.is_stop for order in history.requests.waiting.get(queue_of(event, p), ()))
 
 
@@ -111,9 +112,9 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent)
 
 
 def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
-    """No partition is brought up that was added after its topic's deletion was taken up.
+    """No partition comes online that was added after its topic's deletion began.
 
-    A topic that had not come up before is taken up as it is found: nobody knows by then what was added when.
+    A topic that had never been online may be deleted with the partitions that the controller finds.
     """
     p, term = event.partition, history.controllers.active
     marked = history.topics.deletion_requests.get(p.topic)
@@ -127,7 +128,7 @@ def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
 
 
 def no_topic_is_resurrected(cluster: Cluster) -> str | None:
-    """No broker hosts a replica of a topic that is gone, or of an earlier one of that name."""
+    """No broker hosts a replica of a deleted topic, or of an earlier topic of the same name."""
     topics = cluster.history.topics.znodes
     for broker in cluster.running:
         for p in broker.replicas.hosted:

@@ -6,16 +6,17 @@ from klamm.sim.history.history import History
 from klamm.sim.history.trace import PartitionMoved, ReplicaMoved
 
 
-def _moves(text: str) -> frozenset[tuple[str, str]]:
+def _parse_transitions(text: str) -> frozenset[tuple[str, str]]:
+    """Pairs of states from a text such as `New>Online Online>Offline`."""
     pairs = (move.split(">") for move in text.split())
     return frozenset((before, after) for before, after in pairs)
 
 
-_PARTITION_MOVES: Final = _moves(
+_PARTITION_MOVES: Final = _parse_transitions(
     """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
     Offline>NonExistent"""
 )
-_REPLICA_MOVES: Final = _moves(
+_REPLICA_MOVES: Final = _parse_transitions(
     """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
     DeletionIneligible>Online DeletionIneligible>Offline Offline>DeletionStarted Offline>DeletionIneligible
     DeletionStarted>DeletionSuccessful DeletionStarted>DeletionIneligible DeletionSuccessful>NonExistent"""
@@ -30,9 +31,9 @@ def partitions_move_legally(history: History, event: PartitionMoved) -> str | No
 
 def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
     """A replica goes from state to state as the table of the replica state machine allows."""
-    move = _short(event.before), _short(event.after)
+    move = _short_state_name(event.before), _short_state_name(event.after)
     return None if move in _REPLICA_MOVES else f"{event.partition} on {event.broker}: {' to '.join(move)}"
 
 
-def _short(state: str) -> str:
+def _short_state_name(state: str) -> str:
     return state.removesuffix("Replica").removeprefix("Replica")

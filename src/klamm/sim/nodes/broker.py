@@ -176,7 +176,7 @@ class StubBroker:
         self._numbers = itertools.count()
         self._asking: dict[int, str] = {}
         """What is asked of its controller and not answered, by name."""
-        self._observer = ControllerObserver(self.number, incarnation, self._hear)
+        self._observer = ControllerObserver(self.number, incarnation, self._on_controller_event)
         self.controller = Controller(
             world,
             settings,
@@ -263,15 +263,15 @@ class StubBroker:
         versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
-            Route(control.LEADER_AND_ISR, self._ordered(self._leader_and_isr)),
-            Route(control.UPDATE_METADATA, self._ordered(self._update_metadata)),
-            Route(control.STOP_REPLICA, self._ordered(self._stop_replica)),
-            Route(controller_apis.ALTER_PARTITION, self._asked(asked.alter_partition)),
-            Route(controller_apis.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
+            Route(control.LEADER_AND_ISR, self._with_faults_on_order(self._leader_and_isr)),
+            Route(control.UPDATE_METADATA, self._with_faults_on_order(self._update_metadata)),
+            Route(control.STOP_REPLICA, self._with_faults_on_order(self._stop_replica)),
+            Route(controller_apis.ALTER_PARTITION, self._with_faults_on_broker_request(asked.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self._with_faults_on_broker_request(asked.controlled_shutdown)),
         ]
 
     def replay(self, order: ReceivedRequest) -> None:
-        """An order that came before comes once more, as over another connection; nobody waits for the answer."""
+        """Deliver an earlier control request once more, as over another connection."""
         if not self.is_ready:
             return  # who is not registered yet does not serve
         request, message = order
@@ -302,12 +302,13 @@ class StubBroker:
                 return False
 
     def _is_guarded(self, order: PartitionInstruction) -> bool:
+        """Whether its leader epoch or topic id tells this instruction from a newer one."""
         p = order.topic_partition
         is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
         return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
 
-    def _ordered(self, carry_out: Handle) -> Handle:
-        """The connection may break before an order is carried out, or before it is answered."""
+    def _with_faults_on_order(self, carry_out: Handle) -> Handle:
+        """Wrap a handler of control requests: faults may delay them or break the connection."""
 
         def handle(request: Request, message: Any) -> Any:
             self.received.append(ReceivedRequest(request, message))
@@ -315,24 +316,24 @@ class StubBroker:
             return handle_late(request, message) if is_late else handle_now(request, message)
 
         async def handle_late(request: Request, message: Any) -> Any:
-            async with self._turn(message.controller_epoch):
+            async with self._in_arrival_order(message.controller_epoch):
                 await asyncio.sleep(self.request_delay_s)
                 return handle_now(request, message)
 
         def handle_now(request: Request, message: Any) -> Any:
             loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
-            _break_off(loss, Loss.BEFORE)
+            _disconnect_if(loss, Loss.BEFORE)
             answer = carry_out(request, message)
-            _break_off(loss, Loss.AFTER)
+            _disconnect_if(loss, Loss.AFTER)
             return answer
 
         return handle
 
     @asynccontextmanager
-    async def _turn(self, controller_epoch: int) -> AsyncIterator[None]:
-        """Orders are taken as they came, over whichever connection: one that was sent again stands behind the first.
+    async def _in_arrival_order(self, controller_epoch: int) -> AsyncIterator[None]:
+        """Wait until earlier control requests of the same controller epoch are handled.
 
-        Another controller's may overtake: epochs stand guard there.
+        Requests of another controller may overtake: epochs fence them.
         """
         backlog = self._backlogs.setdefault(controller_epoch, Backlog())
         backlog.length += 1
@@ -344,25 +345,25 @@ class StubBroker:
             if not backlog.length:
                 del self._backlogs[controller_epoch]
 
-    def _asked(self, carry_out: Handle) -> Handle:
-        """The same for what brokers ask this controller."""
+    def _with_faults_on_broker_request(self, carry_out: Handle) -> Handle:
+        """Wrap a handler of requests to this controller: faults may break the connection before or after it."""
 
         async def handle(request: Request, message: Any) -> Any:
             loss = self._step(Step(StepKind.ASK, message.broker_id, self.number, request.api_key.name))
-            _break_off(loss, Loss.BEFORE)
+            _disconnect_if(loss, Loss.BEFORE)
             number = next(self._numbers)
             self._asking[number] = request.api_key.name
             try:
                 answer = await carry_out(request, message)
             finally:
                 del self._asking[number]
-            _break_off(loss, Loss.AFTER)
+            _disconnect_if(loss, Loss.AFTER)
             return answer
 
         return handle
 
     def _refusal(self, message: Any) -> ErrorCode:
-        """What stands against an order as a whole."""
+        """The error that rejects a control request as a whole; NONE if it is accepted."""
         code = self.replicas.refuse(message.broker_epoch, self.broker_epoch, message.controller_epoch)
         self._on_event(RequestReceived(self.number, self.incarnation, self.broker_epoch, message, code))
         return code
@@ -396,13 +397,14 @@ class StubBroker:
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
 
-    def _hear(self, event: Event) -> None:
-        """Of its own controller: all that was asked is answered when it begins to take in that its session expired."""
+    def _on_controller_event(self, event: Event) -> None:
+        """Pass an event of this node's controller on; after a session expiry, report requests that stay unanswered."""
         self._on_event(event)
         if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._asking:
             asyncio.get_running_loop().call_later(_ANSWERED_S, self._report_unanswered, dict(self._asking))
 
     def _report_unanswered(self, asked: Mapping[int, str]) -> None:
+        """Report each of these requests that still has no response."""
         for number, what in asked.items():
             if number in self._asking:
                 self._on_event(RequestUnanswered(self.number, what))
@@ -410,7 +412,7 @@ class StubBroker:
     # ---- as leader
 
     def _check_isrs(self) -> None:
-        """Each second, until an ISR is to change. A timer and no task: most often there is nothing to do."""
+        """Each second, propose ISR changes; while one is proposed, wait for its response instead."""
         loop = asyncio.get_running_loop()
         if self.replicas.hosted and not self._is_leaving:
             self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
@@ -470,7 +472,8 @@ class StubBroker:
         return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
 
 
-def _break_off(loss: Loss | None, moment: Loss) -> None:
+def _disconnect_if(loss: Loss | None, moment: Loss) -> None:
+    """End the connection if the injected loss is of this moment."""
     if loss is moment:
         raise CloseConnection(f"broken {moment.value} a request")
 

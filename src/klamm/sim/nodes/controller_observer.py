@@ -69,7 +69,7 @@ class BrokersBefore(NamedTuple):
 
 
 class ControllerObserver(Observer):
-    """One for each run of a node's process."""
+    """Reports what a controller does as events: terms, transitions, and requests queued, sent and answered."""
 
     def __init__(self, broker: BrokerId, incarnation: int, on_event: OnEvent) -> None:
         self._broker = broker
@@ -77,7 +77,7 @@ class ControllerObserver(Observer):
         self._on_event = on_event
         self._term: Term | None = None
         self._began_in: Term | None = None
-        self._known: KnownBefore | BrokersBefore | None = None
+        self._known_before: KnownBefore | BrokersBefore | None = None
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
@@ -93,15 +93,17 @@ class ControllerObserver(Observer):
             self._on_event(TermEnded(ended))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._known = _known(self._term.internals, event) if self._term is not None else None
+        self._known_before = _known_before(self._term.internals, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
 
     def on_event_end(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
-        self._on_event(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
-        self._known = None
+        self._on_event(
+            EventEnded(self._broker, self._incarnation, self._began_in, event, self._known_before, is_cut_short)
+        )
+        self._known_before = None
 
     def on_unexpected_error(self, error: Exception) -> None:
         lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
@@ -125,7 +127,7 @@ class ControllerObserver(Observer):
     # ---- connections
 
     def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
-        """The controller's connection to a broker, watched."""
+        """Wrap the controller's connection to a broker so that its requests are reported."""
         return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
 
     def sends(self, target: BrokerId, message: Any, version: int) -> None:
@@ -133,13 +135,14 @@ class ControllerObserver(Observer):
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
         self._in_flight[target] = count + 1
-        content = _content(message, version)
+        content = _decoded(message, version)
         self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
     def settled(self, target: BrokerId) -> None:
+        """Count one request fewer in flight to this broker."""
         self._in_flight[target] -= 1
 
 
@@ -168,8 +171,8 @@ class _Watched:
         self._connection.close()
 
 
-def _content(message: Any, version: int) -> Any:
-    """What it says, also where it is bytes already."""
+def _decoded(message: Any, version: int) -> Any:
+    """The message as an object, decoded if it is bytes."""
     if isinstance(message, BodyForBroker):
         return message.request
     if isinstance(message, EncodedBody):
@@ -177,7 +180,8 @@ def _content(message: Any, version: int) -> Any:
     return message
 
 
-def _known(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
+def _known_before(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
+    """The controller's knowledge that an invariant compares the event's result with; None for other events."""
     context = term.context
     if isinstance(event, events.BrokerChange):
         return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)

@@ -66,7 +66,7 @@ class Replicas:
         self.controller_epoch = 0
 
     def refuse(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """What stands against an order: meant for an earlier run of this broker, or an older controller's."""
+        """The error that rejects a request with an old broker epoch or an old controller epoch; else NONE."""
         if message_broker_epoch != NO_EPOCH and message_broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
@@ -77,14 +77,16 @@ class Replicas:
     # ---- orders
 
     def leader_epoch(self, p: TopicPartition) -> int:
-        """The one it follows, or leads in."""
+        """The replica's current leader epoch; NO_EPOCH if it is not hosted."""
         replica = self.hosted.get(p)
         return NO_EPOCH if replica is None else replica.leader_epoch
 
     def take_orders(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
-        return {o.topic_partition: self._take(o, now_s) for o in orders}
+        """Apply the partitions of a LeaderAndIsr; the error code of each."""
+        return {o.topic_partition: self._apply_leader_and_isr(o, now_s) for o in orders}
 
-    def _take(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
+    def _apply_leader_and_isr(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
+        """Apply one partition of a LeaderAndIsr, with Kafka's checks of topic id and leader epoch."""
         p, state = order.topic_partition, order.state
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -96,14 +98,15 @@ class Replicas:
             if self._broker not in order.assignment.replicas:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self.logs[p] = known if order.topic_id == ZERO_ID else order.topic_id
-            self._begin(replica, order, now_s)
+            self._become_leader_or_follower(replica, order, now_s)
             return ErrorCode.NONE
         if state.leader_epoch == replica.leader_epoch and order.topic_id != ZERO_ID and known == ZERO_ID:
             self.logs[p] = order.topic_id
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
-    def _begin(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
+    def _become_leader_or_follower(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
+        """Adopt the leader, epochs and ISR of a LeaderAndIsr, and withdraw a proposed ISR."""
         state = order.state
         replica.leader, replica.leader_epoch = state.leader, state.leader_epoch
         replica.partition_epoch, replica.isr, replica.replicas = (
@@ -116,6 +119,7 @@ class Replicas:
         replica.fetched_at = dict.fromkeys(state.isr, now_s)
 
     def stop(self, orders: Iterable[StopInstruction]) -> Errors:
+        """Apply the partitions of a StopReplica; the error code of each."""
         return {o.topic_partition: self._stop(o) for o in orders}
 
     def _stop(self, order: StopInstruction) -> ErrorCode:
@@ -142,16 +146,17 @@ class Replicas:
     # ---- as follower, as leader
 
     def roles(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReplicaRole]:
-        """What it takes itself for in each of them; those that it does not host are left out."""
-        return {p: self._stance(p, self.hosted[p]) for p in partitions if p in self.hosted}
+        """The role of each of these replicas that is hosted."""
+        return {p: self._role_of(p, self.hosted[p]) for p in partitions if p in self.hosted}
 
-    def _stance(self, p: TopicPartition, replica: Replica) -> ReplicaRole:
-        """A leader counts whom it asks for as soon as it asks: so long may the controller have written it already."""
+    def _role_of(self, p: TopicPartition, replica: Replica) -> ReplicaRole:
+        """A replica's role; a leader counts the members of its proposed ISR as in sync, too."""
         members = frozenset((*replica.isr, *(replica.proposal or ())))
         topic_id = self.logs.get(p, ZERO_ID)
         return ReplicaRole(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
 
     def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
+        """Whether this replica fetches from that leader in that leader epoch."""
         replica = self.hosted.get(p)
         return (
             replica is not None
@@ -172,11 +177,11 @@ class Replicas:
             if replica.leader != self._broker or replica.is_refused:
                 continue
             if replica.proposal is None:
-                replica.proposal = self._wanted(p, replica, now_s, fetches, is_alive, behind)
+                replica.proposal = self._next_isr(p, replica, now_s, fetches, is_alive, behind)
             if replica.proposal is not None:
                 yield p, replica
 
-    def _wanted(
+    def _next_isr(
         self,
         p: TopicPartition,
         replica: Replica,
@@ -185,7 +190,10 @@ class Replicas:
         is_alive: Callable[[BrokerId], bool],
         lagging: frozenset[BrokerId],
     ) -> tuple[BrokerId, ...] | None:
-        """All that lag leave at once; those that caught up come one at a time. None where all is well."""
+        """The ISR that the leader proposes next, or None.
+
+        All lagging followers leave at once; those that caught up are added one per request.
+        """
         seen = [b for b in replica.replicas if b not in lagging and fetches(b, p, replica.leader_epoch)]
         fetched_at, isr = replica.fetched_at, replica.isr
         for b in seen:
@@ -199,7 +207,7 @@ class Replicas:
         return None
 
     def answered(self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData) -> None:
-        """What the controller says to a proposal; a newer order has taken it back, perhaps."""
+        """Apply the response to a proposed ISR, unless a newer LeaderAndIsr withdrew it."""
         replica = self.hosted.get(p)
         if replica is not proposed or replica.proposal is None:
             return
@@ -207,10 +215,10 @@ class Replicas:
             replica.is_refused = True
         elif answer.error_code in _BACK_TO_COMMITTED:
             replica.proposal = None
-        elif not answer.error_code and _is_news(replica, answer):
+        elif not answer.error_code and _is_newer_than(replica, answer):
             replica.isr = tuple(map(BrokerId, answer.isr))
             replica.partition_epoch, replica.proposal = answer.partition_epoch, None
 
 
-def _is_news(replica: Replica, answer: AlterPartitionResponsePartitionData) -> bool:
+def _is_newer_than(replica: Replica, answer: AlterPartitionResponsePartitionData) -> bool:
     return answer.leader_epoch == replica.leader_epoch and answer.partition_epoch >= replica.partition_epoch

@@ -24,10 +24,12 @@ _TOPICS: Final = (
 
 
 def _killed(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[ScheduledAction]:
+    """Actions that kill these nodes, each restarted after a while."""
     return [ScheduledAction(at_s, "kill", {"node": n, "back_s": back_s}) for n in numbers]
 
 
-def _begun(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
+def _started_with(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
+    """The action that starts an operation, with all its decisions."""
     return [ScheduledAction(BEGINS_AT_S, what, facts)]
 
 
@@ -55,83 +57,89 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "all bounce": _killed(1, 2, 3, back_s=0.05),
     "controller dies": _killed(1, back_s=60.0),
     "controller bounces": _killed(1, back_s=0.05),
-    "controller's session ends": _begun("expire", {"node": 1}),
-    "controller moves": _begun("move", {"node": 1, "frozen_s": 0.0}),
-    "create topic": _begun("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
-    "create odd topic": _begun("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
-    "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0, **_PLAINLY}),
-    "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0, **_PLAINLY}),
-    "ISR shrinks and grows": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
-    "ISR shrinks and grows, old leaders": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
-    "log directory fails": _begun(
+    "controller's session ends": _started_with("expire", {"node": 1}),
+    "controller moves": _started_with("move", {"node": 1, "frozen_s": 0.0}),
+    "create topic": _started_with("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
+    "create odd topic": _started_with("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
+    "broker leaves in order": _started_with("leave in order", {"node": 2, "back_s": 1.0, **_PLAINLY}),
+    "controller leaves in order": _started_with("leave in order", {"node": 1, "back_s": 1.0, **_PLAINLY}),
+    "ISR shrinks and grows": _started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "ISR shrinks and grows, old leaders": _started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "log directory fails": _started_with(
         "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
     ),
-    "brokers leave together": _begun("leave together", {"nodes": [2, 3], "back_s": 1.0}),
-    "reassign": _begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
-    "reassign by znode": _begun("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
+    "brokers leave together": _started_with("leave together", {"nodes": [2, 3], "back_s": 1.0}),
+    "reassign": _started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
+    "reassign by znode": _started_with("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
     "cancel a reassignment": [
-        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        *_started_with("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": None, "t2-1": None}}),
     ],
     "override a reassignment": [
-        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
+        *_started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
     ],
     "delete what moves": [
-        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        *_started_with("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete topics", {"topics": ["t2"]}),
     ],
     "elect preferred": [
         *_killed(1, at_s=7.0, back_s=4.0),
-        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
+        *_started_with("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
     ],
     "elect preferred by znode": [
         *_killed(1, at_s=7.0, back_s=4.0),
-        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
+        *_started_with("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
     ],
-    "unclean election": [*_OUT_OF_SYNC, *_begun("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
-    "unclean election by config": [*_OUT_OF_SYNC, *_begun("allow unclean", {"topic": "t2", "allowed": True})],
-    "unclean election by default": [*_OUT_OF_SYNC, *_begun("allow unclean by default", {"allowed": True})],
+    "unclean election": [*_OUT_OF_SYNC, *_started_with("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
+    "unclean election by config": [*_OUT_OF_SYNC, *_started_with("allow unclean", {"topic": "t2", "allowed": True})],
+    "unclean election by default": [*_OUT_OF_SYNC, *_started_with("allow unclean by default", {"allowed": True})],
     "leaders go home by themselves": _killed(1, at_s=11.0, back_s=4.0),
-    "override drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
-    "cancel drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
-    "features, producer ids, a list of moves": _begun("ask around", {"node": 1, "level": 1}),
-    "an ISR with a stranger": _begun("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
+    "override drops the leader": _started_with(
+        "drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}
+    ),
+    "cancel drops the leader": _started_with("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "features, producer ids, a list of moves": _started_with("ask around", {"node": 1, "level": 1}),
+    "an ISR with a stranger": _started_with("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
     "nonsense in znodes": [
         ScheduledAction(BEGINS_AT_S + n * _MEANWHILE_S, "write nonsense", {"what": what})
         for n, what in enumerate(_NONSENSE)
     ],
-    "topics are deleted": _begun("delete topics", {"topics": ["t1", "t2"]}),
-    "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
-    "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
-    "topic grows and is deleted": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}),
-    "tokens expire": _begun("issue tokens", {"name": "token1"}),
-    "foreign broker comes and goes": _begun("foreign broker", {"first": "another listener", "for_s": 4.0}),
-    "unreadable topic is mended": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
-    "unreadable topic is deleted": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
-    "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "node": 2}),
+    "topics are deleted": _started_with("delete topics", {"topics": ["t1", "t2"]}),
+    "topic is deleted and made again": _started_with(
+        "recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}
+    ),
+    "topic grows": _started_with("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
+    "topic grows and is deleted": _started_with(
+        "grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}
+    ),
+    "tokens expire": _started_with("issue tokens", {"name": "token1"}),
+    "foreign broker comes and goes": _started_with("foreign broker", {"first": "another listener", "for_s": 4.0}),
+    "unreadable topic is mended": _started_with("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
+    "unreadable topic is deleted": _started_with("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
+    "topic is made anew by hand": _started_with("delete by hand", {"topic": "t3", "node": 2}),
     "a feature is finalized, raised, lowered and deleted": [
         ScheduledAction(BEGINS_AT_S + n * _EACH_S, "update feature", {"level": level, "how": how})
         for n, (level, how) in enumerate(((1, 1), (2, 1), (5, 1), (4, 1), (3, 2), (0, 2)))
     ],
     "a broker lacks a feature": [
-        *_begun("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+        *_started_with("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "update feature", {"level": 2, "how": 1}),
         ScheduledAction(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
         ScheduledAction(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
     ],
     "controllership is handed over": [
-        *_begun("hand over", {"node": 2, "after_s": 0.0}),
+        *_started_with("hand over", {"node": 2, "after_s": 0.0}),
         ScheduledAction(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
     ],
     "a controller runs out of memory": [
-        *_begun("run out of memory", {"new": False}),
+        *_started_with("run out of memory", {"new": False}),
         ScheduledAction(
             BEGINS_AT_S + _MEANWHILE_S, "create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}
         ),
     ],
-    "a new controller runs out of memory": _begun("run out of memory", {"new": True}),
-    "topics are deleted without a node": _begun(
+    "a new controller runs out of memory": _started_with("run out of memory", {"new": True}),
+    "topics are deleted without a node": _started_with(
         "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
     ),
 }
@@ -149,7 +157,7 @@ _AGAIN: Final = [
 
 
 def _to_and_fro(at_s: float) -> list[ScheduledAction]:
-    """A replica is to come to node 3, and to go before it came."""
+    """Actions that add a replica on node 3 and cancel that before it has joined."""
     return [
         ScheduledAction(at_s, "reassign", {"targets": {"t2-0": [3, 1]}}),
         ScheduledAction(at_s + _EACH_S, "reassign", {"targets": {"t2-0": None}}),
@@ -181,53 +189,53 @@ WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
         *_killed(3, at_s=20.0, back_s=2.0),
         ScheduledAction(25.0, "delete topics", {"topics": ["large"]}),
     ],
-    "unsupported feature": _begun("finalize feature", {"level": 2}),
-    "moves to no brokers at all": _begun(
+    "unsupported feature": _started_with("finalize feature", {"level": 2}),
+    "moves to no brokers at all": _started_with(
         "reassign", {"targets": {"t2-0": [], "t2-1": [1, 1], "t1-0": [-1, 2], "t1-1": None}}
     ),
     "topic is made anew by hand while the controller stands still": [
-        *_begun("delete by hand", {"topic": "t3", "node": 2}),
+        *_started_with("delete by hand", {"topic": "t3", "node": 2}),
         ScheduledAction(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
     ],
     "somebody asks, and a deletion waits": [
         *_killed(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.9, "delete topics", {"topics": ["t1", "t2"]}),
-        *_begun("ask around", {"node": 1, "level": 1}),
+        *_started_with("ask around", {"node": 1, "level": 1}),
     ],
-    "a tree that was restored by half": _begun("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
+    "a tree that was restored by half": _started_with("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
     "topics are deleted by hand, unreadable, and while their deletion waits": [
         ScheduledAction(9.0, "write nonsense", {"what": "a topic that nobody can read"}),
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
         *_killed(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.5, "delete topics", {"topics": ["t3"]}),
-        *_begun("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
+        *_started_with("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
     ],
     "a topic is made anew by hand while its deletion waits and the controller stands still": [
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
         *_killed(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.0, "delete topics", {"topics": ["t3"]}),
-        *_begun("pause", {"node": 1, "for_s": 1.5}),
+        *_started_with("pause", {"node": 1, "for_s": 1.5}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete znodes", {"paths": _znodes_of("t3")}),
         ScheduledAction(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
     ],
     "records that nobody may write for a while": [
         ScheduledAction(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
-        *_begun("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
-        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
-        *_begun("delete topics", {"topics": ["t1"]}),
+        *_started_with("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
+        *_started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
+        *_started_with("delete topics", {"topics": ["t1"]}),
     ],
     "a topic of thousands, and a write that fails": [
-        *_begun("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
-        *_begun("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+        *_started_with("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
+        *_started_with("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
     ],
     "a partition that nobody has": [
-        *_begun("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
+        *_started_with("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
         ScheduledAction(BEGINS_AT_S + 1, "elect preferred", {"partitions": ["t3-0", "t1-0"], "by_znode": False}),
     ],
     "states that nobody can read for a while": [
-        *_begun("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
-        *_begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
-        *_begun("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
+        *_started_with("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
+        *_started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+        *_started_with("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
     ],
     "a slow broker and whatever may wait for it": [
         *(
@@ -235,14 +243,14 @@ WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
             for n in range(2)
         ),
         *(ScheduledAction(9.0 + n / 100, "create topic", {"topic": f"e{n}", "replicas": [[1, 2]]}) for n in range(90)),
-        *_begun("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
+        *_started_with("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
         ScheduledAction(BEGINS_AT_S, "create topic", {"topic": "n", "replicas": [[3, 1]]}),
         ScheduledAction(15.2, "delete topics", {"topics": ["l0", "l1"]}),
         *sorted(_ELSEWHERE + _MEANWHILE, key=lambda h: h.at_s),
     ],
     "a slow broker and sixty deletions": [
         *_MANY,
-        *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
+        *_started_with("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
         *sorted(_GONE + _AGAIN + _COMING_AND_GOING, key=lambda h: h.at_s),
         *_killed(1, at_s=36.0, back_s=2.0),
     ],

@@ -25,7 +25,7 @@ def broken_rule(violation: str | None) -> str:
 
 
 class Shrinker:
-    """`shrink()` the script of an outcome with a violation; `may_go_on` is asked before each run."""
+    """Shrinks the script of a failing run with `shrink()`; `may_go_on` is asked before each run."""
 
     def __init__(self, found: Outcome, may_go_on: Callable[[], bool] = lambda: True) -> None:
         assert found.violation
@@ -36,16 +36,16 @@ class Shrinker:
 
     def shrink(self) -> Outcome:
         """The smallest found; its script breaks the same rule."""
-        self._take_first(_plainer)
+        self._take_first(_with_fewer_options)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
             self._drop_actions()
-            for make in (_smaller_options, _earlier, _smaller_facts):
+            for make in (_smaller_options, _with_shorter_waits, _smaller_facts):
                 self._take_each(make)
         return self.best
 
     def _breaks(self, script: Script) -> bool:
-        """Whether it breaks the rule; if so, it is the best."""
+        """Whether the script breaks the same invariant; if so, it becomes the best one so far."""
         if not self._may_go_on():
             return False
         self.runs += 1
@@ -91,8 +91,8 @@ def _size(script: Script) -> tuple[object, ...]:
 # ---- what may be smaller
 
 
-def _plainer(script: Script) -> Iterator[Script]:
-    """Plain in all but the size; or else without what only matters for drawing a script."""
+def _with_fewer_options(script: Script) -> Iterator[Script]:
+    """Variants of the script with plain options."""
     options = script.options
     plain = Options.plain(options.seed, options.nodes)
     yield script._replace(options=plain)
@@ -113,8 +113,8 @@ def _smaller_options(script: Script) -> Iterator[Script]:
         yield script._replace(options=replace(options, servers=options.servers - 1))
 
 
-def _earlier(script: Script) -> Iterator[Script]:
-    """Each action right after the one before, and with it all that follow; healing soon after the last."""
+def _with_shorter_waits(script: Script) -> Iterator[Script]:
+    """Variants in which an action and those after it come earlier, or healing follows sooner."""
     actions = script.actions
     last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
     for heal_at_s in (last_s + _GAP_S, last_s + _CALM_S):

@@ -67,12 +67,12 @@ async def ask_around(cluster: ClusterUnderTest, draw: Draw) -> None:
         ask_on_its_host(cluster, node, controller.controlled_shutdown(BrokerId(_NOBODY), 0)),
         ask_on_its_host(cluster, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
         ask_on_its_host(cluster, node, controller.update_features(update, 1.0, validate_only=False)),
-        ask_on_its_host(cluster, node, _look_around(cluster, node)),
+        ask_on_its_host(cluster, node, _read_controller_state(cluster, node)),
     )
 
 
-async def _look_around(cluster: ClusterUnderTest, node: Node) -> None:
-    """What monitoring reads, and what a node's other handlers ask its controller."""
+async def _read_controller_state(cluster: ClusterUnderTest, node: Node) -> None:
+    """Read what monitoring and the node's other request handlers read from the controller."""
     controller = node.broker.controller
     readings = sum(1 for _ in controller.readings(await controller.count_deletion()))
     topics = cluster.history.topics.znodes.items()
@@ -177,7 +177,7 @@ async def ask_oddly(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
-    """None where nothing of the kind can be asked of this controller."""
+    """An AlterPartition with this oddity; None if it cannot be made for this controller."""
     term = broker.controller.term
     partition = term.context.partition(p.topic, p.partition) if term is not None else None
     if (

@@ -42,7 +42,7 @@ async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
         return
     wanted = {_key(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
     cluster.log(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
-    await _leave(cluster, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
+    await _create_znode_unless_present(cluster, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
 
 
 async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
@@ -88,7 +88,7 @@ async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
     keys = [_key(p) for p in chosen]
     if by_znode:
         cluster.log(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
-        await _leave(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
+        await _create_znode_unless_present(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
     elif (node := acting_controller(cluster)) is not None:
         cluster.log(f"node {node.broker.number} is asked for preferred elections of {chosen}")
         await ask_on_its_host(cluster, node, node.broker.controller.elect_leaders(keys, unclean=False))
@@ -139,6 +139,7 @@ async def leave_together(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def acting_controller(cluster: ClusterUnderTest) -> Node | None:
+    """The running node whose controller is active; None if there is none."""
     return next((n for n in cluster.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
 
 
@@ -153,7 +154,8 @@ async def ask_on_its_host(cluster: ClusterUnderTest, node: Node, asked: Awaitabl
     return task.result() if task.done() and not task.cancelled() else None
 
 
-async def _leave(cluster: ClusterUnderTest, path: str, payload: bytes) -> None:
+async def _create_znode_unless_present(cluster: ClusterUnderTest, path: str, payload: bytes) -> None:
+    """Create a request znode of the old tools; log if there is one already."""
     try:
         await cluster.store.client.create(path, payload)
     except NodeExists:

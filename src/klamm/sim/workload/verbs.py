@@ -98,7 +98,7 @@ async def leave_in_order(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.log(
             f"node {number} has left, its leaders {'moved' if done and leaving.result() else 'did not all move'}"
         )
-        later(cluster, lingers_s, _end, cluster, number, node, back_s)
+        later(cluster, lingers_s, _end_process, cluster, number, node, back_s)
 
 
 def _end_session(cluster: ClusterUnderTest, node: Node) -> None:
@@ -106,8 +106,8 @@ def _end_session(cluster: ClusterUnderTest, node: Node) -> None:
         cluster.ensemble.end_session(node.session)
 
 
-def _end(cluster: ClusterUnderTest, number: int, node: Node, back_s: float) -> None:
-    """The process of a node that has left; another one starts later."""
+def _end_process(cluster: ClusterUnderTest, number: int, node: Node, back_s: float) -> None:
+    """Kill the process of a node that completed its shutdown, and start another later."""
     if cluster.nodes[number] is node:
         cluster.loop.kill(node.host)
         later(cluster, back_s, restart, cluster, number)

@@ -30,7 +30,7 @@ _WORDS: Final = (b"ruok", b"srvr")
 
 
 class Place(Protocol):
-    """The server as its connections know it."""
+    """What a connection needs of its server."""
 
     ensemble: Ensemble
     tree: Tree
@@ -76,7 +76,7 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._session is None and data in _WORDS:
-            self._say(data)
+            self._answer_four_letter_word(data)
             return
         try:
             for packet in self._packets.feed(data):
@@ -92,7 +92,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- for the server and the ensemble
 
     def advance(self) -> None:
-        """Serve what waits, as far as this server has come."""
+        """Serve the waiting requests up to the zxid this server has applied."""
         while self._transport is not None:
             if self._owed is not None:
                 if self._owed[0] > self._server.tree.zxid:
@@ -131,6 +131,7 @@ class ServerConnection(asyncio.Protocol):
             self.drop()
 
     def babble(self, frame: bytes) -> None:
+        """Send a frame that no real server sends."""
         self._write(frame)
 
     def drop(self) -> None:
@@ -151,8 +152,8 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(frame)
 
-    def _say(self, word: bytes) -> None:
-        """Four-letter words, as monitoring asks them."""
+    def _answer_four_letter_word(self, word: bytes) -> None:
+        """Answer a monitoring command such as `ruok` or `srvr`."""
         mode = self._server.mode
         self._write(b"imok" if word == b"ruok" else f"Zookeeper version: model of 3.9\nMode: {mode}\n".encode())
         self.drop()
@@ -160,6 +161,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- the session
 
     def _needs_leader(self, packet: bytes) -> bool:
+        """Whether this request must wait until the leader is reachable."""
         return self._session is None or (len(packet) >= 8 and INT.unpack_from(packet, 4)[0] in _FOR_THE_LEADER)
 
     def _connect(self, request: packets.ConnectRequest) -> None:

@@ -37,11 +37,11 @@ REFUSALS: Final = (Loss.REFUSED, Loss.FAILED)
 
 
 class Holder(Protocol):
-    """The connection that speaks for a session now."""
+    """The connection that currently serves a session."""
 
     def session_ended(self) -> None: ...
     def babble(self, frame: bytes) -> None:
-        """Say what no server says."""
+        """Send a frame that no real server sends."""
 
 
 class Member(Protocol):
@@ -137,20 +137,20 @@ class Ensemble:
         self.leader = self.leader or server
         self.has_quorum = True
 
-    def _together(self) -> list[Member]:
-        """The servers that reach each other, where they are a majority."""
+    def _quorum(self) -> list[Member]:
+        """The servers that reach each other if they are a majority; else none."""
         reachable = [s for s in self.servers if s.is_up and not s.is_cut_off]
         return reachable if 2 * len(reachable) > len(self.servers) else []
 
     def member_cut_off(self) -> None:
         """A server reaches the others no more; all believe for a while that this will pass."""
-        self.has_quorum = self.leader in self._together()
+        self.has_quorum = self.leader in self._quorum()
         patience_s = self.settings.patience_ticks * self.settings.tick_ms / 1000
         asyncio.get_running_loop().call_later(patience_s, self.settle, context=self._home)
 
     def settle(self) -> None:
-        """A server stopped, started, or reaches the others again."""
-        together = self._together()
+        """Recompute the quorum and the leader after a server stopped, started or was reconnected."""
+        together = self._quorum()
         self.has_quorum = self.leader in together
         if not self.has_quorum:
             self.leader = None
@@ -164,9 +164,9 @@ class Ensemble:
             self._election = asyncio.get_running_loop().call_later(election_s, self._elect, context=self._home)
 
     def _elect(self) -> None:
-        """Whoever leads starts with every session as if it had just been heard of."""
+        """Elect a leader, and restart the timeouts of all sessions."""
         self._election = None
-        together = self._together()
+        together = self._quorum()
         if self.leader is None and together:
             self.leader = together[0]
             for session in self.sessions.values():
@@ -194,7 +194,7 @@ class Ensemble:
         return record
 
     def touch(self, session: SessionRecord) -> None:
-        """It was heard of: it lives to the end of the tick in which its time-out falls."""
+        """Extend a session's expiry to the end of the tick in which its timeout falls."""
         tick_s = self.settings.tick_ms / 1000
         due = asyncio.get_running_loop().time() + session.timeout_ms / 1000
         session.expires_at = (due // tick_s + 1) * tick_s
@@ -228,7 +228,7 @@ class Ensemble:
     # ---- writes
 
     def write(self, session: int, ops: Sequence[Op], who: Sequence[Identity]) -> tuple[int, list[Result]]:
-        """All or none; a refused write has a zxid, too."""
+        """Commit all operations or none; the zxid and the result of each."""
         zxid, time_ms = self.tree.zxid + 1, self._clock.now_ms()
         results: list[Result] = []
         changes: list[Change] = []
@@ -254,7 +254,7 @@ class Ensemble:
         return zxid, results
 
     def refuse(self, session: int, ops: Sequence[Op], number: int) -> tuple[int, list[Result]]:
-        """As if an ACL forbade one of them."""
+        """Refuse the write as if an ACL forbade its operation of this number."""
         rest = [Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(ops) - number - 1)
         return self._commit(session, []).zxid, [*[Result(ZkCode.OK)] * number, Result(ZkCode.NO_AUTH), *rest]
 

@@ -36,7 +36,7 @@ def answer(
         return b""
     if opcode == Opcode.MULTI_READ:
         items = packets.read_multi_read(reader)
-        return packets.multi_read_result([_item(tree, o, path, who) for o, path in items])
+        return packets.multi_read_result([_read_item(tree, o, path, who) for o, path in items])
     if opcode == Opcode.GET_ACL:
         node = need(tree, reader.text())
         permit(node, Permission.READ | Permission.ADMIN, who)
@@ -67,7 +67,8 @@ def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> byt
     return names + packets.stat(node.stat()) if opcode == Opcode.GET_CHILDREN2 else names
 
 
-def _item(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
+def _read_item(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
+    """The result of one path of a multi-read."""
     try:
         return packets.read_item(opcode, _content(tree, opcode, path, who))
     except Refused as refused:

@@ -36,7 +36,7 @@ def plan(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | 
         return _create(tree, op, session, who)
     if isinstance(op, Delete):
         return _delete(tree, op, who)
-    path = _checked(op.path)
+    path = _checked_path(op.path)
     node = need(tree, path)
     permit(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
     _check_version(node.version, op.version)
@@ -47,8 +47,8 @@ def plan(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | 
 
 def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
     """Raises Refused."""
-    _checked(path)
-    fixed = _fixed(acl, who)
+    _checked_path(path)
+    fixed = _resolve_auth_entries(acl, who)
     node = need(tree, path)
     permit(node, Permission.ADMIN, who)
     _check_version(node.aversion, version)
@@ -57,10 +57,10 @@ def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Seque
 
 def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Change:
     parent_path = _parent_of(op.path)
-    acl = _fixed(op.acl, who)
+    acl = _resolve_auth_entries(op.acl, who)
     parent = need(tree, parent_path)
     permit(parent, Permission.CREATE, who)
-    path = _checked(f"{op.path}{parent.created:010d}" if op.sequential else op.path)
+    path = _checked_path(f"{op.path}{parent.created:010d}" if op.sequential else op.path)
     if tree.get(path) is not None:
         raise Refused(ZkCode.NODE_EXISTS)
     if parent.owner:
@@ -87,7 +87,7 @@ def _parent_of(path: str) -> str:
 
 
 def need(tree: Tree, path: str) -> Znode:
-    """Raises Refused."""
+    """The znode of this path. Raises Refused if there is none."""
     node = tree.get(path)
     if node is None:
         raise Refused(ZkCode.NO_NODE)
@@ -129,8 +129,8 @@ def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity 
     return "digest", f"{user}:{base64.b64encode(digest).decode()}"
 
 
-def _fixed(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
-    """As it is stored: `auth` stands for the identities of the connection. Raises Refused."""
+def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
+    """The ACL as stored: `auth` entries become the connection's identities. Raises Refused."""
     if tuple(acl) == OPEN_ACL:
         return OPEN_ACL
     fixed: list[Acl] = []
@@ -162,7 +162,7 @@ def _check_version(current: int, expected: int) -> None:
         raise Refused(ZkCode.BAD_VERSION)
 
 
-def _checked(path: str) -> str:
+def _checked_path(path: str) -> str:
     try:
         check_path(path)
     except WrongPath:

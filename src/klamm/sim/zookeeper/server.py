@@ -42,7 +42,7 @@ class Server:
 
     @property
     def reaches_leader(self) -> bool:
-        """Whether it can have something written, or a session begun, now; else whoever wants that waits."""
+        """Whether writes and new sessions can be served now; if not, they wait."""
         return self.ensemble.has_quorum and not self.is_cut_off
 
     @property
@@ -72,7 +72,7 @@ class Server:
         self.ensemble.settle()
 
     def cut_off(self) -> None:
-        """Clients reach it, the other servers do not: it goes on with what it knows, and gives up after a while."""
+        """Cut the links to the other servers: this one serves stale reads and drops its clients after a while."""
         self.is_cut_off = True
         self.ensemble.member_cut_off()
 
@@ -101,7 +101,7 @@ class Server:
         loop.call_at(self._applied_at, self._catch_up, context=self._home)
 
     def follow(self) -> None:
-        """There is a leader, and the way to it is open: what was missed is learned, what waits is served."""
+        """A leader is reachable: apply what was missed and serve the waiting requests."""
         if not self.takes_clients or self._behind:
             self.takes_clients = True
             while self._behind:
@@ -110,7 +110,7 @@ class Server:
             connection.advance()
 
     def hang_up(self) -> None:
-        """There is no leader, or no way to it: clients are turned away until there is."""
+        """No leader is reachable: disconnect all clients until one is."""
         self.takes_clients = False
         self.drop_all()
 

@@ -93,7 +93,7 @@ class Tree:
         return self.nodes.get(path)
 
     def fires(self, change: Change) -> list[Fired]:
-        """What will fire when this is applied next, in ZooKeeper's order."""
+        """The watches that this change will trigger, in ZooKeeper's order."""
         path = change.path
         if isinstance(change, AclChange):
             return []
@@ -132,7 +132,7 @@ class Tree:
         return node
 
     def undo_of(self, change: Change) -> Callable[[], None]:
-        """Takes back this change, if it is the last one made after this call."""
+        """A function that reverts this change if it is the last one applied after this call."""
         path, node, parent = change.path, self.nodes.get(change.path), self.nodes[parent_of(change.path)]
         pzxid, created = parent.pzxid, parent.created
         before = (node.data, node.version, node.mzxid, node.mtime) if node else None

@@ -27,7 +27,7 @@ class Watchers(Generic[W]):
         self._watching.add(watcher)
 
     def fire(self, event: WatchEvent) -> list[W]:
-        """Who is told, once each; their watches are spent."""
+        """Remove the watches for this event; their watchers, each once."""
         told: dict[W, None] = {}
         if event.type is not EventType.CHILDREN_CHANGED:
             told |= self.data.pop(event.path, {})
@@ -56,7 +56,7 @@ class Watchers(Generic[W]):
     def set_again(
         self, tree: Tree, since: int, data: Sequence[str], exist: Sequence[str], child: Sequence[str], watcher: W
     ) -> Iterator[WatchEvent]:
-        """After a reconnection: what changed since that zxid is told at once, the rest is watched again."""
+        """Restore watches after a reconnection; yields an event for each path that changed since that zxid."""
         for path in data:
             node = tree.get(path)
             if node is None:
