@@ -19,19 +19,19 @@ off_by_one = between(-1, 1)
 
 class GeneratedScenario(Scenario):
     def do_next(self, draw: Any) -> None:
-        """One action, some more often than others."""
+        """Do one random action; some are drawn more often than others."""
         getattr(self, draw(one_of(WEIGHTED)))(draw)
 
     # ---- brokers
 
     def kill(self, draw: Any) -> None:
         if len(self.live) > 1:
-            broker = self._one_alive(draw)
+            broker = self._draw_live_broker(draw)
             self._gone(broker)
             self.do("kill", broker)
 
     def kill_two(self, draw: Any) -> None:
-        """In one event."""
+        """Two brokers die in one broker change event."""
         if len(self.live) > 2:
             pair = draw(some_of(sorted(self.live), 2))
             for broker in pair:
@@ -45,8 +45,8 @@ class GeneratedScenario(Scenario):
             self.do("start", broker)
 
     def bounce(self, draw: Any) -> None:
-        """Sometimes another dies in the same event."""
-        broker = self._one_alive(draw)
+        """A broker restarts; sometimes another dies in the same event."""
+        broker = self._draw_live_broker(draw)
         others = sorted(self.live - {broker}) if len(self.live) > 2 else []
         if others and draw(between(0, 3)) == 0 and not self._something_is_queued():
             other = draw(one_of(others))
@@ -56,7 +56,7 @@ class GeneratedScenario(Scenario):
             self.do("bounce", broker)
 
     def shut_down(self, draw: Any) -> None:
-        broker = self._one_alive(draw)
+        broker = self._draw_live_broker(draw)
         self.leaving.add(broker)
         self.do("controlled_shutdown", broker)
 
@@ -67,12 +67,12 @@ class GeneratedScenario(Scenario):
 
     def move_to_another_rack(self, draw: Any) -> None:
         self.has_racks = True
-        self.do("change_endpoints", self._one_alive(draw), draw(one_of(["left", "right"])))
+        self.do("change_endpoints", self._draw_live_broker(draw), draw(one_of(["left", "right"])))
 
     def break_a_disk(self, draw: Any) -> None:
-        """Of one broker at a time: whose answer comes first is chance."""
+        """A log directory of one broker fails. One broker at a time: the order of answers from several is random."""
         if self.broken is None:
-            self.broken = self._one_alive(draw)
+            self.broken = self._draw_live_broker(draw)
             self.do("fail", self.broken, "LeaderAndIsr", STORAGE_ERROR)
             self.do("log_dir_event", self.broken)
 
@@ -89,7 +89,7 @@ class GeneratedScenario(Scenario):
         self.leaving.discard(broker)
 
     def lose_an_answer(self, draw: Any) -> None:
-        self.do("lose_answer", self._one_alive(draw), draw(one_of(["LeaderAndIsr", "UpdateMetadata"])))
+        self.do("lose_answer", self._draw_live_broker(draw), draw(one_of(["LeaderAndIsr", "UpdateMetadata"])))
 
     def allocate_ids(self, draw: Any) -> None:
         self.do("allocate_producer_ids", draw(brokers), stale_broker=draw(between(0, 3)) == 0)
@@ -131,7 +131,7 @@ class GeneratedScenario(Scenario):
             )  # fmt: skip
 
     def delete(self, draw: Any) -> None:
-        """Not one that moves: ours waits, Kafka deletes it in the midst of it."""
+        """Delete a topic that is not being reassigned: Kafka deletes it at once in that case, klamm waits."""
         topic = draw(one_of(TOPICS))
         if self._assignment(topic) and not self._is_queued(topic) and not self._is_moving(topic):
             if draw(flag):
@@ -140,13 +140,16 @@ class GeneratedScenario(Scenario):
                 self.do("delete_topic", topic)
 
     def delete_nothing(self, draw: Any) -> None:
-        """A topic that is not there, by both ways. Where a deletion waits, Kafka tells all brokers of it once more."""
+        """Delete a topic that does not exist, by the API and by a znode.
+
+        Where a deletion waits, Kafka sends its state to all brokers once more.
+        """
         if not self._something_is_queued():
             self.do("delete_topic", "nothing")
             self.do("delete_topics", "nothing", timeout_ms=0)
 
     def disturb_a_deletion(self, draw: Any) -> None:
-        """What is asked of a topic whose deletion waits is refused."""
+        """Send requests about a topic whose deletion waits; they are refused."""
         if queued := [t for t in TOPICS if self._is_queued(t) and self._assignment(t)]:
             first = (draw(one_of(queued)), 0)
             self.do("reassign", {first: draw(replicas)})
@@ -170,7 +173,7 @@ class GeneratedScenario(Scenario):
     # ---- ISRs
 
     def alter_isr(self, draw: Any) -> None:
-        """One replica more or less."""
+        """A leader asks for an ISR with one replica more or less."""
         if (partition := self._partition(draw)) is not None:
             topic, number, now, isr = partition
             other = draw(one_of(now.replicas))
@@ -195,7 +198,7 @@ class GeneratedScenario(Scenario):
             )  # fmt: skip
 
     def write_isr(self, draw: Any) -> None:
-        """As leaders of old protocol levels do, with a notification."""
+        """A leader of an old protocol level writes its ISR itself and adds a notification."""
         if (partition := self._partition(draw)) is not None:
             topic, number, now, isr = partition
             other = draw(one_of(now.replicas))
@@ -260,7 +263,7 @@ class GeneratedScenario(Scenario):
             self.do("delete_controller")
 
     def fail_over_blindly(self, draw: Any) -> None:
-        """Things happen while nobody looks."""
+        """Brokers and topics change while there is no controller."""
         if self._something_is_queued():
             return
         self.do("usurp", 9)
@@ -273,7 +276,7 @@ class GeneratedScenario(Scenario):
             self.do("expire")
 
     def _come_and_go(self, draw: Any) -> None:
-        """One broker bounces or returns."""
+        """One broker restarts, or a dead one returns."""
         broker = draw(brokers)
         self.do("bounce" if broker in self.live else "start", broker)
         self.live.add(broker)

@@ -44,7 +44,7 @@ class Arena:
         return contexts
 
     def differs(self, calls: Sequence[Call], kinds: set[str]) -> bool:
-        """In a way like these, played from the beginning."""
+        """Whether the calls, played from the beginning, give differences of one of these kinds."""
         return self.runner.run(self._differs(calls, kinds))
 
     async def _differs(self, calls: Sequence[Call], kinds: set[str]) -> bool:
@@ -66,5 +66,5 @@ def newest_differences(contexts: Sequence[ScriptContext]) -> list[Difference]:
 
 
 def kind_of(difference: Difference) -> str:
-    """What was asked for, in its first words, and where it differs."""
+    """The kind of a difference: the first words of the verb, and the field that differs."""
     return f"{' '.join(difference.did.split()[:3])}: {re.sub('[0-9]+', 'N', difference.place)}"

@@ -20,15 +20,18 @@ class Call(NamedTuple):
     options: Mapping[str, Any] = {}
 
     async def on(self, context: ScriptContext) -> None:
+        """Call the verb on a script's context."""
         await getattr(context, self.verb)(*self.args, **self.options)
 
     def __str__(self) -> str:
-        """As a line of a script."""
+        """The call as a line of Python code."""
         words = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.options.items())]
         return f"    await s.{self.verb}({', '.join(words)})"
 
 
 def as_script(name: str, calls: Sequence[Call]) -> Script:
+    """A script that makes these calls."""
+
     async def run(context: ScriptContext) -> None:
         for call in calls:
             await call.on(context)
@@ -37,7 +40,7 @@ def as_script(name: str, calls: Sequence[Call]) -> Script:
 
 
 def as_text(name: str, calls: Sequence[Call]) -> str:
-    """Ready to be pasted into a module of `scripts`."""
+    """Python code of the script, for a module of `scripts`."""
     return "\n".join(
         [f"@script({', '.join(map(str, BROKERS))})", f"async def {name}(s: ScriptContext) -> None:", *map(str, calls)]
     )

@@ -20,6 +20,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 
 
 async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:
+    """Play a script with one node under test; the steps it led to."""
     context = ScriptContext(server, chroot, directory, start_node, script.protocol, script.given)
     try:
         await script.play(context)
@@ -30,7 +31,7 @@ async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, c
 
 
 def script_of(name: str) -> Script:
-    """Written by hand, or generated and kept."""
+    """The script of this name, handwritten or generated."""
     return SCRIPTS[name] if name in SCRIPTS else as_script(name, read_calls(name))
 
 
@@ -67,7 +68,7 @@ def merges_requests(name: str) -> bool:
 
 
 def differences(kafka: Steps, klamm: Steps, *, merged: bool = False) -> Iterator[Difference]:
-    """Every place where the two plays are not the same; of merged requests the last ones of each step count."""
+    """Every difference between two plays; if requests are merged, only the last ones of each step count."""
     pairs = zip_longest(*without_shortcuts(kafka, klamm), fillvalue={})
     for number, (theirs, ours) in enumerate(pairs):
         if merged:

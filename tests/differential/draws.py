@@ -10,20 +10,22 @@ Draw = Callable[[Callable[[Random], Any]], Any]
 
 
 def one_of(things: Sequence[T]) -> Callable[[Random], T]:
+    """Draws one of these things."""
     return lambda rng: rng.choice(things)
 
 
 def between(least: int, most: int) -> Callable[[Random], int]:
+    """Draws a number from the least to the most."""
     return lambda rng: rng.randint(least, most)
 
 
 def some_of(things: Sequence[T], most: int) -> Callable[[Random], list[T]]:
-    """From one on, each once, in any order."""
+    """Draws one to `most` different things, in any order."""
     return lambda rng: rng.sample(things, rng.randint(1, min(most, len(things))))
 
 
 def several(thing: Callable[[Random], T], most: int) -> Callable[[Random], list[T]]:
-    """From one on."""
+    """Draws one to `most` things, which may be equal."""
     return lambda rng: [thing(rng) for _ in range(rng.randint(1, most))]
 
 

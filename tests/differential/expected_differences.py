@@ -91,7 +91,7 @@ REASONS = {
 
 
 def unexpected(script: str, differences: Iterable[Difference]) -> list[Difference]:
-    """Those that are not on purpose."""
+    """The differences that are not expected in this script."""
     listed = expected(script)
     return [d for d in differences if not is_always_expected(d) and d not in listed]
 
@@ -103,12 +103,12 @@ def expected(script: str) -> list[Difference]:
 
 
 def listed_in(subject: str) -> list[str]:
-    """The scripts that have differences there."""
+    """The scripts for which this file lists expected differences."""
     return sorted(_sections(subject))
 
 
 def accept(script: str, differences: Iterable[Difference]) -> None:
-    """From now on these are on purpose. Raises KeyError where nobody gave a reason."""
+    """Write these differences down as expected. Raises KeyError if the script has no reason for them."""
     assert REASONS[script]
     listed = [d for d in differences if not is_always_expected(d)]
     lines = list(differences_to_lines(listed))
@@ -128,7 +128,7 @@ def _file(subject: str) -> Path:
 
 
 def is_always_expected(difference: Difference) -> bool:
-    """In whatever script."""
+    """Whether the difference is expected in every script."""
     return is_newer_broker_list(difference) or is_tried_from_memory(difference)
 
 
@@ -143,7 +143,7 @@ def is_tried_from_memory(difference: Difference) -> bool:
 
 
 def is_newer_broker_list(difference: Difference) -> bool:
-    """Ours is taken when a request leaves, not when it is queued: a list that is old by then is never sent."""
+    """Whether only the broker list is newer: klamm reads it when a request leaves, Kafka when it is queued."""
     if not difference.place.endswith(f" {BROKERS}") or not difference.klamm or not difference.kafka:
         return False
     return difference.klamm[-1] == difference.kafka[-1] and _is_within(difference.klamm, difference.kafka)

@@ -32,11 +32,11 @@ def generate(arena: Arena, seed: int, steps: int) -> Scenario:
 
 
 def shorten(calls: Sequence[Call], still_differs: Callable[[Sequence[Call]], bool]) -> list[Call]:
-    """Without any call that can be spared: halves at first, single ones in the end."""
+    """The calls without those that the difference does not need: halves are tried first, single calls last."""
     left = list(calls)
     size = len(left) // 2
     while size:
-        for cut in _cuts(left, size):
+        for cut in _shortened(left, size):
             if still_differs(cut):
                 left = cut
                 break
@@ -45,6 +45,7 @@ def shorten(calls: Sequence[Call], still_differs: Callable[[Sequence[Call]], boo
     return left
 
 
-def _cuts(calls: list[Call], size: int) -> Iterator[list[Call]]:
+def _shortened(calls: list[Call], size: int) -> Iterator[list[Call]]:
+    """Variants of the calls without one run of this size."""
     for at in range(len(calls) - size, -1, -size):
         yield calls[:at] + calls[at + size :]

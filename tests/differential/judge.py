@@ -87,8 +87,8 @@ def _print_verdict(name: str, differing_places: list[Difference]) -> bool:
     return bool(others)
 
 
-async def _each(judge: Callable[..., Awaitable[bool]], items: Iterable[object], *rest: object) -> int:
-    """How many differ. Some are judged at once; one that fails does not keep the others from theirs."""
+async def _judge_all(judge: Callable[..., Awaitable[bool]], items: Iterable[object], *rest: object) -> int:
+    """Judge all items, several at once; the number of items that differ or fail."""
     turns = asyncio.Semaphore(PARALLEL_SCRIPTS)
 
     async def judge_in_turn(item: object) -> bool:
@@ -111,7 +111,7 @@ async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: 
             start_apache = apache_starter(await stack.enter_async_context(kafka_host(kafka_log)))
         runner = ScriptRunner(server, directory, start_apache)
         groups = [[name for name in options.names if merges_requests(name) is merged] for merged in (False, True)]
-        return sum([await _each(_judge, names, options, runner) for names in groups if names])
+        return sum([await _judge_all(_judge, names, options, runner) for names in groups if names])
 
 
 def _generate(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafka_log: IO[bytes]) -> int:

@@ -35,7 +35,7 @@ class KafkaHost:
         return await answer
 
     async def read_answers(self) -> None:
-        """Until its process ends."""
+        """Pass each answer to the caller that waits for it, until the Java process ends."""
         async for line in self._lines_out:
             number, verdict, text = line.decode().rstrip("\n").split(" ", 2)
             answer = self._answers.pop(int(number))

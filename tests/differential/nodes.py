@@ -44,18 +44,18 @@ class NodeUnderTest(Protocol):
     def port(self) -> int: ...
 
     async def why_busy(self, late: Collection[int]) -> str:
-        """What it still does, where it is not at rest soon; "" once it has seen all changes and is done with them.
+        """What the node is still doing; "" if it is at rest.
 
-        Brokers that are `late` owe it an answer; that alone is no reason.
+        Answers that it awaits from brokers in `late` do not count.
         """
         ...
 
     async def session(self) -> tuple[int, bytes]:
-        """Id and password of its ZooKeeper session."""
+        """Id and password of the node's ZooKeeper session."""
         ...
 
     async def session_ended(self, session_id: int) -> None:
-        """That session has ended: it need not wait for its next try to learn so."""
+        """Let the node know at once that this session has ended."""
         ...
 
     async def stop(self) -> None: ...
@@ -109,9 +109,9 @@ class UnmergedRequests(PendingRequests):
 
 
 class ControllerOverrides:
-    """While one of our nodes plays, its controller speaks the given protocol version, and merges requests or does not.
+    """Sets the protocol version of klamm's controllers, and whether they merge requests.
 
-    Several may play at once, and end in any order; all of them merge, or none does.
+    Several nodes may run at once; all of them merge requests, or none does.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class ControllerOverrides:
 
 
 def _counted_slices(_: SliceObserver) -> CountedSlices:
-    """What is sent first must not depend on how fast this machine is."""
+    """Task slices by count instead of time, so that the order of requests does not depend on the machine's speed."""
     return CountedSlices()
 
 

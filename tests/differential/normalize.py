@@ -54,7 +54,7 @@ def received_requests(
 
 
 def _facts(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> list[tuple[str, str]]:
-    """Subjects, and one fact about each."""
+    """Pairs of a subject and a text about it, from one request."""
     stale = "" if request.broker_epoch in (broker_epoch, NO_EPOCH) else " to a stale broker epoch"
     sender = f"by {request.controller_id} epoch {request.controller_epoch}{stale}"
     if isinstance(request, LeaderAndIsrRequest):
@@ -100,7 +100,7 @@ def _facts(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> 
 
 
 def _partitions(request: Any) -> list[tuple[str, uuid.UUID, Any]]:
-    """Topic, its id and the partition's state, whichever way the version lays them out."""
+    """Topic, topic id and state of each partition in the request, whichever layout its version has."""
     alone = [(p.topic_name, NO_ID, p) for p in request.ungrouped_partition_states]
     return alone + [(t.topic_name, t.topic_id, p) for t in request.topic_states for p in t.partition_states]
 
@@ -246,7 +246,7 @@ def write_order(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     Partitions of a topic may come in any order, and so may topics; what belongs to none is listed with each of them.
     """
     results: dict[str, list[str]] = {}
-    kinds = [(*_place(path), kind) for path, kind in writes]
+    kinds = [(*_topic_and_znode_kind(path), kind) for path, kind in writes]
     topics = sorted({topic for topic, _, _ in kinds if topic})
     for topic in topics:
         words: list[str] = []
@@ -258,8 +258,8 @@ def write_order(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return results
 
 
-def _place(path: str) -> tuple[str, str]:
-    """The topic it belongs to, if any, and the kind of place."""
+def _topic_and_znode_kind(path: str) -> tuple[str, str]:
+    """The topic that a znode belongs to, or none, and the kind of znode."""
     if found := _PARTITION.match(path):
         kind = "state" if found[2] else "topic" if path.count("/") == 3 else "partitions"
         return found[1], kind

@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Recorder:
-    """One run of a broker, from its registration until it stops. A broker that restarts is another `Recorder`."""
+    """One process of a broker that only listens; a restarted broker is another `Recorder`."""
 
     def __init__(self, number: int, hosts: str, session_timeout_ms: int = PATIENT_SESSION_MS) -> None:
         self.number = number
@@ -70,19 +70,19 @@ class Recorder:
         return self.zookeeper.session_id
 
     async def die(self) -> None:
-        """Closes its session in order: the registration is gone at once."""
+        """Close the session: the registration is gone at once."""
         assert self.zookeeper is not None
         await self.zookeeper.close()
         self._hang_up()
 
     async def vanish(self) -> None:
-        """Falls silent: the registration goes when ZooKeeper gives the session up."""
+        """Stop without closing the session: the registration goes when it expires."""
         assert self.zookeeper is not None
         self.zookeeper._give_up()
         self._hang_up()
 
     async def bounce(self, others_gone: Sequence[int] = ()) -> None:
-        """A new registration in the very transaction that removes the old one, and others': nobody can see it gone."""
+        """Replace the registration within one transaction, which also removes those of `others_gone`."""
         assert self.zookeeper is not None
         before, self.zookeeper = self.zookeeper, await self._connect()
         path = broker_path(self.number)
@@ -115,14 +115,14 @@ class Recorder:
     # ---- how it answers the next requests
 
     def hold(self, api_name: str) -> None:
-        """Take requests, and answer once `release` is called; or never."""
+        """Receive requests of this API but answer them only after `release`."""
         self._gates[api_name] = asyncio.Event()
 
     def release(self, api_name: str) -> None:
         self._gates.pop(api_name).set()
 
     def break_once(self, api_name: str) -> None:
-        """End the connection instead of the next answer: the request has come, and its sender cannot know."""
+        """Close the connection instead of the next answer to this API."""
         self._to_break[api_name] += 1
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -38,7 +38,7 @@ class Scenario:
         return [step.as_data() for step in self.contexts[0].steps]
 
     def do(self, verb: str, *args: Any, **options: Any) -> None:
-        """All carry it out; after a difference nothing more is done, and not more than a script is to have."""
+        """Carry a verb out with all controllers, unless there is a difference or the script is long enough."""
         if self.differences or len(self.steps) >= MAX_STEPS:
             return
         call = Call(verb, args, options)
@@ -89,6 +89,7 @@ class Scenario:
 
     @property
     def _may_lead(self) -> set[int]:
+        """The brokers that may lead a partition."""
         return self.live - self.leaving - {self.broken}
 
     def _is_queued(self, topic: str) -> bool:
@@ -101,6 +102,7 @@ class Scenario:
     def _is_moving(self, topic: str) -> bool:
         return any(each.is_being_reassigned for each in self._assignment(topic).values())
 
-    def _one_alive(self, draw: Any) -> int:
+    def _draw_live_broker(self, draw: Any) -> int:
+        """Draw a live broker."""
         broker: int = draw(one_of(sorted(self.live)))
         return broker

@@ -28,9 +28,9 @@ _IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
 
 
 def without_shortcuts(*plays: Steps) -> list[Steps]:
-    """Plays of one script, without states written and sent while a topic is being deleted, and so on.
+    """The plays of one script without what klamm omits on purpose, such as states during a topic's deletion.
 
-    Which kinds of requests a step had is left out, too, where a topic is ever deleted or moved.
+    Where a topic is ever deleted or moved, the kinds of requests in a step are left out, too.
     """
     leaves_kinds_out = any(_has_shortcuts(step) for steps in plays for step in steps)
     return [_without_shortcuts(steps, leaves_kinds_out) for steps in plays]
@@ -78,7 +78,9 @@ def _without(
         left["requests"] = {}
         for broker, received in step["requests"].items():
             texts = {
-                s: _deletion_requests(broker, s, t, sent_gone, returned) if _topic(s) in queued else _kept(t)
+                s: _deletion_requests(broker, s, t, sent_gone, returned)
+                if _topic(s) in queued
+                else _without_pending_deletions(t)
                 for s, t in received.items()
             }
             left["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
@@ -131,12 +133,13 @@ def _first_only(kinds: list[str], repeated: str, count: int) -> list[str]:
 
 
 def _has_shortcuts(step: dict[str, Any]) -> bool:
+    """Whether a topic is deleted or reassigned in this step."""
     is_moving = any(_TOPIC.match(path) and _moves(texts) for path, texts in step.get("writes", {}).items())
     return is_moving or any(_REQUEST.match(path) for path in step.get("tree", {}))
 
 
-def _kept(texts: list[str]) -> list[str]:
-    """Without the end of pending deletions."""
+def _without_pending_deletions(texts: list[str]) -> list[str]:
+    """The texts without the end of pending deletions."""
     return [text for text in texts if not text.startswith(_PENDING_DELETION)]
 
 

@@ -36,7 +36,7 @@ HARMLESS = ("NODE_EXISTS", "NO_NODE")
 
 @dataclass
 class Step:
-    """What one verb led to, in texts: see `said`."""
+    """What one verb led to, as texts."""
 
     did: str
     answer: Any = None
@@ -52,7 +52,7 @@ class Step:
     """By broker and partition."""
 
     def as_data(self) -> dict[str, Any]:
-        """Without what says nothing; an answer that names nothing is one."""
+        """The step as plain data, without empty parts."""
         return {name: v for name, v in asdict(self).items() if v or (name == "answer" and v is not None)}
 
 
@@ -142,7 +142,7 @@ class Testbed:
         await self._remember_node_session(node)
 
     async def wait_until(self, is_so: Callable[[Any], bool], path: str) -> None:
-        """`is_so` is asked about the znode's stat, None where there is no znode."""
+        """Wait until the condition holds for the znode's stat, which is None if there is no znode."""
         for _ in range(round(REST_TIMEOUT_S / POLL_S)):
             if is_so(await self.client.exists(path)):
                 return
@@ -154,11 +154,11 @@ class Testbed:
         return 0 if recorder is None else recorder.epoch - is_stale
 
     def topic_id(self, name: str) -> uuid.UUID:
-        """One that nobody has, where there was no such topic."""
+        """The topic's id; an unused id if there was no such topic."""
         return self.topic_ids.get(name, uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
     async def state(self, topic: str, partition: int) -> LeaderAndIsr | None:
-        """As ZooKeeper has it; no step."""
+        """The partition's state in ZooKeeper; reading it is no step."""
         named = TopicPartition(topic, partition)
         try:
             data, stat = await self.client.get(znodes.state_path(named))
@@ -176,7 +176,7 @@ class Testbed:
     # ---- the end of a step
 
     async def end_step(self, did: str, answer: Any = None) -> None:
-        """Until the node has seen and done all, and nothing happened between two looks; then write the step down."""
+        """Wait until the node is at rest, and write the step down."""
         deadline = asyncio.get_running_loop().time() + REST_TIMEOUT_S
         before = None
         while (now := await self._activity(did, deadline)) != before:
@@ -193,11 +193,11 @@ class Testbed:
             while why_busy := await node.why_busy([n for n, recorder in self.brokers.items() if recorder.is_holding]):
                 if asyncio.get_running_loop().time() > deadline:
                     raise KlammError(f"{did}: not at rest after {REST_TIMEOUT_S:g} s: {why_busy}")
-        self._written += [w for w in self._log.read() if self._is_ours(w)]
+        self._written += [w for w in self._log.read() if self._is_of_this_test(w)]
         return len(self._written), sum(len(r.received) for r in self._recorders)
 
-    def _is_ours(self, write: Write) -> bool:
-        """Of a refused write only the session is known."""
+    def _is_of_this_test(self, write: Write) -> bool:
+        """Whether the write belongs to this test; of a refused write only the session is known."""
         if not write.path:
             return write.session in self._node_sessions
         return f"{write.path}/".startswith(f"{self._chroot}/")
@@ -221,7 +221,7 @@ class Testbed:
         return f"{normalize.znode_content(path, node.data)} v{node.stat.version}{owner and f' of {owner}'}"
 
     async def check_tree(self) -> None:
-        """That no change of the tree was overlooked: it is read as a whole. Raises AssertionError."""
+        """Read the whole tree to check that no change was overlooked. Raises AssertionError."""
         tree: dict[str, str | None] = {}
         paths = ["/"]
         while paths:

@@ -49,7 +49,7 @@ class TransactionLog:
                 pass
 
     def read(self) -> Iterator[Write]:
-        """What was added since."""
+        """The writes that were added since the last call."""
         for path in sorted(self._directory.glob("log.*"), key=lambda path: int(path.suffix[1:], 16)):
             yield from self._read_file(path)
 

@@ -40,7 +40,7 @@ class AdminVerbs(Testbed):
     async def ask_for(
         self, what: str, api_key: ApiKey, version: int, message: Any, as_text: normalize.Normalizer
     ) -> Any:
-        """The step's answer, too, where the node hangs up instead."""
+        """Send a request to the node; the step's answer, or that the node closed the connection."""
         try:
             text = as_text(await self.ask(api_key, version, message))
         except KlammError:
@@ -137,7 +137,7 @@ class AdminVerbs(Testbed):
     # ---- reassignment
 
     async def reassign(self, targets: Targets) -> Any:
-        """By partition, its new replicas; None cancels."""
+        """Reassign each partition to these replicas; None cancels."""
         by_topic: dict[str, list[ReassignablePartition]] = {}
         for (topic, number), replicas in targets.items():
             listed = None if replicas is None else tuple(replicas)
@@ -168,7 +168,7 @@ class AdminVerbs(Testbed):
     async def elect(
         self, kind: int, partitions: Partitions | None, *, timeout_ms: int = LONG_MS, version: int = 2
     ) -> Any:
-        """All partitions where None."""
+        """Elect leaders of these partitions, or of all if None."""
         topics = None
         if partitions is not None:
             topics = [ElectLeadersRequestTopicPartitions(t, n) for t, n in _by_topic(partitions).items()]

@@ -17,20 +17,20 @@ class BrokerVerbs(Testbed):
         await self.end_step(f"start {normalize.words(brokers)}")
 
     async def kill(self, *brokers: int) -> None:
-        """Their sessions are closed in order, one after the other."""
+        """Close the sessions of these brokers, one after the other."""
         for number in brokers:
             await self.brokers[number].die()
         await self.end_step(f"kill {normalize.words(brokers)}")
 
     async def kill_together(self, *brokers: int) -> None:
-        """Their registrations go in one transaction: one event for the controller."""
+        """Remove the registrations of these brokers in one transaction: one event for the controller."""
         await self.client.multi([Delete(znodes.broker_path(number)) for number in brokers])
         for number in brokers:
             await self.brokers[number].die()
         await self.end_step(f"kill {normalize.words(brokers)} together")
 
     async def vanish(self, broker: int) -> None:
-        """Its session is left to expire."""
+        """Let the broker's session expire."""
         await self.brokers[broker].vanish()
         path = znodes.broker_path(broker)
         await self.wait_until(lambda stat: stat is None, path)

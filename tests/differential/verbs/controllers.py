@@ -12,12 +12,12 @@ class ControllerVerbs(Testbed):
         await self.end_step("start the controller")
 
     async def start_candidate(self, number: int) -> None:
-        """A second node that would be controller."""
+        """Start a second node, which becomes controller if the first one ends."""
         await self.start_node(number)
         await self.end_step(f"start node {number}")
 
     async def stop_node(self, number: int = NODE_ID) -> None:
-        """It closes its session in order."""
+        """Stop a node: it closes its ZooKeeper session."""
         await self.nodes.pop(number).stop()
         await self.wait_until(lambda stat: stat is None, znodes.broker_path(number))
         await self.end_step(f"stop node {number}")
@@ -28,7 +28,7 @@ class ControllerVerbs(Testbed):
         await self.end_step(f"the session of node {node} expires")
 
     async def delete_controller(self) -> None:
-        """It is deposed; as the only candidate it becomes controller again."""
+        """Delete `/controller`: the controller resigns, and as the only candidate it is elected again."""
         await self.client.delete(znodes.CONTROLLER)
         await self.end_step("delete /controller")
 

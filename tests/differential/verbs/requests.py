@@ -94,15 +94,15 @@ class RequestVerbs(Testbed):
     # ---- how a broker answers from now on; no steps
 
     async def hold(self, broker: int, api_name: str) -> None:
-        """It takes requests and answers none until `release`; or never."""
+        """The broker receives requests of this API and answers none until `release`."""
         self.brokers[broker].hold(api_name)
 
     async def lose_answer(self, broker: int, api_name: str) -> None:
-        """It hangs up once instead of answering."""
+        """The broker closes the connection once instead of answering."""
         self.brokers[broker].break_once(api_name)
 
     async def fail(self, broker: int, api_name: str, error: int) -> None:
-        """0 and it succeeds again."""
+        """The broker answers this API with an error from now on; 0 ends that."""
         self.brokers[broker].errors[api_name] = error
 
     async def release(self, broker: int, api_name: str) -> None:

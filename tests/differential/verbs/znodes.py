@@ -101,7 +101,7 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"allow writes to {path}")
 
     async def write(self, path: str, content: str | None) -> None:
-        """Anything anywhere, whether it is there or not; None removes it with all below."""
+        """Write any content to any path, which may exist; None removes it with its children."""
         if content is None:
             if await self.client.exists(path) is not None:
                 await self._remove(path)
@@ -132,7 +132,7 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"write the state of {topic}-0: {leader} / {isr} / {leader_epoch}")
 
     async def leader_writes(self, topic: str, isr: Sequence[int], partition: int = 0) -> None:
-        """Its ISR, as leaders before AlterPartition did; no step where nobody leads."""
+        """The leader writes its ISR itself, as before AlterPartition; no step if there is no leader."""
         named = TopicPartition(topic, partition)
         state = await self.state(topic, partition)
         if state is None or state.leader not in self.brokers:
