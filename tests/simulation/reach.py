@@ -75,6 +75,7 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
 
 
 def _in_parts(first: int, schedules: int, steps: float, least: float, folder: Path) -> int:
+    """Measure in several processes and combine their coverage; the exit code."""
     parts = core_count()
     print(f"{schedules} schedules from seed {first} on, each operation, {steps:.0%} of its faults, on {parts} cores")
     files = [str(folder / f"part-{n}") for n in range(parts)]

@@ -23,7 +23,7 @@ BESIDE = {
 
 
 def of_one_kind(name: str, seed: int = 1) -> Script:
-    """Five of them, ten seconds apart, and after each something for the controller to do."""
+    """A script with five faults of this kind, ten seconds apart, each followed by work for the controller."""
     options = replace(
         Options.plain(seed),
         policy=Policy.HOSTS,

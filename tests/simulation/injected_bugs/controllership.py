@@ -16,6 +16,8 @@ from klamm.zk.znodes import CONTROLLER_EPOCH
 
 
 def epoch_read_before_each_write(patch: Patch) -> None:
+    """Each write is bound to the epoch's current version instead of the one of the election."""
+
     async def write(self: fenced.FencedWriter, ops: Any) -> Any:
         client: Any = self._client
         _, stat = await client.get(CONTROLLER_EPOCH)
@@ -25,10 +27,12 @@ def epoch_read_before_each_write(patch: Patch) -> None:
 
 
 def writes_unbound(patch: Patch) -> None:
+    """The controller's writes are not bound to the version of `/controller_epoch`."""
     patch.setattr(fenced, "Check", lambda path, version: Check(path, -1))
 
 
 def context_survives_the_term(patch: Patch) -> None:
+    """A new term begins with the memory of the earlier one."""
     kept: dict[int, ControllerContext] = {}
     begin = controller_election.ControllerElection._begin
 
@@ -45,6 +49,7 @@ def context_survives_the_term(patch: Patch) -> None:
 
 
 def the_deposed_go_on(patch: Patch) -> None:
+    """A controller that has lost `/controller` goes on handling events."""
     handle = controller.Controller._handle
     last: dict[int, TermContext] = {}
 
@@ -62,6 +67,8 @@ def the_deposed_go_on(patch: Patch) -> None:
 
 
 def callers_forgotten(patch: Patch) -> None:
+    """Events that a session expiry drops leave their callers without a response."""
+
     def preempt(self: event_queue.QueuedEvent) -> None:
         self.spent = True
         self.started.set()
@@ -70,6 +77,7 @@ def callers_forgotten(patch: Patch) -> None:
 
 
 def elected_means_nothing_to_do(patch: Patch) -> None:
+    """A node that finds `/controller` taken does nothing, even if it holds it itself."""
     elect = controller_election.ControllerElection.elect
 
     async def give_up_early(self: Any, cause: str) -> None:
@@ -85,6 +93,7 @@ def elected_means_nothing_to_do(patch: Patch) -> None:
 
 
 def resigned_without_a_watch(patch: Patch) -> None:
+    """A controller that has resigned does not watch `/controller`."""
     read = Store.read_controller
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
@@ -94,6 +103,7 @@ def resigned_without_a_watch(patch: Patch) -> None:
 
 
 def topics_unwatched(patch: Patch) -> None:
+    """The controller does not watch the list of topics."""
     listed = Store.list_topics
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
@@ -103,6 +113,8 @@ def topics_unwatched(patch: Patch) -> None:
 
 
 def expiry_waits_for_its_turn(patch: Patch) -> None:
+    """A session expiry waits behind the other events in the queue."""
+
     async def wait(self: Any) -> None:
         """For an event that comes only once this has returned."""
         store = self._store

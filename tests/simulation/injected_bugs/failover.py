@@ -15,6 +15,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS
 
 
 def states_not_loaded(patch: Patch) -> None:
+    """Failover does not read the partitions' states."""
     patch.setattr(failover, "_read_states", nothing)
 
 
@@ -45,6 +46,8 @@ def orders_before_metadata(patch: Patch) -> None:
 
 
 def deletions_forgotten_in_failover(patch: Patch) -> None:
+    """Failover does not resume deletions."""
+
     async def none(term: TermContext) -> list[str]:
         await term.store.topic_deletion.list_requests()
         return []

@@ -98,7 +98,7 @@ def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
 
 
 def hunt(job: Job) -> Found:
-    """Schedules until the mutant is caught for its own reason."""
+    """Run schedules until the mutant is caught by an invariant that it names."""
     be_quiet()
     mutant = MUTANTS[job.mutant]
     others: Counter[str] = Counter()
@@ -123,7 +123,7 @@ def hunt(job: Job) -> Found:
 
 @lru_cache(maxsize=1024)
 def is_clean(seed: int) -> bool:
-    """Without any mutant."""
+    """Whether the schedule of this seed breaks no invariant without a mutant."""
     return run_schedule(seed).violation is None
 
 
@@ -137,7 +137,7 @@ def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
 
 
 def catcher(violation: str) -> str:
-    """The number of the invariant that spoke; an error that ended the run is told by its kind."""
+    """The number of the invariant that was violated, or the kind of error that ended the run."""
     name = broken_rule(violation)
     return str(NUMBERS.get(name, name))
 
@@ -153,11 +153,13 @@ def digest_of_sources() -> str:
 
 
 def kept(sources: str) -> list[Found]:
+    """The saved results of runs with these sources."""
     lines = KEPT.read_text().splitlines() if KEPT.exists() else []
     return [Found(**entry["found"]) for entry in map(json.loads, lines) if entry["sources"] == sources]
 
 
 def keep(sources: str, found: Found) -> None:
+    """Save a result of a run with these sources."""
     with KEPT.open("a") as file:
         file.write(json.dumps({"sources": sources, "found": found._asdict()}) + "\n")
 
@@ -166,6 +168,7 @@ def keep(sources: str, found: Found) -> None:
 
 
 def row(mutant: Mutant, found: Sequence[Found]) -> str:
+    """The mutant's row of the page."""
     rules = ", ".join(map(str, mutant.expected))
     caught = [f for f in found if f.schedules is not None]
     by = ", ".join(dict.fromkeys(catcher(f.violation) for f in caught)) or SURVIVES
@@ -182,7 +185,7 @@ def rows_of(text: str) -> dict[str, str]:
 
 
 def page(rows: dict[str, str]) -> str:
-    """In the order of the table of mutants; rows of mutants that are no more are left out."""
+    """The page with these rows, in the order of the table; rows of removed mutants are left out."""
     known = [m for m in MUTANTS if m.number in rows]
     survivors = [m.number for m in known if SURVIVES in rows[m.number]]
     why = [f"- {n}: {_why(n)}." for n in survivors]
@@ -193,6 +196,7 @@ def page(rows: dict[str, str]) -> str:
 
 
 def _why(survivor: str) -> str:
+    """The reason why this mutant survives, from the table of known survivors."""
     hiding = HIDING.get(survivor)
     return f"{hiding.behind}; {hiding.pair} has both out" if hiding else "nobody knows yet behind what"
 
@@ -210,7 +214,7 @@ class Hunts:
         self._found: dict[tuple[str, int], Found] = {}
 
     def take_up(self, earlier: Sequence[Found]) -> None:
-        """What need not be run again: it was caught, or at least as many schedules were tried."""
+        """Adopt earlier results: mutants that were caught, or had at least as many schedules."""
         wanted = {(MUTANTS[j.mutant].number, j.first): j.most for j in self._jobs}
         for found in earlier:
             most = wanted.get((found.number, found.first), 0)
@@ -218,9 +222,11 @@ class Hunts:
                 self._found[found.number, found.first] = found
 
     def left(self) -> list[Job]:
+        """The jobs that are still to run."""
         return [j for j in self._jobs if (MUTANTS[j.mutant].number, j.first) not in self._found]
 
     def take(self, found: Found) -> None:
+        """Add a result and save it."""
         keep(self._sources, found)
         self._found[found.number, found.first] = found
 
@@ -229,7 +235,7 @@ class Hunts:
         return f"{len(self._found)}/{len(self._jobs)}"
 
     def rows(self) -> dict[str, str]:
-        """Of the mutants that are done with."""
+        """The rows of mutants whose runs are complete."""
         return {m.number: row(m, found) for m, found in self._done()}
 
     def survivors(self) -> list[str]:
@@ -251,6 +257,7 @@ def chosen_mutants(numbers: Sequence[str]) -> list[int]:
 
 
 def told(found: Found) -> str:
+    """The progress line about a result."""
     mutant = next(m for m in MUTANTS if m.number == found.number)
     beside = f", {found.discounted} did not count" if found.discounted else ""
     beside += f", others spoke: {found.others}" if found.others else ""
@@ -281,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(hunts: Hunts, cores: int) -> bool:
-    """Whether nobody broke it off."""
+    """Run the jobs that are left; whether they ran to the end."""
     clock = RealClock()
     began = clock.now_ms()
     print(f"{hunts.progress} are known already; Ctrl-C ends it, and the same again goes on", flush=True)
@@ -296,7 +303,7 @@ def _run(hunts: Hunts, cores: int) -> bool:
 
 
 def _verdict(hunts: Hunts) -> int:
-    """1 where a guard may be missing and nobody sees it, and nothing else stands in for it."""
+    """The exit code: 1 if a mutant survives that no other guard covers."""
     survivors = hunts.survivors()
     blind = [n for n in survivors if n not in HIDING or HIDING[n].pair in survivors]
     for number in survivors:

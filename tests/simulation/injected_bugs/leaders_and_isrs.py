@@ -23,6 +23,7 @@ from klamm.model.ids import NO_BROKER
 
 
 def isr_emptied(patch: Patch) -> None:
+    """The last member may leave the ISR."""
     plan = isr_removal.plan_isr_removal
 
     def to_the_last(broker: Any, stored: Any, epoch: int) -> Any:
@@ -34,6 +35,7 @@ def isr_emptied(patch: Patch) -> None:
 
 
 def dead_leaders_stay(patch: Patch) -> None:
+    """A dead broker remains leader."""
     plan = isr_removal.plan_isr_removal
 
     def leader_kept(broker: Any, stored: Any, epoch: int) -> Any:
@@ -47,10 +49,12 @@ def dead_leaders_stay(patch: Patch) -> None:
 
 
 def own_lost_write_not_recognised(patch: Patch) -> None:
+    """A state write whose answer was lost is not recognised as the controller's own."""
     patch.setattr(state_changes, "already_written", lambda attempted, stored: {})
 
 
 def own_lost_isr_change_not_recognised(patch: Patch) -> None:
+    """An ISR change whose answer was lost is not recognised as the controller's own."""
     write = isr._write
 
     async def unrecognised(term: TermContext, asked: Any) -> Any:
@@ -62,6 +66,8 @@ def own_lost_isr_change_not_recognised(patch: Patch) -> None:
 
 
 def own_lost_creation_not_recognised(patch: Patch) -> None:
+    """A partition creation whose answer was lost is not recognised as the controller's own."""
+
     async def stay_new(term: TermContext, wanted: Any) -> None:
         return None
 
@@ -133,6 +139,7 @@ def zombies_say_no(patch: Patch) -> None:
 
 
 def elected_in_isr_order(patch: Patch) -> None:
+    """A leader is elected in the order of the ISR instead of the assignment."""
     elect = partitions.elect_offline
 
     def first_of_the_isr(facts: Any) -> Any:
@@ -173,6 +180,7 @@ def the_leaving_go_at_once(patch: Patch) -> None:
 
 
 def stops_without_epochs(patch: Patch) -> None:
+    """StopReplica carries no leader epoch."""
     add = request_batch.RequestBatch.add_stop_replica
 
     def without(self: Any, brokers: Any, partition: Any, delete: bool) -> None:

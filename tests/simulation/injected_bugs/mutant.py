@@ -24,6 +24,7 @@ class Mutant(NamedTuple):
 
 
 async def nothing(*_: Any, **__: Any) -> Any:
+    """Takes any arguments and does nothing."""
     return None
 
 

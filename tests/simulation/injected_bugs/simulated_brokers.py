@@ -13,6 +13,8 @@ from klamm.sim.nodes.replicas import Replicas
 
 
 def brokers_follow_anyone(patch: Patch) -> None:
+    """The broker accepts requests of controllers with an old epoch."""
+
     def refuse(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         is_stale = -1 < message_broker_epoch < broker_epoch
         self.controller_epoch = controller_epoch
@@ -22,6 +24,7 @@ def brokers_follow_anyone(patch: Patch) -> None:
 
 
 def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
+    """The broker accepts requests with an old broker epoch."""
     refuse = Replicas.refuse
 
     def any_run(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -41,6 +44,7 @@ def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
 
 
 def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
+    """The broker accepts LeaderAndIsr with an old leader epoch."""
     take = Replicas._apply_leader_and_isr
 
     def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
@@ -52,6 +56,7 @@ def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
 
 
 def orders_are_taken_twice(patch: Patch) -> None:
+    """The broker applies a LeaderAndIsr with the same leader epoch again."""
     take = Replicas._apply_leader_and_isr
 
     def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
@@ -63,6 +68,7 @@ def orders_are_taken_twice(patch: Patch) -> None:
 
 
 def refused_for_good(patch: Patch) -> None:
+    """A leader whose ISR change was refused never asks again."""
     begin = Replicas._become_leader_or_follower
 
     def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
@@ -74,6 +80,7 @@ def refused_for_good(patch: Patch) -> None:
 
 
 def proposals_survive_orders(patch: Patch) -> None:
+    """A proposed ISR is not withdrawn by a newer LeaderAndIsr."""
     begin = Replicas._become_leader_or_follower
 
     def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
@@ -98,6 +105,7 @@ def epochs_remembered_before_the_work(patch: Patch) -> None:
 
 
 def no_replica_without_a_leader(patch: Patch) -> None:
+    """The broker hosts only replicas of partitions that have a leader."""
     take = Replicas._apply_leader_and_isr
 
     def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
@@ -109,6 +117,7 @@ def no_replica_without_a_leader(patch: Patch) -> None:
 
 
 def stops_need_a_newer_epoch(patch: Patch) -> None:
+    """StopReplica is accepted only with a newer leader epoch."""
     stop = Replicas._stop
 
     def strict(self: Replicas, order: Any) -> ErrorCode:

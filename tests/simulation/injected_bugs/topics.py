@@ -17,6 +17,8 @@ from klamm.zk import topic_assignments
 
 
 def growth_while_dying(patch: Patch) -> None:
+    """Partitions that are added to a topic being deleted come online."""
+
     async def grow(term: TermContext, topic: Any, added: Any) -> None:
         znode = (await term.store.read_topics([topic.name]))[0][topic.name]
         made = [term.context.add_partition(topic, n, znode.partitions[n]) for n in added]
@@ -26,6 +28,8 @@ def growth_while_dying(patch: Patch) -> None:
 
 
 def deletions_do_not_wait(patch: Patch) -> None:
+    """A deletion completes at once, without waiting for its replicas."""
+
     def at_once(context: Any, topic: str, *facts: Any, **more: Any) -> Any:
         from klamm.controller.decisions.topic_deletion import Step, Verdict
 
@@ -36,6 +40,7 @@ def deletions_do_not_wait(patch: Patch) -> None:
 
 
 def deletions_do_not_resume(patch: Patch) -> None:
+    """Deletions that waited for a dead broker do not resume when it returns."""
     patch.setattr(brokers, "resume_deletions", nothing)
 
 
@@ -54,6 +59,7 @@ def leaderless_replicas_stay_online(patch: Patch) -> None:
 
 
 def ids_lost_when_rewritten(patch: Patch) -> None:
+    """A rewritten topic znode loses its topic id."""
     change = topic_assignments.AssignmentStore._change
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
