@@ -190,7 +190,9 @@ class ControllerElection:
 
     async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         """Delete `/controller`, which this session owns, because no term of ours belongs to it."""
-        self._journal.line(cause, "abandoned", why="this session holds /controller, but nobody acts under it")
+        self._journal.line(
+            cause, "abandoned", why="this session owns /controller, but this node has no active controller term"
+        )
         try:
             await store.delete_controller_version(holder.version)
         except (NoNode, BadVersion):

@@ -45,7 +45,9 @@ async def replace_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: 
     """
     now, version = await _read_epoch(client)
     if now != epoch:
-        raise ControllerMoved(f"it was asked for in controller epoch {epoch}, and {now} is reached")
+        raise ControllerMoved(
+            f"the controller epoch changed from {epoch} to {now} since the controller change was requested"
+        )
     is_held = await client.exists(CONTROLLER) is not None
     return await _register(client, broker, now_ms, epoch, version, [Delete(CONTROLLER)] if is_held else [])
 

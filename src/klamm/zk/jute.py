@@ -98,7 +98,7 @@ class Reader:
         try:
             return raw.decode() if raw is not None else ""
         except UnicodeDecodeError as error:
-            raise MalformedPacket(f"text before offset {self.position} is not UTF-8") from error
+            raise MalformedPacket(f"the string that ends at offset {self.position} is not UTF-8") from error
 
     def texts(self) -> list[str]:
         return [self.text() for _ in range(self._count(4))]
@@ -115,13 +115,17 @@ class Reader:
         if count == -1:
             return 0
         if not 0 <= count * smallest_element <= self.left:
-            raise MalformedPacket(f"vector of {count} elements at offset {self.position}, {self.left} bytes are left")
+            raise MalformedPacket(
+                f"a vector of {count} elements at offset {self.position} exceeds the {self.left} bytes left"
+            )
         return count
 
     def _advance(self, size: int) -> int:
         """Where the next `size` bytes begin. The readers used most look for themselves first."""
         start = self.position
         if not 0 <= size <= len(self.packet) - start:
-            raise MalformedPacket(f"{size} bytes wanted at offset {start}, {len(self.packet) - start} are left")
+            raise MalformedPacket(
+                f"a field of {size} bytes at offset {start} exceeds the {len(self.packet) - start} bytes left"
+            )
         self.position = start + size
         return start

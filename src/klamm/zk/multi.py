@@ -110,9 +110,9 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
                 results.append(Result(_OK, one.text()))
                 position = one.position
             else:
-                raise MalformedPacket(f"a multi's result of type {opcode}")
+                raise MalformedPacket(f"multi reply: unknown result type {opcode}")
     except struct.error as error:
-        raise MalformedPacket(f"a multi's result cut short at offset {position}") from error
+        raise MalformedPacket(f"multi reply: truncated at offset {position}") from error
     _check_end(packet, position, len(results), expected)
     return results
 
@@ -150,9 +150,11 @@ def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:
                 add(GetResult(path, ZkCode(number), None, None))
                 position = start
             else:
-                raise MalformedPacket(f"a read of data answered with a result of type {opcode}, {number} bytes")
+                raise MalformedPacket(
+                    f"multi-read reply: unexpected result type {opcode} with {number} bytes for getData"
+                )
     except struct.error as error:
-        raise MalformedPacket(f"a read of data cut short at offset {position}") from error
+        raise MalformedPacket(f"multi-read reply: getData result truncated at offset {position}") from error
     _check_end(packet, position, len(results), len(paths))
     return results
 
@@ -165,13 +167,13 @@ def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult]
         opcode, done = reader.int32(), reader.boolean()
         reader.int32()
         if done:
-            raise MalformedPacket(f"{len(results)} results, expected {len(paths)}")
+            raise MalformedPacket(f"multi-read reply: {len(results)} results, expected {len(paths)}")
         if opcode == Opcode.GET_CHILDREN:
             results.append(ChildrenResult(path, _OK, reader.texts()))
         elif opcode == Opcode.ERROR:
             results.append(ChildrenResult(path, ZkCode(reader.int32()), []))
         else:
-            raise MalformedPacket(f"a read of children answered with a result of type {opcode}")
+            raise MalformedPacket(f"multi-read reply: unexpected result type {opcode} for getChildren")
     _check_end(reader.packet, reader.position, len(results), len(paths))
     return results
 
@@ -179,4 +181,6 @@ def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult]
 def _check_end(packet: bytes, position: int, found: int, expected: int) -> None:
     """Raise MalformedPacket unless the packet ended after the expected number of results."""
     if packet[position:] != _END or found != expected:
-        raise MalformedPacket(f"{found} results up to offset {position} of {len(packet)}, expected {expected}")
+        raise MalformedPacket(
+            f"multi reply: {found} results up to offset {position} of {len(packet)}, expected {expected}"
+        )

@@ -306,7 +306,7 @@ class Session:
     def _take_answer(self, packet: bytes, whole: bool, now: float) -> None:
         """The answer to a connect request: the session, or word that it is no more."""
         if not whole:
-            raise MalformedPacket("an answer to the connect request that is too long")
+            raise MalformedPacket("the connect response exceeds the packet limit")
         reader = Reader(packet)
         reader.int32()
         timeout_ms, session_id, password = reader.int32(), reader.int64(), reader.buffer()
@@ -336,7 +336,7 @@ class Session:
     def _take_reply(self, packet: bytes, whole: bool, now: float) -> None:
         """Match a packet with its request, ping, watch event or auth by its xid."""
         if len(packet) < _REPLY_HEADER.size:
-            raise MalformedPacket(f"a reply of {len(packet)} bytes")
+            raise MalformedPacket(f"a reply of {len(packet)} bytes is shorter than its header")
         xid, zxid, error = _REPLY_HEADER.unpack_from(packet)
         if xid == _PING_XID:
             return
@@ -350,7 +350,7 @@ class Session:
             self._take_answer_to(self._in_flight.popleft(), packet if whole else None, error, now)
         else:
             expected = self._in_flight[0].xid if self._in_flight else "none"
-            raise MalformedPacket(f"a reply to request {xid}, expected {expected}")
+            raise MalformedPacket(f"received a reply with xid {xid}, expected xid {expected}")
 
     def _take_answer_to(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
         """Complete the request with its reply, or end the connection or session where its code says so."""
@@ -359,12 +359,12 @@ class Session:
             self._end(EXPIRED)
         elif error == ZkCode.SESSION_MOVED:
             self._in_flight.appendleft(request)
-            self._lose("the session has moved to another connection", now)
+            self._lose("the server reports SESSION_MOVED: another connection uses the session", now)
         elif request.payload[:4] == _CLOSE_SESSION:
             self._end(CLOSED)
         elif request.xid == _WATCHES_XID:
             if error:
-                raise MalformedPacket(f"watches could not be set again: {ZkCode(error).name}")
+                raise MalformedPacket(f"the server refused SetWatches after the reconnect: {ZkCode(error).name}")
         elif packet is None:
             self._complete(request, ZkCode.REPLY_TOO_LARGE)
         else:
@@ -392,7 +392,7 @@ class Session:
         path = reader.text()
         kind = _EVENT_TYPES.get(number)
         if kind is None:
-            raise MalformedPacket(f"a watch event of type {number}")
+            raise MalformedPacket(f"received a watch event of unknown type {number}")
         event = WatchEvent(kind, path)
         self.watches.fire(event)
         self._outcomes.append(event)
@@ -405,7 +405,7 @@ class Session:
     def _take_auth_reply(self, error: int) -> None:
         """Complete the oldest unanswered credentials; refused ones end the session."""
         if not self._auth_unanswered:
-            raise MalformedPacket("an answer to credentials that were not sent")
+            raise MalformedPacket("received an auth reply although no credentials were sent")
         request = self._auth_unanswered.popleft()
         if error:
             self.last_failure = f"{self.server}: the credentials were refused"

@@ -50,6 +50,7 @@ class Watches:
         self._paths[kind][path] = None
 
     def fire(self, event: WatchEvent) -> None:
+        """Remove the watches on the event's path that this event triggers."""
         for kind in SPENT_BY[event.type]:
             self._paths[kind].pop(event.path, None)
 

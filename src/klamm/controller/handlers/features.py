@@ -23,7 +23,7 @@ async def set_up_features(term: TermContext) -> None:
         return
     term.context.finalized = levels
     if settings.versions_features and not await term.wait_for_features(epoch, settings.feature_timeout_s):
-        raise KlammError(f"this node has not seen {FEATURE} of version {epoch} in time")
+        raise KlammError(f"this node did not read {FEATURE} at version {epoch} before the timeout")
 
 
 async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:

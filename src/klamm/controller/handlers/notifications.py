@@ -38,4 +38,6 @@ async def notifications(term: TermContext, parent: str) -> AsyncIterator[Announc
     not_shown = announced.not_shown
     await term.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
     if not_shown:
-        raise KlammError(f"ZooKeeper does not show {', '.join(f'{name} ({why})' for name, why in not_shown.items())}")
+        raise KlammError(
+            f"cannot read from ZooKeeper: {', '.join(f'{name} ({why})' for name, why in not_shown.items())}"
+        )

@@ -97,7 +97,7 @@ async def on_brokers_return(term: TermContext, brokers: Sequence[BrokerId]) -> N
         if plan.stop:
             await term.store.confirm_controllership()  # the next controller may have moved them back
         if plan.void:
-            why = "the topic lives, and the broker holds them again: its deletion was called off, or they moved back"
+            why = "the topic exists and the broker is assigned these replicas again: deletion or move was cancelled"
             voided = by_topic(p for _, p in plan.void)
             term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
             await _remove_from_records(term, plan.void)

@@ -136,7 +136,7 @@ async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons
         p: a.replicas async for p, a in term.slices.each(wanted.items()) if p.leader in unneeded(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
-    why = "the leader would be dropped, and no in-sync replica that stays can lead"
+    why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 

@@ -67,7 +67,7 @@ async def _look_for(term: TermContext, unknown: list[str]) -> None:
         term.journal.refused(term.cause, "topic deletion", "there is no such topic", topics=missing)
         await remove_deletion_requests(term, missing)
     if unreadable:
-        why = "the topic's znode cannot be read, so nobody knows who holds replicas"
+        why = "the topic's znode cannot be read, so the brokers that hold its replicas are unknown"
         term.journal.refused(term.cause, "topic deletion", why, topics=sorted(unreadable))
     if found:
         await on_topic_change(term, TopicChange())
