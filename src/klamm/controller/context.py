@@ -200,7 +200,7 @@ class ControllerContext:
         return self.live if not self.offline_dirs else self.live - self._failed_for(partition)
 
     def leaving_for(self, partition: Partition) -> frozenset[BrokerId]:
-        """The same of those that are shutting down."""
+        """The brokers shutting down on which this partition's log directory works."""
         return self.leaving if not self.offline_dirs else self.leaving - self._failed_for(partition)
 
     def _failed_for(self, partition: Partition) -> set[BrokerId]:
@@ -214,7 +214,7 @@ class ControllerContext:
         return len(self.in_state[PartitionState.OFFLINE]) - self._offline_in_deletion
 
     def replicas_in_deletion(self, name: str) -> ReplicasInDeletion:
-        """Of a topic that is queued for deletion, counted anew."""
+        """Counts the replicas of a topic that is queued for deletion."""
         topic = self.topics.get(name)
         partitions = topic.partitions.values() if topic is not None else ()
         states = [self.replica_states.get(broker, {}).get(p) for p in partitions for broker in p.replicas]
@@ -234,7 +234,7 @@ class ControllerContext:
         return partition.topic in self.topics_to_be_deleted
 
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
-        """Those that were not queued yet."""
+        """Queue these topics for deletion; returns those that were not queued yet."""
         new = [t for t in topics if t in self.topics and t not in self.topics_to_be_deleted]
         self.topics_to_be_deleted.update(dict.fromkeys(new))
         for topic in new:
@@ -261,7 +261,7 @@ class ControllerContext:
         return partition
 
     def make_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
-        """The same where many come at once: their replicas are listed afterwards, one broker after the other."""
+        """Add a partition without listing its replicas by broker; `list_replicas` follows for each broker."""
         partition = topic.partitions[number] = Partition(topic.name, number, assignment)
         if assignment.adding or assignment.removing:
             self.reassigning[partition] = None
@@ -269,7 +269,7 @@ class ControllerContext:
         return partition
 
     def list_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-        """Of a broker, and NonExistent."""
+        """List these partitions' replicas on the broker as NonExistent."""
         self.replica_states.setdefault(broker, {}).update(dict.fromkeys(partitions, ReplicaState.NON_EXISTENT))
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
@@ -312,7 +312,7 @@ class ControllerContext:
         self.started_deletions.pop(name, None)
 
     def remove_partitions(self, partitions: Iterable[Partition]) -> None:
-        """The same for some of a topic's partitions, before the topic goes."""
+        """Forget some of a topic's partitions with their states, before the topic itself is removed."""
         for partition in partitions:
             self.topics[partition.topic].partitions.pop(partition.partition)
             self.partition_count -= 1
@@ -343,7 +343,7 @@ class ControllerContext:
             self._update_imbalance(partition)
 
     def _update_imbalance(self, partition: Partition) -> None:
-        """Whether its preferred replica leads, as far as anybody leads it or did."""
+        """Count whether the partition's leader is its preferred replica."""
         replicas = partition.assignment.replicas
         leadership = partition.leadership
         if leadership is None or not replicas or leadership.leader == replicas[0]:
@@ -353,7 +353,7 @@ class ControllerContext:
             self.imbalanced_count += 1
 
     def _clear_imbalance(self, partition: Partition) -> None:
-        """Count it no more."""
+        """Remove the partition from the imbalance count."""
         self.imbalanced_count -= partition.is_imbalanced
         partition.is_imbalanced = False
 
@@ -380,7 +380,7 @@ class ControllerContext:
         return refused
 
     def start(self, partition: Partition, state: PartitionState) -> None:
-        """The state a partition is found in when a term begins; no move."""
+        """Set the state that a partition has when a term begins; not checked as a transition."""
         partition.state = state
         if (listed := self.in_state.get(state)) is not None:
             listed[partition] = None
@@ -390,7 +390,7 @@ class ControllerContext:
     def move_replicas(
         self, broker: BrokerId, partitions: Collection[Partition], target: ReplicaState
     ) -> list[Partition]:
-        """The same for a broker's replicas."""
+        """Move the broker's replicas to `target` where that is allowed; returns those where it is not."""
         states = self.replica_states.setdefault(broker, {})
         if target not in _MOVES_OF_DELETION and can_all_move(map(states.get, partitions), target):
             if self.observer is not None:

@@ -84,7 +84,7 @@ class ControllerStore(Store):
         return read
 
     async def write_states(self, writes: Mapping[P, LeaderAndIsr]) -> StatesWritten[P]:
-        """Each where its znode still has the version it was read with."""
+        """Write each state if its znode still has the version it was read with."""
         path, content = znodes.state_path, znodes.encode_state
         ops: list[Op] = [_new(Set, (path(p), content(s), s.partition_epoch)) for p, s in writes.items()]
         return _outcome(writes, await self.write(ops), ZkCode.BAD_VERSION)

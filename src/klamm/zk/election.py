@@ -86,7 +86,7 @@ async def _read_epoch(client: ZooKeeperClient) -> tuple[int, int]:
 
 
 async def _after_a_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> ControllerEpoch:
-    """Somebody won; it was us where only the answer had been lost."""
+    """The epoch if `/controller` shows that we won after a lost reply; otherwise raises ControllerMoved."""
     try:
         data, stat = await client.get(CONTROLLER)
         epoch_data, epoch_stat = await client.get(CONTROLLER_EPOCH)

@@ -77,7 +77,7 @@ def _journal_refused_replicas(term: TermContext, broker: BrokerId, answers: Iter
 
 
 def _answers(term: TermContext, response: LeaderAndIsrResponse) -> Iterator[tuple[Partition, int]]:
-    """Partitions of topics that are gone by now are left out."""
+    """The response's partitions with their error codes; those of removed topics are omitted."""
     for error in response.partition_errors:
         if (partition := term.context.partition(error.topic_name, error.partition_index)) is not None:
             yield partition, error.error_code
