@@ -28,9 +28,6 @@ _ONE_WRITE = "partitions that move in one event share one write of their topic's
 _IN_THE_FIRST = "who was away when it became the target of a reassignment hears of it in its first LeaderAndIsr"
 _OUT_FIRST = "replicas that an override drops leave the ISR before the assignment is written"
 _LEADER_STAYS = "an override that drops the leader elects one that stays first, or is refused (KAFKA-14808)"
-_NEWER_BROKERS = (
-    "the broker list is taken when a request leaves: a broker that bounced in the same event is in it again"
-)
 _NEVER_LED = "a topic that never had a leader can be deleted by the API"
 REASONS = {
     "an_isr_change_to_nobody": "an ISR is never empty: INVALID_REQUEST",
@@ -84,7 +81,6 @@ REASONS = {
     "a_small_scenario_in_1_0": _OLDER,
     "a_small_scenario_in_0_10_2": _OLDER,
     "generated_30049": _NEVER_LED,
-    "generated_30076": _NEWER_BROKERS,
     "generated_32041": _NEVER_LED,
 }
 """By script. Its differences are in the file of that name."""
