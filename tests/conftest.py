@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
 
@@ -19,6 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
+
+
+@pytest.fixture(autouse=True)
+def log_configuration() -> Iterator[None]:
+    """Undo what a test configures of the logs: the next one in this process may look at what is logged."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

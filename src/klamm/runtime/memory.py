@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 from typing import Final
 
 YOUNG_OBJECTS: Final = 2_000
@@ -22,13 +23,15 @@ class LongWork:
     until it ends. It is a `SliceObserver` of `TimeSlices`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        """`now` gives seconds; the running loop's time by default."""
+        self._now = now
         self._row = 0
         self._last_at = 0.0
 
     def slice_ends(self) -> None:
         """Freeze objects that long work created, so that the garbage collector does not scan them again and again."""
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
         if self._row <= LONG_WORK_SLICES:

@@ -58,8 +58,14 @@ print(*sys.modules, file=sys.stderr)
     loaded = ended.stderr.split()
 
     assert {name for name in loaded if name.startswith("klamm.")} <= {
-        "klamm.cli", "klamm.cli.main", "klamm.cli.app", "klamm.model", "klamm.model.errors"
-    }  # fmt: skip
+        "klamm.cli",
+        "klamm.cli.main",
+        "klamm.cli.app",
+        "klamm.model",
+        "klamm.model.errors",
+        "klamm.runtime",
+        "klamm.runtime.interrupts",
+    }
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 
 

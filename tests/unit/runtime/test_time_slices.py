@@ -140,7 +140,7 @@ def collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("collector")
 async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
-    work, kept = LongWork(), list[list[int]]()
+    work, kept = LongWork(lambda: 0.0), list[list[int]]()
     gc.collect()
     frozen = gc.get_freeze_count()
 
@@ -161,7 +161,7 @@ async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
 
 @pytest.mark.usefixtures("collector")
 async def test_objects_replaced_by_long_work_are_frozen() -> None:
-    work, kept = LongWork(), [[n] for n in range(2 * YOUNG_OBJECTS)]
+    work, kept = LongWork(lambda: 0.0), [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
         work.slice_ends()
     gc.collect()
