@@ -193,7 +193,7 @@ def test_a_reassignment_to_a_paused_broker_is_shown_as_unfinished_and_cancelled(
         assert f'"replicas":[{first},{second}]' in begun.out
         assert "REASSIGNMENT_IN_PROGRESS" in klamm("reassign", "apply", FILE, str(path), "-b", asked, status=1).err
         [standing] = rows(klamm("reassign", "status", FILE, str(path), "-b", asked, status=1).out)
-        assert standing["state"] == f"in progress: {node.broker_id} not in sync yet"
+        assert standing["state"] == f"in progress: broker {node.broker_id} not in sync yet"
         over = klamm("reassign", "status", FILE, str(path), "-b", asked, "--wait", "--timeout", "1", status=1)
         assert "the reassignment continues" in over.err
         [moving] = klamm("reassign", "list", "-b", asked, "--json").json

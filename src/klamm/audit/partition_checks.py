@@ -7,6 +7,7 @@ from klamm.audit import remedies
 from klamm.audit.cluster_checks import unsupported_features
 from klamm.audit.finding import SubjectFinding, age, critical, listed, notice, warning
 from klamm.audit.snapshot import Snapshot
+from klamm.model.cluster import broker_names
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.zk import znodes
@@ -69,12 +70,13 @@ def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
 def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[SubjectFinding]:
     """The finding for a partition none of whose ISR can lead now."""
     live = [b for b in isr if b in s.live]
+    alive = f"{broker_names(live)} of its ISR {'are' if len(live) > 1 else 'is'} alive"
     if live and all(unsupported_features(s, b) for b in live):
-        why = f"{listed(live)} of its ISR is alive, but does not support the finalized features"
+        why = f"{alive}, but without support for the finalized features"
         yield critical("no leader", str(p), why, remedies.remove_features(s, unsupported_features(s, live[0])))
         return
     if live:
-        why = f"{listed(live)} of its ISR is alive: its log directory failed there, or no election took place"
+        why = f"{alive}, but its log directory failed, or no election took place"
         yield critical("no leader", str(p), why, remedies.lead_again(s, live))
         return
     assignment = s.assignments[p]
@@ -102,7 +104,7 @@ def isrs(s: Snapshot) -> Iterator[SubjectFinding]:
             yield critical("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` reports one that has no replica
         if non_replicas := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
-            why = f"{listed(non_replicas)} in the ISR {'have' if len(non_replicas) > 1 else 'has'} no replica"
+            why = f"{broker_names(non_replicas)} in the ISR {'have' if len(non_replicas) > 1 else 'has'} no replica"
             yield warning("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader was elected from outside the ISR and is still recovering: records may be lost"
@@ -122,8 +124,8 @@ def replication(s: Snapshot) -> Iterator[SubjectFinding]:
             yield critical("below min ISR", str(p), why, remedies.catch_up(s, missing))
         elif missing and not assignment.is_being_reassigned:
             at_least = len(state.isr) == least and least > 1
-            why = f"{listed(missing)} not in sync" + (
-                "; if one more falls out, writes with acks=all are rejected" if at_least else ""
+            why = f"{broker_names(missing)} not in sync" + (
+                "; if one more leaves the ISR, writes with acks=all are rejected" if at_least else ""
             )
             yield warning("under-replicated", str(p), why, remedies.catch_up(s, missing))
 

@@ -134,8 +134,9 @@ def first_state(s: Snapshot, p: TopicPartition) -> str:
     """
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command that restores it, if klamm's journal has the "
-        f"state; then {reelect(s)}. Otherwise only the latter; if the partition had records, restart its brokers after "
-        "it, because they reject epochs that start again (Apache Kafka's brokers also a partition epoch)"
+        f"state; then {reelect(s)}. If the journal does not have it, only reelect. If the partition had records, "
+        "then also restart its brokers, because they reject leader epochs that start again at 0 (Apache "
+        "Kafka's brokers also partition epochs)"
     )
 
 
@@ -261,7 +262,7 @@ def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
         f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
         f"{pattern} with leader and ISR from klamm topics describe --topic {p.topic}{bootstrap_option(s)}, and a "
         f"leader epoch higher than in its leader-epoch-checkpoint; then {reelect(s)}. Never delete the znode: epochs "
-        "would start again, and brokers reject those"
+        "would start again at 0, and brokers would reject them"
     )
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from klamm.audit import remedies
-from klamm.audit.finding import SubjectFinding, age, listed, notice, warning
+from klamm.audit.finding import SubjectFinding, age, notice, warning
 from klamm.audit.snapshot import Snapshot
 from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import broker_names
 from klamm.zk import znodes
 
 
@@ -31,7 +32,10 @@ def deletions(s: Snapshot) -> Iterator[SubjectFinding]:
                 f"repair {znodes.topic_path(topic)}; or delete it, and delete its directories on the brokers by hand"
             )
         elif dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
-            why, remedy = f"marked {waiting} ago; {listed(dead)} with its replicas not alive", remedies.start(dead)
+            why, remedy = (
+                f"marked {waiting} ago; it has replicas on {broker_names(dead)}, not alive",
+                remedies.start(dead),
+            )
         elif any(a.is_being_reassigned for a in partitions):
             why, remedy = f"marked {waiting} ago; the topic is being reassigned", remedies.cancel_reassignment(s, topic)
         else:
@@ -49,12 +53,12 @@ def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
         dead = [b for b in missing if b not in s.live]
         if dead:
             why, remedy = (
-                f"it waits for {listed(dead)}, not alive",
+                f"it waits for {broker_names(dead)}, not alive",
                 f"{remedies.start(dead)}, or {remedies.cancel_reassignment(s, p.topic)}",
             )
             yield warning("stuck reassignment", str(p), why, remedy)
         elif missing and (state is None or state.leader not in s.live):
-            why = f"it waits for {listed(missing)}, but has no leader to copy from"
+            why = f"it waits for {broker_names(missing)}, but has no leader to copy from"
             isr = state.isr if state is not None else ()
             remedy = (
                 f"{remedies.start_one_of(isr)}, or {remedies.cancel_reassignment(s, p.topic)}"
@@ -63,7 +67,7 @@ def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
             )
             yield warning("stuck reassignment", str(p), why, remedy)
         elif missing:
-            yield notice("reassignment", str(p), f"it waits for {listed(missing)} to catch up", remedies.NOTHING)
+            yield notice("reassignment", str(p), f"it waits for {broker_names(missing)} to catch up", remedies.NOTHING)
         else:
             why = "all its new replicas are in sync, but the controller does not complete it"
             yield warning("stuck reassignment", str(p), why, remedies.reelect(s))

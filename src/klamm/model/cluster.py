@@ -1,6 +1,6 @@
 """A cluster as its brokers describe it: who is alive, which topics exist, who leads, follows and is in sync."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -57,3 +57,8 @@ class Cluster:
 def listed(brokers: Iterable[int]) -> str:
     """The brokers as Kafka's tools write a list: `1,2,3`."""
     return ",".join(map(str, brokers))
+
+
+def broker_names(brokers: Sequence[int]) -> str:
+    """The brokers in a sentence: `broker 1`, `brokers 1, 2`."""
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.cluster import Partition, listed
+from klamm.model.cluster import Partition, broker_names
 from klamm.model.ids import BrokerId, TopicPartition
 
 
@@ -68,11 +68,11 @@ def _not_running_progress(
 def progress_text(progress: PartitionProgress) -> str:
     match progress.state:
         case MoveState.MOVING if progress.dead:
-            return f"stuck: {listed(progress.dead)} not alive; start it, or run klamm reassign cancel"
+            return f"stuck: {broker_names(progress.dead)} not alive. Start it, or run klamm reassign cancel."
         case MoveState.MOVING if progress.waits_for:
-            return f"in progress: {listed(progress.waits_for)} not in sync yet"
+            return f"in progress: {broker_names(progress.waits_for)} not in sync yet"
         case MoveState.ELSEWHERE:
-            return "not moving: its replicas differ"
+            return "not moving: its replicas differ from the plan"
         case state:
             return state.value
 

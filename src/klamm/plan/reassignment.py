@@ -72,7 +72,7 @@ def _check_feasible(
         without = sorted(b for b, rack in goal.racks.items() if rack is None)
         raise UsageError(
             f"brokers {', '.join(map(str, without))} have no rack, others have one: set broker.rack on all of them, or "
-            "say --disable-rack-aware"
+            "pass --disable-rack-aware"
         )
     for at in chosen:
         replicas = assignment[at]

@@ -147,7 +147,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no leader, although a member of the ISR is alive": (
         lambda s: leads(s, -1, 2),
-        ("critical", "no leader", "orders-0", "2 of its ISR is alive", "klamm brokers --log-dirs -b"),
+        ("critical", "no leader", "orders-0", "broker 2 of its ISR is alive, but its log directory failed", "klamm brokers --log-dirs -b"),
     ),
     "no leader, and only replicas outside the ISR are alive": (
         all_of(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
@@ -187,7 +187,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "only brokers without a replica in the ISR": (
         lambda s: leads(s, -1, 8),
-        ("warning", "ISR", "orders-0", "8 in the ISR has no replica", "klamm elect --election-type unclean"),
+        ("warning", "ISR", "orders-0", "broker 8 in the ISR has no replica", "klamm elect --election-type unclean"),
     ),
     "a broker without a replica leads alone": (
         lambda s: leads(s, 8, 8),
@@ -203,7 +203,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no leader, because all brokers lack a feature": (
         all_of(lambda s: s.features.update(new=2), lambda s: leads(s, -1, 1, 2, 3)),
-        ("critical", "no leader", "orders-0", "does not support the finalized features", '"features":{}}'),
+        ("critical", "no leader", "orders-0", "without support for the finalized features", '"features":{}}'),
     ),
     "an unclean leader": (
         lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),
@@ -215,7 +215,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "at min ISR": (
         lambda s: leads(s, 1, 1, 2),
-        ("warning", "under-replicated", "orders-0", "3 not in sync; if one more falls out", "catch up"),
+        ("warning", "under-replicated", "orders-0", "broker 3 not in sync; if one more leaves the ISR", "catch up"),
     ),
     "min ISR set for all brokers": (
         all_of(
@@ -247,7 +247,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "a deletion that waits for a dead broker": (
         all_of(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
-        ("warning", "stuck deletion", "orders", "marked 2 h ago; 3 with its replicas", "start broker 3"),
+        ("warning", "stuck deletion", "orders", "marked 2 h ago; it has replicas on broker 3, not alive", "start broker 3"),
     ),
     "a deletion that is not handled": (
         lambda s: s.deletions.update(orders=LONG_AGO_MS),
@@ -261,7 +261,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "a reassignment to a dead broker": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
-        ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
+        ("warning", "stuck reassignment", "orders-0", "waits for broker 4, not alive", "klamm reassign cancel"),
     ),
     "a reassignment without a leader": (
         all_of(
@@ -280,7 +280,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
             lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), adding=ids(3))),
             lambda s: leads(s, 1, 1, 2),
         ),
-        ("notice", "reassignment", "orders-0", "waits for 3 to catch up", "nothing"),
+        ("notice", "reassignment", "orders-0", "waits for broker 3 to catch up", "nothing"),
     ),
     "a reassignment request that is not handled": (
         all_of(

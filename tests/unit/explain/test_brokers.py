@@ -19,7 +19,7 @@ def test_explain_broker_prints_registration_findings_and_unanswered_requests() -
     gone, _ = brokers.explain_broker(scene.inputs(), BrokerId(1))
     assert gone[0] == "broker 1 now: not registered; leads 0 partitions (preferred for 1), has 1 replicas"
     assert gone[1].endswith("broker 1 is gone (controller 2, epoch 4)")
-    assert "warning: orders-0: under-replicated, 1 not in sync" in gone
+    assert "warning: orders-0: under-replicated, broker 1 not in sync" in gone
     assert any(
         line
         == "    remedy: start broker 1 (restart it if its process hangs); no other broker could take all its replicas"
@@ -114,7 +114,7 @@ def test_explain_reassignment_names_the_brokers_it_waits_for() -> None:
     assert lines[0].endswith("adding 9, removing none")
     assert lines[1].endswith("orders-0: reassignment begun, adding [9], awaited [9]")
     assert lines[-2:] == [
-        "warning: orders-0: stuck reassignment, it waits for 9, not alive",
+        "warning: orders-0: stuck reassignment, it waits for broker 9, not alive",
         "    remedy: start broker 9, or klamm reassign cancel --topic orders",
     ]
 

@@ -25,7 +25,7 @@ def test_explain_partition_prints_state_cause_findings_and_remedies() -> None:
     assert lines[-4:] == [
         "orders-0 now: leader is node 3 (preferred: 1), leader epoch 9, ISR 3, 2 of replicas 1, 2, 3",
         "since 2023-11-14 22:13:22.000, by BrokerChange: dead [1]",
-        "warning: orders-0: under-replicated, 1 not in sync",
+        "warning: orders-0: under-replicated, broker 1 not in sync",
         "    remedy: start broker 1",
     ]
 

@@ -81,7 +81,7 @@ def test_progress_tells_complete_moving_and_other_partitions_apart() -> None:
     done, moving, unknown = progress_of(wanted, found, moves, ids(1, 2, 3))
 
     assert (done.state, moving.state, unknown.state) == (MoveState.COMPLETE, MoveState.MOVING, MoveState.UNKNOWN)
-    assert progress_text(moving) == "in progress: 3 not in sync yet"
+    assert progress_text(moving) == "in progress: broker 3 not in sync yet"
     assert not is_over([done, moving])
     assert is_complete([done])
     [elsewhere] = progress_of({P0: ids(2, 1)}, found, {}, ids(1, 2))
@@ -97,4 +97,4 @@ def test_a_reassignment_to_a_dead_broker_is_reported_as_stuck() -> None:
     [stuck] = progress_of({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
 
     assert (stuck.state, stuck.dead) == (MoveState.MOVING, ids(4))
-    assert progress_text(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"
+    assert progress_text(stuck) == "stuck: broker 4 not alive. Start it, or run klamm reassign cancel."
