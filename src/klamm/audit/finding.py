@@ -37,14 +37,17 @@ class SubjectFinding(NamedTuple):
 
 
 def critical(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    """A finding about unavailable or endangered data, or a missing controller."""
     return SubjectFinding(Severity.CRITICAL, kind, subject, why, remedy)
 
 
 def warning(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    """A finding about something stuck, or that the next failure makes critical."""
     return SubjectFinding(Severity.WARNING, kind, subject, why, remedy)
 
 
 def notice(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    """A finding about a healthy cluster."""
     return SubjectFinding(Severity.NOTICE, kind, subject, why, remedy)
 
 

@@ -55,6 +55,7 @@ def bootstrap_option(s: Snapshot) -> str:
 
 
 def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
+    """The command that aborts an open transaction."""
     topic, partition = transaction.partition
     server = bootstrap_option(s).replace(" -b ", "") or "HOST:PORT"
     return (
@@ -67,14 +68,17 @@ def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
 
 
 def start(brokers: Iterable[BrokerId]) -> str:
+    """Tells to start all of these brokers."""
     return "start " + " and ".join(f"broker {b}" for b in brokers)
 
 
 def start_one_of(brokers: Iterable[BrokerId]) -> str:
+    """Tells to start any one of these brokers."""
     return "start " + " or ".join(f"broker {b}" for b in brokers)
 
 
 def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
+    """Tells to start a dead broker, or how to move its replicas to other brokers."""
     back = f"start broker {broker} (restart it if its process hangs)"
     live = s.live
     if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
@@ -113,6 +117,7 @@ def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
 
 
 def elect_preferred(s: Snapshot) -> str:
+    """The command that elects all preferred leaders."""
     return f"klamm elect --election-type preferred --all-topic-partitions{bootstrap_option(s)}"
 
 
@@ -124,6 +129,7 @@ def elect_unclean(s: Snapshot, p: TopicPartition, candidates: Iterable[BrokerId]
 
 
 def cancel_reassignment(s: Snapshot, topic: str) -> str:
+    """The command that cancels the reassignments of a topic."""
     return f"klamm reassign cancel --topic {topic}{bootstrap_option(s)}"
 
 
@@ -215,6 +221,7 @@ def unset_broker_configs(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
 
 
 def unset_topic_configs(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
+    """The command that removes configs of a topic."""
     return f"{_unset_command(f'--topic {topic}', keys)}{bootstrap_option(s)}"
 
 
@@ -257,6 +264,7 @@ def repair_malformed(s: Snapshot, path: str) -> str:
 
 
 def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
+    """How to repair a malformed state znode."""
     pattern = set_znode(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
@@ -267,6 +275,7 @@ def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
 
 
 def _repair_topic(s: Snapshot, topic: str, path: str) -> str:
+    """How to repair a malformed topic znode."""
     example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
     return (
         "take the assignment from the brokers, which keep it until they restart: klamm topics describe "

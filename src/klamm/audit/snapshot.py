@@ -143,6 +143,7 @@ def parse_auth(text: str) -> tuple[str, bytes]:
 async def _connect_and_read(
     world: World, zookeeper: str, timeout_s: float, auth: Sequence[tuple[str, bytes]]
 ) -> Snapshot:
+    """Open a session, and read the snapshot. Raises CannotAudit."""
     try:
         client = ZooKeeper(world, zookeeper, SESSION_MS)
         await client.connect(timeout_s)
@@ -226,6 +227,8 @@ class _SnapshotReader:
                     self.found.unreadable[at] = result.code.name
 
     async def read_registrations(self, ids: Sequence[str]) -> None:
+        """Read the registrations of these broker ids."""
+
         def store_registration(number: str, data: bytes | None, stat: Stat) -> None:
             broker = BrokerId(int(number))
             self.found.broker_ownership[broker] = Ownership(stat.ephemeral_owner, stat.czxid)

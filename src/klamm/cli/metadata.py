@@ -18,6 +18,7 @@ class PartitionFacts(NamedTuple):
 
     @property
     def is_in_sync(self) -> bool:
+        """Whether the partition has a leader, and all its replicas are in sync."""
         return self.leader >= 0 and len(self.isr) == len(self.replicas)
 
 
@@ -30,7 +31,7 @@ class ClusterFacts(NamedTuple):
 
 
 async def read_metadata(world: World, host: str, port: int) -> ClusterFacts:
-    """Raises ConnectionLost where that broker does not answer."""
+    """Read the metadata of one broker. Raises ConnectionLost if it does not answer."""
     address = Address(host, port)
     async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
         answer = await client.ask(address, metadata_request(None))

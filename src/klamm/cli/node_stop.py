@@ -120,12 +120,13 @@ def _read_node_config(disk: Disk, properties: str, overrides: Mapping[str, str])
 
 
 async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
-    """Raises KlammError when the node does not answer."""
+    """Ask the node which partitions its stop puts at risk. Raises KlammError when it does not answer."""
     meta = read_meta(world.disk, config.log_directories[0])
     broker_id = config.broker_id if config.broker_id >= 0 else meta.broker_id if meta is not None else None
     if broker_id is None:
         raise CannotStop(
-            f"The broker id is neither in server.properties nor in {config.log_directories[0]}/meta.properties."
+            f"The broker id is neither in server.properties nor in {config.log_directories[0]}/meta.properties: "
+            "set broker.id in server.properties."
         )
     listener = next(e for e in config.endpoints if e.listener == config.inter_broker_listener)
     host = listener.host if listener.host not in ("", "0.0.0.0") else "127.0.0.1"

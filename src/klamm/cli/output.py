@@ -63,6 +63,7 @@ class ProgressLine:
         self._width = 0
 
     def show(self, text: str) -> None:
+        """Replace the line by this text."""
         if sys.stderr.isatty() and (self._width or text):
             sys.stderr.write(f"\r{text.ljust(self._width)}")
             sys.stderr.flush()

@@ -63,6 +63,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
+        """`bootstrap.servers` of the cluster."""
         return ",".join(node.address for node in self.nodes)
 
     @property

@@ -22,6 +22,7 @@ class NodeFailed(KlammError):
 
 
 def klamm_node(properties_path: str) -> Sequence[str]:
+    """The command that starts a klamm node."""
     return [python(), "-m", "klamm.broker", properties_path]
 
 

@@ -105,4 +105,5 @@ def unanswered_requests(inputs: ExplainInputs, number: int | None = None) -> lis
 
 
 def listed(brokers: Iterable[int]) -> str:
+    """Broker ids, separated by commas."""
     return ", ".join(map(str, brokers))

@@ -126,6 +126,7 @@ def _restore_command(inputs: ExplainInputs, p: TopicPartition, story: Iterable[E
 
 
 def _known_partitions_text(inputs: ExplainInputs) -> str:
+    """Some partitions that the journal has, for the error about an unknown one."""
     known = sorted({str(change.partition) for change in leader_changes(inputs.entries)})
     return f"; it has {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
 

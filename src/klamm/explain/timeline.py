@@ -69,6 +69,7 @@ def _step_texts(entries: Sequence[Entry]) -> list[str]:
 
 
 def _step_text(entry: Entry) -> str:
+    """A decision, write, request or response as text."""
     facts = dict(entry.facts)
     match entry.kind:
         case "decision":
@@ -103,6 +104,7 @@ def _decision_text(facts: dict[str, Any]) -> str:
 
 
 def _rejected_text(facts: dict[str, Any]) -> str:
+    """The rejected candidates of a decision with the reasons, in parentheses."""
     rejected = "; ".join(f"not {broker}: {why}" for broker, why in facts.pop("rejected", None) or ())
     return f" ({rejected})" if rejected else ""
 

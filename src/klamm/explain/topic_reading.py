@@ -36,6 +36,7 @@ async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partit
 
 
 def _fetch_to_end(client: AsyncClient, partition: TopicPartition) -> Steps[list[bytes]]:
+    """Fetch from the log start offset until the high watermark is reached."""
     cluster = client.cluster
     backoff = Backoff(asyncio.get_running_loop().time, _TIMEOUT_S)
     topics = yield from retried("asking for metadata", lambda: cluster.refresh([partition.topic]), backoff)

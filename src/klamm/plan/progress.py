@@ -49,6 +49,7 @@ def _running_progress(
     move: ReplicaAssignment,
     live: Container[BrokerId],
 ) -> PartitionProgress:
+    """The progress of a partition that is being reassigned."""
     awaited = tuple(b for b in move.adding if b not in found.isr)
     return PartitionProgress(
         at, MoveState.MOVING, wanted, move.replicas, awaited, tuple(b for b in awaited if b not in live)
@@ -58,6 +59,7 @@ def _running_progress(
 def _not_running_progress(
     at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None
 ) -> PartitionProgress:
+    """The state of a partition that is not being reassigned: complete, elsewhere or unknown."""
     if found is None:
         return PartitionProgress(at, MoveState.UNKNOWN, wanted, (), ())
     return PartitionProgress(
@@ -66,6 +68,7 @@ def _not_running_progress(
 
 
 def progress_text(progress: PartitionProgress) -> str:
+    """The state of a partition as text, with the remedy if it is stuck."""
     match progress.state:
         case MoveState.MOVING if progress.dead:
             return f"stuck: {broker_names(progress.dead)} not alive. Start it, or run klamm reassign cancel."

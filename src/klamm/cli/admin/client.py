@@ -92,6 +92,7 @@ class Admin:
         timeout_s = _ONE_BROKER_TIMEOUT_S
 
         def attempt_at_any_broker() -> Steps[Any]:
+            """The steps of one attempt, with twice the timeout of the attempt before."""
             nonlocal timeout_s
             steps = send_to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
             timeout_s *= 2  # a large answer may take its time
@@ -193,6 +194,7 @@ def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitab
     given = parse_addresses(bootstrap)
 
     async def run_with_client() -> T:
+        """Connect, run `work`, and close the connections."""
         async with Admin(real_world(), given, timeout_s) as admin:
             return await work(admin)
 

@@ -57,6 +57,7 @@ def _group_by_request(entities: Iterable[Entity]) -> list[list[Entity]]:
 async def _send_describe_configs(
     admin: Admin, entities: list[Entity], keys: Sequence[str] | None, documented: bool
 ) -> Any:
+    """Send DescribeConfigs to a broker that can answer for these entities, and return the response."""
     wanted = None if keys is None else tuple(keys)
 
     def request(version: int) -> DescribeConfigsRequest:
@@ -104,6 +105,7 @@ async def change_configs(admin: Admin, changes: Mapping[Entity, Mapping[str, str
 async def _send_alter_configs(
     admin: Admin, entities: list[Entity], changes: Mapping[Entity, Mapping[str, str | None]]
 ) -> Any:
+    """Send IncrementalAlterConfigs to a broker that can answer for these entities, and return the response."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequestAlterConfigsResource(

@@ -80,6 +80,7 @@ def _allowed_racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[Br
 
 
 def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
+    """The error for an option that names a dead broker."""
     alive = ", ".join(map(str, sorted(cluster.brokers)))
     return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
@@ -141,6 +142,7 @@ async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None
 
 
 async def _send_reassignments(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+    """Send one AlterPartitionReassignments to the controller. Returns the rejected partitions."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for at, replicas in wanted.items():
         topics.setdefault(at.topic, []).append(ReassignablePartition(at.partition, replicas))

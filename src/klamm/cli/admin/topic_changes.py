@@ -48,7 +48,9 @@ async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
 
     def request(version: int) -> CreateTopicsRequest:
         if version < _DEFAULTS_SINCE_VERSION and topic.assignment is None and None in (topic[1], topic[2]):
-            raise CannotAsk("These brokers are too old for defaults. Add --partitions and --replication-factor.")
+            raise CannotAsk(
+                "These brokers do not support default values for topics. Add --partitions and --replication-factor."
+            )
         return CreateTopicsRequest(topics=[_creatable_topic(topic)], timeout_ms=admin.left_ms, validate_only=False)
 
     answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request, repeatable=False)
@@ -96,6 +98,7 @@ async def delete(admin: Admin, names: Sequence[str]) -> list[Refusal]:
 
 
 def _topic_refusal(result: Any) -> Refusal:
+    """The error in the result of one topic."""
     return Refusal(f"topic {result.name}", result.error_code, getattr(result, "error_message", None))
 
 
@@ -126,6 +129,7 @@ async def _creation_errors(admin: Admin, names: Sequence[str]) -> dict[str, int]
 
 
 def no_such_topic(pattern: str) -> Refusal:
+    """The error for a pattern that matches no topic."""
     return Refusal(f"topic {pattern}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it does not exist")
 
 
@@ -133,6 +137,7 @@ def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Clust
     """A check of one broker's metadata: it says what is missing until all partitions have leaders, then None."""
 
     def missing_leaders(cluster: Cluster) -> str | None:
+        """The first missing topic or leader as text; None when nothing is missing."""
         for name in names:
             topic = cluster.topics.get(name)
             if topic is None or (partitions is not None and len(topic.partitions) < partitions):
@@ -148,6 +153,7 @@ def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
     """A check of one broker's metadata: it says how many of these topics still exist, None when none does."""
 
     def existing_topics(cluster: Cluster) -> str | None:
+        """How many of the topics still exist, as text; None when none does."""
         left = [name for name in names if name in cluster.topics]
         return f"{len(left)} of {len(names)} topics still exist" if left else None
 

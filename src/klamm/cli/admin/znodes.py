@@ -35,6 +35,7 @@ def run_with_session(
     credentials = [parse_auth(text) for text in auth or ()]
 
     async def connect_and_ask() -> T:
+        """Open a session, add the credentials, call `ask`, and close the session."""
         client = ZooKeeper(real_world(), zookeeper, SESSION_MS)
         try:
             await client.connect(timeout_s)
@@ -94,6 +95,7 @@ class ZnodeState(NamedTuple):
 
 
 async def read_state(client: ZooKeeper, path: str) -> ZnodeState:
+    """Read a znode and the paths below it."""
     try:
         data, stat = await client.get(path)
     except NoNode:

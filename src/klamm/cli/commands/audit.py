@@ -47,6 +47,7 @@ def run_audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[st
 
 
 def as_data(snapshot: Snapshot, found: Sequence[Finding]) -> dict[str, Any]:
+    """The result of the audit for `--json`."""
     return {
         "healthy": is_healthy(found),
         "taken_ms": snapshot.taken_ms,

@@ -56,6 +56,7 @@ def _directory_rows(b: BrokerFacts) -> list[Sequence[object]]:
 
 
 def _as_data(b: BrokerFacts) -> dict[str, Any]:
+    """One broker for `--json`."""
     return {
         **b._asdict(),
         "address": str(b.address) if b.address else None,

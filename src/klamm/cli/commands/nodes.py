@@ -32,6 +32,7 @@ class _RunsByDefault(typer.core.TyperGroup):
     """`klamm node FILE` is `klamm node run FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the command `run` if the first argument is no command."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)

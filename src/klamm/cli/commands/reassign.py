@@ -126,6 +126,7 @@ def apply(
     wanted = _read_reassignment(file)
 
     async def start_and_wait(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
+        """Start the reassignment; with --wait, wait for its end, and remove the throttles unless another one runs."""
         current = await reassignments.current_assignment(admin, wanted)
         if not as_json:  # before anything is changed
             print_line("Current assignment, for a rollback:")
@@ -184,6 +185,7 @@ def status(
     wanted = None if file is None else _read_reassignment(file)
 
     async def read_and_unthrottle(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
+        """Read the progress, or wait for the end; remove the throttles of these topics once no reassignment runs."""
         found, moving = await reassignments.read_progress(admin, wanted)
         if wait and not is_over(found):
             found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
@@ -210,6 +212,7 @@ def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
 
 
 def _progress_as_data(found: Sequence[PartitionProgress]) -> list[dict[str, object]]:
+    """The progress of each partition for `--json`."""
     return [
         {
             **s.at._asdict(),
@@ -224,6 +227,7 @@ def _progress_as_data(found: Sequence[PartitionProgress]) -> list[dict[str, obje
 
 
 def _removed_as_data(unset: Changes) -> list[dict[str, object]]:
+    """The removed throttle configs for `--json`."""
     return [{"entity": str(entity), "keys": list(changes)} for entity, changes in unset.items()]
 
 

@@ -113,6 +113,7 @@ def create(
     new = topic_changes.NewTopic(topic, partitions, replication_factor, assignment, configs)
 
     async def create_and_wait(admin: Admin) -> Refusal | None:
+        """Create the topic; with --wait, wait until every broker knows its leaders."""
         refusal = await topic_changes.create(admin, new)
         if wait and (refusal is None or refusal.code == ErrorCode.TOPIC_ALREADY_EXISTS):
             await topic_changes.wait_until(admin, [topic], topic_changes.has_leaders([topic], partitions))
@@ -148,6 +149,7 @@ def alter(
         )
 
     async def add_and_wait(admin: Admin) -> tuple[list[str], list[Refusal]]:
+        """Add the partitions; with --wait, wait until every broker knows their leaders."""
         cluster, names = await topic_changes.find_topics(admin, topic)
         if not names:
             return [], [] if if_exists else [topic_changes.no_such_topic(topic)]
@@ -185,6 +187,7 @@ def delete(
         confirm(f"This deletes {shown} and every record in {'them' if len(names) > 1 else 'it'}.", yes)
 
     async def delete_and_wait(admin: Admin) -> tuple[list[Refusal], dict[str, str]]:
+        """Delete the topics; with --wait, wait until they are gone. Returns errors, and unconfirmed deletions."""
         refused = await topic_changes.delete(admin, names) if names else []
         left = {r.subject for r in refused}
         gone = [n for n in names if f"topic {n}" not in left]

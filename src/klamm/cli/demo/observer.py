@@ -78,6 +78,7 @@ class ClusterObserver:
         return [await self._read_metadata_of(node.port) for node in self._cluster.nodes if node.is_running]
 
     async def _read_metadata_of(self, port: int) -> ClusterFacts | None:
+        """The metadata of the node at this port; None if it does not answer."""
         try:
             return await read_metadata(self._world, HOST, port)
         except ConnectionLost:

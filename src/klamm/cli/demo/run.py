@@ -152,6 +152,7 @@ def _send_some(loader: Loader, row: Row | None, rows: Iterator[Row], count: int)
 
 
 async def _read_with_spark(cluster: LocalCluster, world: World, task: Task) -> Count:
+    """Run the Spark part in its own process, and return its counts."""
     words = [python(), "-m", "klamm.cli.demo.tables", msgspec.json.encode(task).decode()]
     path = join(cluster.directory, "demo", "spark.log")
     world.disk.write_atomically(path, b"")
