@@ -168,7 +168,7 @@ def test_a_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_o
                            lambda: not live_directories(cluster, 3, "gone"), 30)  # fmt: skip
         assert topic_id(cluster, 3, "again-0") == topic_id(cluster, 1, "again-0") != old_id
         cluster.wait_until(
-            "nothing is pending deletion", lambda: not znodes.get_children("/klamm/condemned_replicas/3"), 30
+            "nothing is pending deletion", lambda: not znodes.get_children("/klamm/pending_deletions/3"), 30
         )
     finally:
         if returning is not klamm_node:

@@ -51,8 +51,8 @@ def test_comparison_keeps_all_states_after_a_deletion_has_ended() -> None:
 def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> None:
     first = {"tree": {LIST: "{list} v0"}}
     again = {
-        "tree": {LIST: "{list} v1", "/klamm/condemned_replicas/1": "null v0"},
-        "writes": {LIST: ["set {list}"], "/klamm/condemned_replicas/1": ["create null"]},
+        "tree": {LIST: "{list} v1", "/klamm/pending_deletions/1": "null v0"},
+        "writes": {LIST: ["set {list}"], "/klamm/pending_deletions/1": ["create null"]},
         "requests": {"1": {"a-0": [DELETE]}},
     }
 

@@ -1,6 +1,6 @@
 """The record of replicas that have to be deleted and are not known to be gone.
 
-`/klamm/condemned_replicas/BROKER/TOPIC-ID` is klamm's own: `{"version":1,"topic":"orders","partitions":[0,3]}`. It is
+`/klamm/pending_deletions/BROKER/TOPIC-ID` is klamm's own: `{"version":1,"topic":"orders","partitions":[0,3]}`. It is
 written before the topic's znodes go, or before a reassignment takes those replicas from the topic's znode, and goes
 itself once the broker has deleted what it names. It may name more than that: what is there again is never deleted.
 """

@@ -52,7 +52,7 @@ class ServerRotation:
         return longest * (0.5 + self._dice.random() / 2)
 
     def connection_lasted(self, lasted_s: float) -> None:
-        """A connection stood for so long: unless that was hardly more than a moment, hurry after the next again."""
+        """Note how long a connection lasted; after one that was not short, the next try comes without backoff."""
         if lasted_s > MAX_BACKOFF_S:
             self._failures = 0
 

@@ -91,7 +91,7 @@ class Deleting:
         return [p for p in self.room.ensemble.nodes if any(p == q or p.startswith(f"{q}/") for q in paths)]
 
     def pending_deletions(self) -> list[str]:
-        return [p for p in self.room.ensemble.nodes if p.startswith("/klamm/condemned_replicas/") and p.count("/") == 4]
+        return [p for p in self.room.ensemble.nodes if p.startswith("/klamm/pending_deletions/") and p.count("/") == 4]
 
     def why(self, topic: str) -> str:
         return self.room.term.context.topics_ineligible_for_deletion[topic]

@@ -195,8 +195,8 @@ async def test_replicas_are_kept_when_the_deletion_of_their_topic_was_cancelled(
     assert topic_id is not None
     await cluster.kill(2)
     path = znodes.pending_deletion_path(2, topic_id)
-    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/condemned_replicas"),
-                                 Create("/klamm/condemned_replicas/2"),
+    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/pending_deletions"),
+                                 Create("/klamm/pending_deletions/2"),
                                  Create(path, b'{"version":1,"topic":"a","partitions":[0]}')])  # fmt: skip
     await cluster.room.register(2)
 
@@ -210,8 +210,8 @@ async def test_a_pending_deletion_written_before_a_crash_is_removed_with_its_top
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     topic_id = cluster.room.term.context.topics["a"].id
     assert topic_id is not None
-    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/condemned_replicas"),
-                                 Create("/klamm/condemned_replicas/2"),
+    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/pending_deletions"),
+                                 Create("/klamm/pending_deletions/2"),
                                  Create(znodes.pending_deletion_path(2, topic_id), b'{"topic":"a","partitions":[0]}'),
                                  Create(znodes.delete_topic_path("a"))])  # fmt: skip
 

@@ -273,7 +273,7 @@ async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() 
     assert topic_id is not None
     path = znodes.pending_deletion_path(1, topic_id)
     record = b'{"version":1,"topic":"a","partitions":[0]}'
-    made = [Create("/klamm", b""), Create("/klamm/condemned_replicas", b""), Create("/klamm/condemned_replicas/1", b"")]
+    made = [Create("/klamm", b""), Create("/klamm/pending_deletions", b""), Create("/klamm/pending_deletions/1", b"")]
     room.ensemble.apply([*made, Create(path, record), Create(f"{path}/x", b"")])
 
     await room.become_controller()

@@ -219,7 +219,7 @@ WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
         ScheduledAction(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
     ],
     "records that nobody may write for a while": [
-        ScheduledAction(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
+        ScheduledAction(9.0, "write nonsense", {"what": "pending deletions, no JSON"}),
         *_started_with("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
         *_started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
         *_started_with("delete topics", {"topics": ["t1"]}),

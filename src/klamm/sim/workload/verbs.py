@@ -204,7 +204,7 @@ MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
     "a broker that is no number": (f"{znodes.BROKER_IDS}/one", b"{}"),
     "a registration that nobody can read": (znodes.broker_path(_NOBODY), b"{"),
     "features, no JSON": (znodes.FEATURE, b"{"),
-    "condemned replicas, no JSON": (f"{znodes.PENDING_DELETIONS}/{_NOBODY}/scrap", b"{"),
+    "pending deletions, no JSON": (f"{znodes.PENDING_DELETIONS}/{_NOBODY}/scrap", b"{"),
     "a topic that nobody can read": (topic_path("scrap"), b'{"partitions":{"zero":'),
     "a topic without partitions": (topic_path("void"), b'{"version":3,"partitions":{}}'),
 }
