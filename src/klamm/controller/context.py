@@ -412,6 +412,7 @@ class ControllerContext:
         return refused
 
     def _count_deletion(self, topic: str, before: ReplicaState, target: ReplicaState) -> None:
+        """Add to, or subtract from, the replicas of the topic whose deletion was sent and not confirmed."""
         change = (target is ReplicaState.DELETION_STARTED) - (before is ReplicaState.DELETION_STARTED)
         if change:
             self.started_deletions[topic] = self.started_deletions.get(topic, 0) + change

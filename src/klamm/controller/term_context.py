@@ -87,7 +87,7 @@ class TermContext:
             self.context.put_leadership(p, state)
 
     def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """Leader epochs that a reassignment raised; who is told differs by its phase."""
+        """Put leader epochs that a reassignment raised into memory and journal; its phase decides who gets requests."""
         self._journal_states("states", written)
         for p, state in written.items():
             self.journal.leader_decision(self.cause, "reassignment", p, p.leadership, state)

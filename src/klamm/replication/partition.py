@@ -463,9 +463,9 @@ class Partition:
         self._consumers.pop(watcher, None)
 
     def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
-        """Count a follower that was not marked changed as caught up: its fetches left the partition out.
+        """Count a follower as caught up at its last fetch, where its incremental fetch session left the partition out.
 
-        One that is changed has not been looked at since something moved, a leader epoch perhaps: it proves nothing.
+        A partition that is marked changed was not compared since its log or leader epoch moved: it proves nothing.
         """
         if watcher in watcher.waiter.changed:
             return

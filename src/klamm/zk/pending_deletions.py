@@ -134,13 +134,13 @@ class PendingDeletionStore:
         return _refusals({f"{path}/": code for path, code in made.items() if code is not ZkCode.NODE_EXISTS}, "made")
 
     async def delete(self, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
-        """Why not, by path, for those that stay; the next term reads them again."""
+        """Delete these records. The result maps the path of each that could not be deleted to the reason."""
         left = await self._writer.delete_all([pending_deletion_path(broker, topic_id) for broker, topic_id in names])
         return _refusals(left, "removed")
 
 
 def _refusals(answers: Mapping[str, ZkCode], done: str) -> dict[str, str]:
-    """In words, with the remedy; what is not there to be read is no refusal."""
+    """The reason and remedy per path that ZooKeeper refused; a missing znode is no refusal of a read."""
     fine = (ZkCode.OK, ZkCode.NO_NODE) if done == "read" else (ZkCode.OK,)
     refused = {path: code for path, code in answers.items() if code not in fine}
     return {path: _why(path.rstrip("/"), code, done) for path, code in refused.items()}

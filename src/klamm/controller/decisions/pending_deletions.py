@@ -45,6 +45,7 @@ def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
 
 
 def _is_there(topic: Topic, number: int, broker: BrokerId) -> bool:
+    """Whether the assignment names this broker for the partition."""
     partition = topic.partitions.get(number)
     return partition is not None and broker in partition.replicas
 

@@ -76,6 +76,7 @@ async def _write(term: TermContext, asked: list[_JudgedPartition]) -> StatesChan
         return plan_isr_changes(stored, wanted)
 
     def apply(_: StatePlan, written: States) -> None:
+        """Put the ISRs that ZooKeeper took into memory and journal."""
         term.apply_isr_changes(written)
 
     return await change_states(term, "alter-partition", known, plan, apply)

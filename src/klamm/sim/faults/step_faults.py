@@ -74,7 +74,7 @@ def deposed(cluster: ClusterUnderTest, step: Step) -> Loss | None:
 
 
 def receiver_crash(cluster: ClusterUnderTest, step: Step) -> Loss | None:
-    """The receiver carries the request out and is killed; a ZooKeeper write is not affected."""
+    """Kill the broker that got the request, after it carried it out. Writes to ZooKeeper have no such fault."""
     if not step.target:
         return None
     cluster.loop.kill(cluster.nodes[step.target].host)

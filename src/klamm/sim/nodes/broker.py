@@ -228,6 +228,7 @@ class StubBroker:
         self.controller.session_established(store)
 
     def on_watch(self, event: WatchEvent) -> None:
+        """Pass a ZooKeeper notification on to the controller."""
         self.controller.on_watch(event)
 
     async def _register(self, store: Store) -> None:

@@ -71,7 +71,7 @@ class Shrinker:
         any(map(self._breaks, make(self.best.script)))
 
     def _take_each(self, make: Callable[[Script], Iterator[Script]]) -> None:
-        """Try what comes of the best; begin again with each success."""
+        """Try each smaller script that `make` yields for the best one; start over when one breaks the invariant."""
         refused: set[str] = set()
         helped = True
         while helped and self._may_go_on():

@@ -29,7 +29,7 @@ _FOR_THE_LEADER: Final = _WRITES | {Opcode.MULTI, Opcode.SET_ACL, Opcode.SYNC, O
 _WORDS: Final = (b"ruok", b"srvr")
 
 
-class Place(Protocol):
+class ServerOfConnections(Protocol):
     """What a connection needs of its server."""
 
     ensemble: Ensemble
@@ -50,7 +50,7 @@ class Place(Protocol):
 
 
 class ServerConnection(asyncio.Protocol):
-    def __init__(self, server: Place) -> None:
+    def __init__(self, server: ServerOfConnections) -> None:
         self._server = server
         self._ensemble = server.ensemble
         self._packets = PacketReader(server.ensemble.settings.max_packet_bytes)

@@ -36,10 +36,12 @@ BREAKS: Final = (Loss.BEFORE, Loss.AFTER)
 REFUSALS: Final = (Loss.REFUSED, Loss.FAILED)
 
 
-class Holder(Protocol):
+class SessionConnection(Protocol):
     """The connection that currently serves a session."""
 
-    def session_ended(self) -> None: ...
+    def session_ended(self) -> None:
+        """Tell the client that its session has ended, and close the connection."""
+
     def babble(self, frame: bytes) -> None:
         """Send a frame that no real server sends."""
 
@@ -66,7 +68,7 @@ class SessionRecord:
     timeout_ms: int
     password: bytes
     expires_at: float = 0.0
-    holder: Holder | None = None
+    holder: SessionConnection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Ensemble:
         self.touch(session)
         return session, self._commit(session.id, []).zxid
 
-    def resume(self, session: int, password: bytes, holder: Holder) -> SessionRecord | None:
+    def resume(self, session: int, password: bytes, holder: SessionConnection) -> SessionRecord | None:
         """None where it has ended or is somebody else's. An earlier holder has lost it without knowing."""
         record = self.sessions.get(session)
         if record is None or record.password != password:

@@ -45,7 +45,9 @@ def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
         length = snappy_length(content)
         if length > _MAX_SNAPPY_HEAD_BYTES:
             if length > len(content) * MAX_SNAPPY_RATIO:
-                raise BadCompression(f"snappy block of {len(content)} bytes announces {length}")
+                raise BadCompression(
+                    f"a snappy block of {len(content)} bytes cannot hold the {length} bytes that it announces"
+                )
             return b"", False
     pieces = []
     size = 0

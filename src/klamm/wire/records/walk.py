@@ -96,7 +96,7 @@ def _skip_headers(content: bytes, position: int, end: int) -> int:
     """Check the record's headers; the position after them."""
     headers, position = read_varint(content, position)
     if not 0 <= headers <= end - position:
-        raise IndexError(f"it announces {headers} headers")
+        raise IndexError(f"it announces {headers} headers, which it cannot hold")
     for _ in range(headers):
         name_bytes, position = read_varint(content, position)
         if name_bytes < 0:
@@ -121,7 +121,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     window.skip(max(window.varint(), 0))
     headers = window.varint()
     if not 0 <= headers <= max(end - window.position_in_stream, 0):
-        raise IndexError(f"it announces {headers} headers")
+        raise IndexError(f"it announces {headers} headers, which it cannot hold")
     for _ in range(headers):
         name_bytes = window.varint()
         if name_bytes < 0:
