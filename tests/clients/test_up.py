@@ -98,6 +98,11 @@ def test_up_keeps_its_data_for_the_next_up(tmp_path: Path) -> None:
         assert second.process.wait(60) == 0, second.words
 
 
+def frames_of_klamm(output: str) -> list[str]:
+    """The lines of a traceback outside the interpreter's own start, which no code of klamm can protect."""
+    return [line for line in output.splitlines() if line.startswith("  File ") and "<frozen " not in line]
+
+
 @pytest.mark.parametrize("when_s", [0.3, 0.8, 1.5])
 def test_up_interrupted_while_starting_leaves_no_process(tmp_path: Path, when_s: float) -> None:
     with up(tmp_path / "data") as running:
@@ -109,7 +114,7 @@ def test_up_interrupted_while_starting_leaves_no_process(tmp_path: Path, when_s:
 
         running.process.wait(60)
         assert all_gone(processes), running.words
-        assert "Traceback" not in running.words
+        assert frames_of_klamm(running.words) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
