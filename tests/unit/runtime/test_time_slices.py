@@ -125,6 +125,17 @@ async def test_counted_slices_end_after_a_number_of_items_regardless_of_time() -
     assert [await gives_back(items) for items in (4, 6, 1, 9, 1)] == [False, False, True, False, True]
 
 
+async def test_counted_slices_count_again_in_each_pass_of_the_loop() -> None:
+    slices, passed = CountedSlices(10), list[str]()
+    for _ in range(3):
+        await slices.checkpoint(6)
+        await asyncio.sleep(0)
+
+    asyncio.get_running_loop().call_soon(passed.append, "another callback")
+    await slices.checkpoint(6)
+    assert not passed, "work on few items gave the loop back"
+
+
 # ---- what the garbage collector is told of long work
 
 
