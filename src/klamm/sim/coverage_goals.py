@@ -86,7 +86,9 @@ class Cluster(Protocol):
     """The part of the cluster that coverage goals look at."""
 
     history: History
-    nodes: dict[int, Node]
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
 
 
 class CoverageGoals:
