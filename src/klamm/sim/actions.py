@@ -8,6 +8,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import InjectionPoints
 from klamm.sim.history.history import History
+from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
 from klamm.sim.nodes.broker import Node
@@ -39,24 +40,40 @@ class Draw:
         return found
 
 
-class ClusterUnderTest(Protocol):
-    """The cluster as faults and verbs see and change it."""
+class NodeUnderTest(Protocol):
+    """One run of a node's process, as faults see it."""
+
+    @property
+    def host(self) -> Host: ...
+    @property
+    def session(self) -> int:
+        """The id of its ZooKeeper session; 0 where it has none."""
+        ...
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def is_controller(self) -> bool: ...
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        """Whether it leads a partition whose ISR change has no answer yet."""
+        ...
+
+
+class ScheduledCluster(Protocol):
+    """A cluster of any nodes, as faults and verbs see and change it."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
     ensemble: Ensemble
     servers: list[Server]
-    nodes: dict[int, Node]
     history: History
     injection_points: InjectionPoints
     is_healed: bool
     """Nothing bad is to begin any more."""
 
     @property
-    def topic_size(self) -> tuple[int, int]:
-        """The greatest number of partitions of a new topic, and of replicas of each."""
-        ...
-
+    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
     @property
     def admin(self) -> World:
         """The machine from which an operator works."""
@@ -82,18 +99,32 @@ class ClusterUnderTest(Protocol):
         ...
 
     def start(self, number: int) -> None: ...
+    def power_off(self, number: int) -> None:
+        """The node's machine loses power."""
+
     def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
 
     def log(self, what: str) -> None: ...
 
 
-def restart(cluster: ClusterUnderTest, number: int) -> None:
+class ClusterUnderTest(ScheduledCluster, Protocol):
+    """A cluster of controllers with stub brokers."""
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        """The greatest number of partitions of a new topic, and of replicas of each."""
+        ...
+
+
+def restart(cluster: ScheduledCluster, number: int) -> None:
     """Start a node's process unless it is running."""
     if not cluster.nodes[number].host.is_alive:
         cluster.start(number)
 
 
-def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
+def later(cluster: ScheduledCluster, after_s: float, call: Callable[..., object], *args: object) -> None:
     """Call a function after a delay, whichever hosts have died by then."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

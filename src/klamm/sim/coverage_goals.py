@@ -30,7 +30,7 @@ _NO_STATES: Final = (ControllerState.IDLE, ControllerState.CONTROLLER_SHUTDOWN)
 """The first is none, in the second nothing is handled any more."""
 
 
-_AT_ONCE: Final = ("send_requests", "on_brokers_return", "_start_partitions")
+_AT_ONCE: Final = ("send_requests", "send_pending_deletions", "_start_partitions")
 """Steps of failover that wait for nothing: nothing comes in between."""
 
 
@@ -86,7 +86,9 @@ class Cluster(Protocol):
     """The part of the cluster that coverage goals look at."""
 
     history: History
-    nodes: dict[int, Node]
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
 
 
 class CoverageGoals:

@@ -63,7 +63,7 @@ class Universe:
         host.on_kill.append(disk.process_died)
         clock = self.clocks.setdefault(name, SimulatedClock(self.loop))
         randomness = SeededRandomness(f"{self.loop.seed}/{host!r}")
-        return host, World(clock, self.network.of(host), disk, randomness)
+        return host, World(clock, self.network.of(host), disk, randomness, process_id=host.incarnation)
 
     def power_off(self, host: Host) -> None:
         """The machine loses power: its process, its silence on the network, and what was not synced."""

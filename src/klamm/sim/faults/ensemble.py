@@ -3,13 +3,13 @@
 from typing import Final
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw, later
+from klamm.sim.actions import Draw, ScheduledCluster, later
 
 _LAGS: Final = (0.01, 0.1, 1.0)
 _MAX_S: Final = 8.0
 
 
-def lag(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lag(cluster: ScheduledCluster, draw: Draw) -> None:
     """A ZooKeeper server falls behind: its reads are stale."""
     index = draw("server", lambda rng: rng.randrange(len(cluster.servers)))
     lag_s = draw("lag_s", lambda rng: rng.choice(_LAGS))
@@ -18,7 +18,7 @@ def lag(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.servers[index].lag_s = lambda: lag_s * rng.random()
 
 
-def switch_server(cluster: ClusterUnderTest, draw: Draw) -> None:
+def switch_server(cluster: ScheduledCluster, draw: Draw) -> None:
     """A server drops its clients while it or another lags: sessions move to a server with an older tree."""
     lag(cluster, draw)
     index = draw("drops", lambda rng: rng.randrange(len(cluster.servers)))
@@ -26,22 +26,22 @@ def switch_server(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.servers[index].drop_all()
 
 
-def restart_server(cluster: ClusterUnderTest, draw: Draw) -> None:
+def restart_server(cluster: ScheduledCluster, draw: Draw) -> None:
     """One server ends and comes back; where it led, or is alone, nobody writes meanwhile."""
     _stop(cluster, draw, 1)
 
 
-def lose_quorum(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_quorum(cluster: ScheduledCluster, draw: Draw) -> None:
     """So many servers stop that no quorum is left."""
     _stop(cluster, draw, (len(cluster.servers) + 1) // 2)
 
 
-def restart_ensemble(cluster: ClusterUnderTest, draw: Draw) -> None:
+def restart_ensemble(cluster: ScheduledCluster, draw: Draw) -> None:
     """All servers stop and start again together: sessions survive, connections and watches do not."""
     _stop(cluster, draw, len(cluster.servers))
 
 
-def _stop(cluster: ClusterUnderTest, draw: Draw, count: int) -> None:
+def _stop(cluster: ScheduledCluster, draw: Draw, count: int) -> None:
     for_s = draw("for_s", lambda rng: rng.choice((0.1, 1.0, _MAX_S)) * rng.random())
     numbers = draw("servers", lambda rng: sorted(rng.sample(range(len(cluster.servers)), count)))
     for number in numbers:
@@ -52,7 +52,7 @@ def _stop(cluster: ClusterUnderTest, draw: Draw, count: int) -> None:
             later(cluster, for_s, server.start)
 
 
-def cut_server_off(cluster: ClusterUnderTest, draw: Draw) -> None:
+def cut_server_off(cluster: ScheduledCluster, draw: Draw) -> None:
     """A server loses its links to the other servers, while clients still reach all of them."""
     number = draw("server", lambda rng: rng.randrange(len(cluster.servers)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, later
+from klamm.sim.actions import Draw, ScheduledCluster, later
 from klamm.sim.faults.aim import node_names, other_host, server_names, victim
 
 _MAX_S: Final = 20.0
@@ -13,7 +13,7 @@ _LEAST_BYTES_PER_S: Final = 20e3
 Ways = Iterable[tuple[str, str]]
 
 
-def reset(cluster: ClusterUnderTest, draw: Draw) -> None:
+def reset(cluster: ScheduledCluster, draw: Draw) -> None:
     """Connections of a node break: to ZooKeeper, or to another node."""
     number, _ = victim(cluster, draw)
     other = other_host(cluster, draw, number)
@@ -21,7 +21,7 @@ def reset(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.reset(f"node-{number}", other)
 
 
-def half_open(cluster: ClusterUnderTest, draw: Draw) -> None:
+def half_open(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's connections break and the other side does not hear of it."""
     number, _ = victim(cluster, draw)
     other = other_host(cluster, draw, number)
@@ -32,7 +32,7 @@ def half_open(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.half_open(ends[0], ends[1])
 
 
-def tear(cluster: ClusterUnderTest, draw: Draw) -> None:
+def tear(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next message over a link arrives in part, then the connection breaks."""
     number, _ = victim(cluster, draw)
     other, name = other_host(cluster, draw, number), f"node-{number}"
@@ -42,7 +42,7 @@ def tear(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.link(source, target).torn_after = kept
 
 
-def cut(cluster: ClusterUnderTest, draw: Draw) -> None:
+def cut(cluster: ScheduledCluster, draw: Draw) -> None:
     """A link holds back everything sent over it, in one direction or both, for a while."""
     number, _ = victim(cluster, draw)
     name, other = f"node-{number}", other_host(cluster, draw, number)
@@ -51,7 +51,7 @@ def cut(cluster: ClusterUnderTest, draw: Draw) -> None:
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def halves(cluster: ClusterUnderTest, draw: Draw) -> None:
+def halves(cluster: ScheduledCluster, draw: Draw) -> None:
     """All hosts are split into two halves that cannot reach each other; one has ZooKeeper's majority."""
     everybody = [*node_names(cluster), *server_names(cluster)]
     one = draw("side", lambda rng: [name for name in everybody if rng.random() < 0.5])
@@ -66,17 +66,17 @@ def halves(cluster: ClusterUnderTest, draw: Draw) -> None:
                 later(cluster, for_s, server.join_again)
 
 
-def only_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> None:
+def only_zookeeper(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches ZooKeeper and no other node."""
     _isolate(cluster, draw, lambda name: [n for n in node_names(cluster) if n != name])
 
 
-def only_brokers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def only_brokers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches the other nodes and not ZooKeeper."""
     _isolate(cluster, draw, lambda name: server_names(cluster))
 
 
-def _isolate(cluster: ClusterUnderTest, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
+def _isolate(cluster: ScheduledCluster, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
     number, _ = victim(cluster, draw)
     name = f"node-{number}"
     others = from_whom(name)
@@ -89,7 +89,7 @@ def _isolate(cluster: ClusterUnderTest, draw: Draw, from_whom: Callable[[str], l
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def swizzle(cluster: ClusterUnderTest, draw: Draw) -> None:
+def swizzle(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's links are cut one by one, and restored in another order."""
     number, _ = victim(cluster, draw)
     name = f"node-{number}"
@@ -104,7 +104,7 @@ def swizzle(cluster: ClusterUnderTest, draw: Draw) -> None:
             later(cluster, turn * _PAUSE_S, cluster.network.mend, *way)
 
 
-def poor_link(cluster: ClusterUnderTest, draw: Draw) -> None:
+def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's outgoing or incoming links get a high, varying latency and a low bandwidth."""
     number, _ = victim(cluster, draw)
     latency_s = draw("latency_s", lambda rng: rng.choice((0.02, 0.1, 0.5)))
@@ -121,14 +121,14 @@ def poor_link(cluster: ClusterUnderTest, draw: Draw) -> None:
             later(cluster, for_s, cluster.network.restore, *way)
 
 
-def cut_for(cluster: ClusterUnderTest, ways: Ways, for_s: float) -> None:
+def cut_for(cluster: ScheduledCluster, ways: Ways, for_s: float) -> None:
     for source, target in ways:
         cluster.log(f"{source} > {target} is cut for {for_s} s")
         cluster.network.cut(source, target)
         later(cluster, for_s, cluster.network.mend, source, target)
 
 
-def _cut_unless_healed(cluster: ClusterUnderTest, ways: Ways) -> None:
+def _cut_unless_healed(cluster: ScheduledCluster, ways: Ways) -> None:
     if not cluster.is_healed:
         for source, target in ways:
             cluster.network.cut(source, target)

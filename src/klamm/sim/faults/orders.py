@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, later
+from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, later
 from klamm.sim.faults.aim import anyone, controllers, node_names, victim
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.links import cut_for
@@ -16,7 +16,7 @@ _MAX_S: Final = 20.0
 _ECHOED: Final = (ApiKey.LEADER_AND_ISR.name, ApiKey.ALTER_PARTITION.name)
 
 
-def move(cluster: ClusterUnderTest, draw: Draw) -> None:
+def move(cluster: ScheduledCluster, draw: Draw) -> None:
     """An operator deletes `/controller`, often while the controller is paused: its session lives, its term is over."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -28,13 +28,13 @@ def move(cluster: ClusterUnderTest, draw: Draw) -> None:
     _depose(cluster)
 
 
-def _depose(cluster: ClusterUnderTest) -> None:
+def _depose(cluster: ScheduledCluster) -> None:
     if cluster.ensemble.has_quorum and not cluster.is_healed:
         cluster.log("/controller is deleted")
         cluster.ensemble.write(0, [Delete(CONTROLLER)], ())
 
 
-def hold_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
+def hold_orders(cluster: ScheduledCluster, draw: Draw) -> None:
     """A controller's requests are delayed, and arrive after one to three other controllers were elected."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -54,7 +54,7 @@ def hold_orders(cluster: ClusterUnderTest, draw: Draw) -> None:
         later(cluster, 0.5 + 1.5 * term, _depose, cluster)
 
 
-def late_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def late_answers(cluster: ScheduledCluster, draw: Draw) -> None:
     """What brokers send to the controller is delayed for longer than its request timeout."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -66,10 +66,10 @@ def late_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 def backlog(cluster: ClusterUnderTest, draw: Draw) -> None:
     """A broker takes seconds for each control request, while more arrive."""
-    number, node = victim(cluster, draw)
+    number, _ = victim(cluster, draw)
     takes_s = draw("takes_s", lambda rng: rng.choice((0.5, 2.0, 6.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
-    broker = node.broker
+    broker = cluster.nodes[number].broker
     cluster.log(f"node {number} takes {takes_s} s for each order, for {for_s} s")
     broker.request_delay_s = takes_s
     later(cluster, for_s, _end_delay, broker)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import Draw, ScheduledCluster, later, restart
 from klamm.sim.faults.aim import victim
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.zookeeper.ensemble import Loss
@@ -11,7 +11,7 @@ _MAX_S: Final = 20.0
 _STEPS: Final = (0.0005, 0.003)
 
 
-def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
+def kill(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process is killed as by SIGKILL; it restarts at once, soon, or after its session has expired."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive:
@@ -22,7 +22,7 @@ def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
     later(cluster, back_s, restart, cluster, number)
 
 
-def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def kill_next_controllers(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next one to three controllers are killed during failover."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.01, 0.1)) * rng.random())
@@ -44,18 +44,18 @@ def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def power_loss(cluster: ClusterUnderTest, draw: Draw) -> None:
+def power_loss(cluster: ScheduledCluster, draw: Draw) -> None:
     """A machine loses power and unsynced data; a new process starts later."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive:
         return
     back_s = draw("back_s", lambda rng: _MAX_S * rng.random())
     cluster.log(f"node {number} loses power, back after {back_s} s")
-    cluster.network.power_off(node.host)
+    cluster.power_off(number)
     later(cluster, back_s, restart, cluster, number)
 
 
-def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
+def pause(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process stops as by SIGSTOP, often for longer than its session; all messages arrive at once afterwards."""
     number, node = victim(cluster, draw)
     if not node.host.is_alive or node.host.is_paused:
@@ -66,7 +66,7 @@ def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
     later(cluster, for_s, cluster.loop.resume, node.host)
 
 
-def stall(cluster: ClusterUnderTest, draw: Draw) -> None:
+def stall(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process is held for about a second, several times."""
     number, _ = victim(cluster, draw)
     times = draw("times", lambda rng: rng.randint(2, 8))
@@ -76,7 +76,7 @@ def stall(cluster: ClusterUnderTest, draw: Draw) -> None:
         later(cluster, 2 * turn * for_s, _pause_process, cluster, number, for_s)
 
 
-def _pause_process(cluster: ClusterUnderTest, number: int, for_s: float) -> None:
+def _pause_process(cluster: ScheduledCluster, number: int, for_s: float) -> None:
     """Pause a node's process for this long, unless the cluster is healed by then."""
     host = cluster.nodes[number].host
     if not cluster.is_healed and host.is_alive and not host.is_paused:
@@ -84,7 +84,7 @@ def _pause_process(cluster: ClusterUnderTest, number: int, for_s: float) -> None
         later(cluster, for_s, cluster.loop.resume, host)
 
 
-def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
+def slow(cluster: ScheduledCluster, draw: Draw) -> None:
     """Every callback of a process takes long for a while."""
     number, node = victim(cluster, draw)
     step_s = draw("step_s", lambda rng: rng.choice(_STEPS))
@@ -93,7 +93,7 @@ def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
     later(cluster, 5, cluster.loop.slow, node.host, 0.0)
 
 
-def no_descriptors(cluster: ClusterUnderTest, draw: Draw) -> None:
+def no_descriptors(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process can open and accept no connection: it has no file descriptors left."""
     number, _ = victim(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S / 2 * rng.random())

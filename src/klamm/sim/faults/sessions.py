@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.controller.states import ControllerState
-from klamm.sim.actions import ClusterUnderTest, Draw, later
+from klamm.sim.actions import ClusterUnderTest, Draw, NodeUnderTest, ScheduledCluster, later
 from klamm.sim.faults.aim import victim
 from klamm.sim.faults.injection_points import Step, StepKind
-from klamm.sim.nodes.broker import Node
 from klamm.sim.zookeeper.ensemble import BREAKS, Loss
 from klamm.zk.znodes import BROKER_IDS
 
@@ -18,7 +17,7 @@ _FOR_GOOD_S: Final = 100_000.0
 _LOOK_AGAIN_S: Final = 0.5
 
 
-def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire(cluster: ScheduledCluster, draw: Draw) -> None:
     """ZooKeeper expires a session whose client is alive."""
     number, node = victim(cluster, draw)
     if node.session and cluster.ensemble.has_quorum:
@@ -26,7 +25,7 @@ def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.ensemble.end_session(node.session)
 
 
-def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_twice(cluster: ScheduledCluster, draw: Draw) -> None:
     """ZooKeeper expires a session, and its successor right after it is established."""
     number, node = victim(cluster, draw)
     first = node.session
@@ -48,12 +47,12 @@ def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
         later(cluster, after_s, again, _LOOKS)
 
 
-def expire_registering(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_registering(cluster: ScheduledCluster, draw: Draw) -> None:
     """The session of the next broker registration ends before the write, or after it without the answer."""
     _expire_writing(cluster, draw, lambda step: step.registers, "registering")
 
 
-def expire_becoming_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_becoming_controller(cluster: ScheduledCluster, draw: Draw) -> None:
     """The session of the next elected controller ends before the write, or after it without the answer."""
     _expire_writing(cluster, draw, lambda step: step.becomes_controller, "taking office")
 
@@ -79,7 +78,7 @@ def expire_while_asked(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def _expire_writing(cluster: ClusterUnderTest, draw: Draw, is_meant: Callable[[Step], bool], what: str) -> None:
+def _expire_writing(cluster: ScheduledCluster, draw: Draw, is_meant: Callable[[Step], bool], what: str) -> None:
     loss = Loss(draw("loss", lambda rng: rng.choice([loss.value for loss in BREAKS])))
 
     def injection(step: Step) -> Loss | None:
@@ -97,7 +96,7 @@ def _expire_writing(cluster: ClusterUnderTest, draw: Draw, is_meant: Callable[[S
     cluster.injection_points.set(injection)
 
 
-def unlearned_session(cluster: ClusterUnderTest, draw: Draw) -> None:
+def unlearned_session(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next connect responses are lost: ZooKeeper has sessions that no client knows of."""
     left = draw("left", lambda rng: rng.randint(1, 4))
 
@@ -120,7 +119,7 @@ def unlearned_session(cluster: ClusterUnderTest, draw: Draw) -> None:
             server.drop_all()
 
 
-def outlived_session(cluster: ClusterUnderTest, draw: Draw) -> None:
+def outlived_session(cluster: ScheduledCluster, draw: Draw) -> None:
     """A session ends, and its ephemeral znodes stay for a while."""
     number, node = victim(cluster, draw)
     for_s = draw("for_s", lambda rng: _OUTLIVED_S * rng.random())
@@ -131,7 +130,7 @@ def outlived_session(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.ensemble.outlived_s = lambda: 0.0
 
 
-def outlived_registration(cluster: ClusterUnderTest, draw: Draw) -> None:
+def outlived_registration(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's next session ends right after it registered, without the answer, and its znode stays."""
     number, node = victim(cluster, draw)
     if not node.session or not cluster.ensemble.has_quorum:
@@ -149,19 +148,19 @@ def outlived_registration(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.ensemble.end_session(node.session)
 
 
-def _expire_keeping_znode(cluster: ClusterUnderTest, node: Node) -> None:
+def _expire_keeping_znode(cluster: ScheduledCluster, node: NodeUnderTest) -> None:
     """End the session in which a node registered, and keep its ephemeral znodes."""
     session = node.session
     if not session or not cluster.ensemble.has_quorum:
         return
-    cluster.log(f"the session in which node {node.broker.number} registered is ended, its znode stays for good")
+    cluster.log(f"the session in which {node.host!r} registered is ended, its znode stays for good")
     cluster.ensemble.outlived_s = lambda: _FOR_GOOD_S
     cluster.ensemble.end_session(session)
     cluster.ensemble.outlived_s = lambda: 0.0
     later(cluster, _LOOK_AGAIN_S, _remove_znode_after_process, cluster, node, session)
 
 
-def _remove_znode_after_process(cluster: ClusterUnderTest, node: Node, session: int) -> None:
+def _remove_znode_after_process(cluster: ScheduledCluster, node: NodeUnderTest, session: int) -> None:
     """Remove the session's ephemeral znodes once the process that registered them is dead, as an operator would."""
     if not cluster.ensemble.tree.ephemerals.get(session):
         return

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.controller.events import AlterPartitionReceived
-from klamm.sim.actions import ClusterUnderTest, Draw, later
+from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, later
 from klamm.sim.faults.aim import victim
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.step_faults import STEP_FAULTS
@@ -18,7 +18,7 @@ FORBIDDEN: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
 _UNREADABLE: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
-def lose_answer(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_answer(cluster: ScheduledCluster, draw: Draw) -> None:
     """The connection to ZooKeeper breaks around the next write of a node; the write happened, or did not."""
     number, _ = victim(cluster, draw)
     loss = Loss(draw("loss", lambda rng: rng.choice([loss.value for loss in BREAKS])))
@@ -33,7 +33,7 @@ def lose_answer(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
+def at_step(cluster: ScheduledCluster, draw: Draw) -> None:
     """A fault hits the node that takes the n-th step from now on: a ZooKeeper write or a control request."""
     kind = StepKind(draw("kind", lambda rng: rng.choice([kind.value for kind in StepKind])))
     number = draw("number", lambda rng: rng.randint(1, 20))
@@ -50,7 +50,7 @@ def at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def lose_first_states(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_first_states(cluster: ScheduledCluster, draw: Draw) -> None:
     """The connection breaks after the first leaders of new partitions are written: the answer is lost."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     _lose_answers(cluster, left, "its first states were written", lambda step: _creates_states(cluster, step))
@@ -62,7 +62,7 @@ def lose_isr_changes(cluster: ClusterUnderTest, draw: Draw) -> None:
     _lose_answers(cluster, left, "its ISR change was written", lambda step: _changes_isrs(cluster, step))
 
 
-def _lose_answers(cluster: ClusterUnderTest, left: int, what: str, is_meant: Callable[[Step], bool]) -> None:
+def _lose_answers(cluster: ScheduledCluster, left: int, what: str, is_meant: Callable[[Step], bool]) -> None:
     """Lose the answers to this many writes of nodes that meet the condition."""
 
     def injection(step: Step) -> Loss | None:
@@ -78,7 +78,7 @@ def _lose_answers(cluster: ClusterUnderTest, left: int, what: str, is_meant: Cal
     cluster.injection_points.set(injection)
 
 
-def _creates_states(cluster: ClusterUnderTest, step: Step) -> bool:
+def _creates_states(cluster: ScheduledCluster, step: Step) -> bool:
     """Whether the write creates the first state of a partition."""
     return any(path.endswith("/state") and cluster.tree.get(path) is None for path in step.what.split())
 
@@ -90,7 +90,7 @@ def _changes_isrs(cluster: ClusterUnderTest, step: Step) -> bool:
     return doing is not None and isinstance(doing.event, AlterPartitionReceived) and "/state" in step.what
 
 
-def forbid_reading(cluster: ClusterUnderTest, draw: Draw) -> None:
+def forbid_reading(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next controller may not read what it needs for a while: its session lives, its failover fails."""
     path = draw("path", lambda rng: rng.choice(FORBIDDEN))
     for_s = draw("for_s", lambda rng: 0.5 * rng.random())

@@ -493,3 +493,15 @@ class Node:
             return self.broker.sessions.store.client.session_id
         except SessionExpired:
             return 0
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.broker.config.zookeeper_session_timeout_ms
+
+    @property
+    def is_controller(self) -> bool:
+        return self.broker.controller.is_active
+
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        return any(r.proposal is not None for r in self.broker.replicas.hosted.values())

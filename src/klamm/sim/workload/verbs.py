@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from klamm.broker.replica_placement import place_replicas
-from klamm.controller.decisions.shutdown_verdict import PartitionFacts, judge_stop
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, assess_shutdown
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
@@ -119,7 +119,7 @@ def _verdict(cluster: ClusterUnderTest, number: int) -> str:
     facts = [
         PartitionFacts(p, now.leader, tuple(cluster.history.topics.replicas(p)), now.isr, _MIN_ISR) for p, now in states
     ]
-    found = judge_stop(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
+    found = assess_shutdown(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
     at_risk = {str(p): why for p, why in (found.leaderless | found.below_min_isr).items()}
     return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
 
