@@ -1,4 +1,4 @@
-"""What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
+"""How faults and verbs change the simulated cluster, and how their random decisions are recorded."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Draw:
-    """What one action decides at random, each decision under a name.
+    """The random decisions of one action, each recorded under a name.
 
-    A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
-    Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
+    Call it with a name and a function of a random generator. A decision that was given in advance is reused instead, so
+    a recorded run can be repeated and edited. Decisions are plain values (numbers, texts, lists): they can be printed.
     """
 
     def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
@@ -32,6 +32,7 @@ class Draw:
         self.facts: dict[str, Any] = dict(given)
 
     def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
+        """Return the decision with this name, making it with `decide` if it was not given."""
         if name not in self.facts:
             drawn = decide(self._dice)
             self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
@@ -40,7 +41,7 @@ class Draw:
 
 
 class ClusterUnderTest(Protocol):
-    """The cluster as faults and verbs see and change it."""
+    """The simulated cluster as faults and verbs see and change it."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
@@ -81,11 +82,14 @@ class ClusterUnderTest(Protocol):
         """A future that is done when ZooKeeper commits the next transaction."""
         ...
 
-    def start(self, number: int) -> None: ...
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+    def start(self, number: int) -> None:
+        """Start a new process of the node with this number."""
+
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
 
-    def log(self, what: str) -> None: ...
+    def log(self, what: str) -> None:
+        """Add a line to the run's log."""
 
 
 def restart(cluster: ClusterUnderTest, number: int) -> None:
@@ -94,6 +98,6 @@ def restart(cluster: ClusterUnderTest, number: int) -> None:
         cluster.start(number)
 
 
-def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
-    """Call a function after a delay, whichever hosts have died by then."""
+def call_after(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
+    """Call a function after a delay, even if hosts were killed meanwhile."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

@@ -28,9 +28,9 @@ from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import WARM_UP_S, ScheduledAction, Script, write_script
 from klamm.sim.story import lines
-from klamm.sim.workload.verbs import BY_SCRIPT, VERB_TIMEOUT_S, VERBS
+from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERB_TIMEOUT_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, Loss
+from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, InjectedFailure
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
@@ -38,17 +38,17 @@ from klamm.zk.errors import NoAuth, SessionExpired
 from klamm.zk.operations import Op
 from klamm.zk.store import Store
 
-FIRST_ALONE_S: Final = 0.5
+FIRST_NODE_HEAD_START_S: Final = 0.5
 """Node 1 starts before the others, so it is the first controller: who breaks one knows where it is."""
-REST_S: Final = 30.1
+QUIET_PERIOD_S: Final = 30.1
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
-_TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
-CORE_ALONE: Final = 0.5
+_ENSEMBLE_SETTINGS: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
+CORE_RECOVERY_SHARE: Final = 0.5
 """In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
-_ASKED: Final = by_event()
+_INVARIANTS_BY_EVENT: Final = by_event()
 
 
 class Violation(Exception):
@@ -135,7 +135,7 @@ class SimulatedCluster:
         self._raise_violation()
         self.is_healed = True
         if self.options.heals_core:
-            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_ALONE or not self.running
+            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_RECOVERY_SHARE or not self.running
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
         self.log("everything is healed")
         heal(self)
@@ -166,7 +166,7 @@ class SimulatedCluster:
 
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
-        await self._sleep_until(self.loop.now + REST_S)
+        await self._sleep_until(self.loop.now + QUIET_PERIOD_S)
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
@@ -180,7 +180,7 @@ class SimulatedCluster:
     async def _start_cluster(self) -> None:
         """Start the ensemble, the operator's session and all nodes."""
         _, world = self.universe.start("ensemble")
-        self.ensemble = Ensemble(world.clock, Rng(f"{self.options.seed}/ensemble"), _TICK)
+        self.ensemble = Ensemble(world.clock, Rng(f"{self.options.seed}/ensemble"), _ENSEMBLE_SETTINGS)
         self.ensemble.on_commit = self._on_committed
         self.ensemble.on_write = self._on_write
         self.ensemble.start()
@@ -196,7 +196,7 @@ class SimulatedCluster:
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
-                await asyncio.sleep(FIRST_ALONE_S)
+                await asyncio.sleep(FIRST_NODE_HEAD_START_S)
 
     async def _sleep_until(self, at_s: float) -> None:
         """Sleep until this virtual time or until a violation, whichever comes first."""
@@ -238,7 +238,7 @@ class SimulatedCluster:
                 fetches,
                 self.logs.setdefault(number, {}),
                 self.injection_points.step,
-                _Journaled(host.incarnation, self.journal) if self.records_story else None,
+                _JournalSink(host.incarnation, self.journal) if self.records_story else None,
             ),
         )
         if number in self.nodes:
@@ -282,9 +282,9 @@ class SimulatedCluster:
         if what in FAULTS:
             FAULTS[what](self, draw)
         else:
-            self.work(self._run_verb(what, draw), what)
+            self.run_in_background(self._run_verb(what, draw), what)
 
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+    def run_in_background(self, doing: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
         self.loop.spawn(self._admin_host, doing, what)
 
@@ -292,9 +292,9 @@ class SimulatedCluster:
         """Run a verb within its time limit; any error other than those of a cluster in trouble is a violation."""
         try:
             async with asyncio.timeout(VERB_TIMEOUT_S):
-                await (VERBS.get(what) or BY_SCRIPT[what])(self, draw)
+                await (VERBS.get(what) or SCRIPTED_VERBS[what])(self, draw)
             if draw.facts and what in VERBS:
-                self.coverage.worked(what)
+                self.coverage.count_verb(what)
         except (KlammError, TimeoutError) as error:
             self.log(f"{what} {draw.facts}: {error!r}")
         except Exception as error:  # not what a cluster in trouble says
@@ -316,9 +316,9 @@ class SimulatedCluster:
         self._await_commit.append(self.loop.create_future())
         return self._await_commit[-1]
 
-    def _on_write(self, session: int, ops: Sequence[Op]) -> Loss | None:
+    def _on_write(self, session: int, ops: Sequence[Op]) -> InjectedFailure | None:
         """Ask the injection points whether this write's connection is lost, and whether before or after it."""
-        if not self.injection_points.are_set:
+        if not self.injection_points.any_set:
             return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
@@ -335,12 +335,12 @@ class SimulatedCluster:
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
             self.effects += 1
         try:
-            for looking, holds in _ASKED.get(type(event), ()):
+            for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1
                 if wrong := holds(self.history, event):
                     self._record_violation(f"{looking}: {wrong}")
             looking = "the history"
-            self.coverage.see(event)
+            self.coverage.count_event(event)
             self.history.absorb(event)
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
             self._record_violation(f"{looking}: {_describe_exception(error)}")
@@ -369,7 +369,7 @@ def _wake_sleeper(sleeper: "asyncio.Future[None]") -> None:
         sleeper.set_result(None)
 
 
-class _Journaled(NamedTuple):
+class _JournalSink(NamedTuple):
     """The journal of one process."""
 
     incarnation: int

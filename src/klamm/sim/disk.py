@@ -229,7 +229,7 @@ class SimulatedDisk:
         if code is not None:
             raise OSError(code, errno.errorcode.get(code, str(code)), path)
 
-    def need_room(self, count: int, path: str) -> None:
+    def require_free_space(self, count: int, path: str) -> None:
         """Raise ENOSPC if this many more bytes do not fit."""
         if self.used_bytes() + count > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "no space left on device", path)
@@ -298,7 +298,7 @@ class SimulatedFile:
         data = b"".join(buffers)
         growth = position + len(data) - len(self._inode.content)
         if growth > 0 and self._disk.capacity_bytes < 1 << 40:
-            self._disk.need_room(growth, self._path)
+            self._disk.require_free_space(growth, self._path)
         self._inode.apply(position, data)
         return len(data)
 

@@ -15,12 +15,12 @@ from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
 from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.streams import End, Link, Wires, connected
+from klamm.sim.streams import ConnectionEnd, Link, NetworkServices, connect_ends
 
 ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 _FIRST_PORT: Final = 40_000
-_SYN_AGAIN_S: Final = 1.0
+_CONNECT_RETRY_S: Final = 1.0
 
 
 class SimulatedNetwork:
@@ -34,14 +34,14 @@ class SimulatedNetwork:
         self._listeners: dict[tuple[str, int], _Listener] = {}
         self._hosts: dict[str, Host] = {}
         self._down: set[str] = set()
-        self._ends: dict[End, None] = {}
+        self._ends: dict[ConnectionEnd, None] = {}
         self._next_port = _FIRST_PORT
-        self._stalled: dict[End, None] = {}
-        self._unaware: dict[End, None] = {}
+        self._stalled: dict[ConnectionEnd, None] = {}
+        self._unaware: dict[ConnectionEnd, None] = {}
         """Ends of connections that broke at the other one."""
         self.exhausted: set[str] = set()
         """Hosts without file descriptors: they connect to nobody, and nobody to them."""
-        self._wires = Wires(
+        self._wires = NetworkServices(
             loop,
             self._dice.random,
             self.is_down,
@@ -55,7 +55,7 @@ class SimulatedNetwork:
         host.on_kill.append(lambda: self._died(host))
         return HostNetwork(self, host)
 
-    def _forget(self, end: End) -> None:
+    def _forget(self, end: ConnectionEnd) -> None:
         self._ends.pop(end, None)
         self._unaware.pop(end, None)
 
@@ -73,11 +73,11 @@ class SimulatedNetwork:
     def cut(self, source: str, target: str) -> None:
         """Nothing that `source` sends arrives at `target` until `mend`."""
         self.link(source, target).is_cut = True
-        self.loop.note(f"cut {source}>{target}")
+        self.loop.add_to_digest(f"cut {source}>{target}")
 
     def mend(self, source: str, target: str) -> None:
         self.link(source, target).is_cut = False
-        self.loop.note(f"mend {source}>{target}")
+        self.loop.add_to_digest(f"mend {source}>{target}")
         for end in [e for e in self._stalled if (e.host.name, e.peer.host.name) == (source, target)]:
             del self._stalled[end]
             end.mend()
@@ -96,7 +96,7 @@ class SimulatedNetwork:
         """Restore all links, free file descriptors on all hosts, and close half-open connections."""
         self.exhausted.clear()
         for end in list(self._unaware):
-            end.break_off()
+            end.break_connection()
         for ends in self._links:
             self.restore(*ends)
         self.mend_all()
@@ -104,7 +104,7 @@ class SimulatedNetwork:
     def half_open(self, one: str, other: str) -> None:
         """Connections between two hosts break under the first; the second learns of it when it next sends something."""
         for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
-            end.break_off()
+            end.break_connection()
             if end.peer in self._ends:
                 self._unaware[end.peer] = None
 
@@ -112,7 +112,7 @@ class SimulatedNetwork:
         """Break every connection between two hosts on both sides; the number of connection ends."""
         broken = [e for e in self._ends if (e.host.name, e.peer.host.name) in ((one, other), (other, one))]
         for end in broken:
-            end.break_off()
+            end.break_connection()
         return len(broken)
 
     def power_off(self, host: Host) -> None:
@@ -126,7 +126,7 @@ class SimulatedNetwork:
             del self._listeners[address]
         for end in list(self._ends):
             if end.host is host:
-                end.vanish(says_so=host.name not in self._down)
+                end.on_process_died(sends_reset=host.name not in self._down)
 
     # ---- what hosts ask
 
@@ -147,18 +147,20 @@ class SimulatedNetwork:
             raise OSError(errno.EMFILE, "too many open files")
         there, back = self.link(host.name, name), self.link(name, host.name)
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
-            await asyncio.sleep(_SYN_AGAIN_S)
-        answered: asyncio.Future[End | None] = self.loop.create_future()
+            await asyncio.sleep(_CONNECT_RETRY_S)
+        answered: asyncio.Future[ConnectionEnd | None] = self.loop.create_future()
         due = self.loop.now + there.delay_s(self._dice.random)
         self.loop.call_on(host, due, self._deliver_connect, host, name, port, answered)
         near = await answered
         if near is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
         protocol = make()
-        near.attach(protocol)
+        near.start_protocol(protocol)
         return protocol
 
-    def _deliver_connect(self, host: Host, name: str, port: int, answered: "asyncio.Future[End | None]") -> None:
+    def _deliver_connect(
+        self, host: Host, name: str, port: int, answered: "asyncio.Future[ConnectionEnd | None]"
+    ) -> None:
         """A connection attempt reaches its target, which sends its answer back over the link."""
         if answered.done():
             return  # given up
@@ -166,7 +168,7 @@ class SimulatedNetwork:
         listener, near = self._listeners.get((name, port)), None
         if listener is not None and listener.is_open and name not in self.exhausted:
             ends = (host, (host.name, self.new_port()), there), (listener.host, (name, port), back)
-            near, far = connected(self._wires, *ends)
+            near, far = connect_ends(self._wires, *ends)
             self._ends |= {near: None, far: None}
             self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
         self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _complete_connect, answered, near)
@@ -187,7 +189,7 @@ class SimulatedNetwork:
             del self._listeners[listener.host.name, listener.port]
 
 
-def _complete_connect(answered: "asyncio.Future[End | None]", near: End | None) -> None:
+def _complete_connect(answered: "asyncio.Future[ConnectionEnd | None]", near: ConnectionEnd | None) -> None:
     """Finish the client's connection attempt with its end, or with None if it was refused."""
     if not answered.done():
         answered.set_result(near)
@@ -195,9 +197,9 @@ def _complete_connect(answered: "asyncio.Future[End | None]", near: End | None) 
         near.abort()
 
 
-def _accept(listener: "_Listener", end: End) -> None:
+def _accept(listener: "_Listener", end: ConnectionEnd) -> None:
     if listener.is_open:
-        end.attach(listener.make())
+        end.start_protocol(listener.make())
     else:
         end.abort()
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.hosts import Entry, Host
+from klamm.sim.hosts import Host, ScheduledCallback
 
 
 class Policy(StrEnum):
@@ -21,28 +21,28 @@ class Policy(StrEnum):
 
 
 class Schedule(Protocol):
-    def add(self, entry: Entry) -> None: ...
-    def take(self) -> Entry | None:
+    def add(self, entry: ScheduledCallback) -> None: ...
+    def pop_next(self) -> ScheduledCallback | None:
         """The next one; None where none is ready."""
         ...
 
 
 class Fifo:
     def __init__(self) -> None:
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[ScheduledCallback] = deque()
         self.add = self._ready.append
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         return self._ready.popleft() if self._ready else None
 
 
 class Shuffled:
     def __init__(self, rng: Rng) -> None:
-        self._ready: list[Entry] = []
+        self._ready: list[ScheduledCallback] = []
         self._random = rng.random
         self.add = self._ready.append
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         ready = self._ready
         if not ready:
             return None
@@ -51,20 +51,20 @@ class Shuffled:
         return ready.pop()
 
 
-class ByHost:
+class HostQueues:
     """One queue for each host that has something ready."""
 
     def __init__(self, rng: Rng) -> None:
         self._busy: list[Host] = []
         self._random = rng.random
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ScheduledCallback) -> None:
         queue = entry.host.ready
         if not queue:
             self._busy.append(entry.host)
         queue.append(entry)
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         busy = self._busy
         if not busy:
             return None
@@ -80,11 +80,11 @@ class ByHost:
         return int(self._random() * len(self._busy))
 
 
-CHANGE_EVERY: Final = 100
+CHOICES_PER_PRIORITY_CHANGE: Final = 100
 """Choices between two changes of priority, on average."""
 
 
-class Priorities(ByHost):
+class Priorities(HostQueues):
     """Probabilistic concurrency testing, with hosts for threads. Source: Burckhardt et al., ASPLOS 2010."""
 
     def __init__(self, rng: Rng) -> None:
@@ -94,7 +94,7 @@ class Priorities(ByHost):
     def _choose(self) -> int:
         busy = self._busy
         first = max(range(len(busy)), key=lambda i: self._priority_of(busy[i]))
-        if self._random() * CHANGE_EVERY < 1:
+        if self._random() * CHOICES_PER_PRIORITY_CHANGE < 1:
             self._lowest -= 1
             busy[first].priority = self._lowest
         return first
@@ -105,13 +105,13 @@ class Priorities(ByHost):
         return host.priority
 
 
-def schedule(policy: Policy, rng: Rng) -> Schedule:
+def new_schedule(policy: Policy, rng: Rng) -> Schedule:
     match policy:
         case Policy.FIFO:
             return Fifo()
         case Policy.SHUFFLED:
             return Shuffled(rng)
         case Policy.HOSTS:
-            return ByHost(rng)
+            return HostQueues(rng)
         case Policy.PRIORITIES:
             return Priorities(rng)

@@ -22,9 +22,9 @@ from klamm.sim.faults.step_faults import STEP_FAULTS, faults_of
 from klamm.sim.scripts.operations import BEGINS_AT_S, OPERATIONS, script_of
 from klamm.sim.scripts.script import ScheduledAction
 
-_NEVER: Final = 1 << 30
+_NO_STEP: Final = 1 << 30
 _PROGRESS_INTERVAL_MS: Final = 5_000
-_LOGGED: Final = 50
+_LOG_LEVEL: Final = 50
 
 
 class StepRun(NamedTuple):
@@ -53,7 +53,7 @@ class StepResult(NamedTuple):
 def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
     """Run an operation without faults; its outcome and the steps it took."""
     steps: list[Step] = []
-    unharmed = StepRun(operation, StepKind.WRITE, _NEVER, next(iter(STEP_FAULTS)))
+    unharmed = StepRun(operation, StepKind.WRITE, _NO_STEP, next(iter(STEP_FAULTS)))
     outcome = run_script(script_of(operation, unharmed.action), watch=steps.append)
     return outcome, steps
 
@@ -83,11 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
     parser.add_argument("--fault", nargs="*", choices=tuple(STEP_FAULTS), help="these alone")
     chosen = parser.parse_args(arguments)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOG_LEVEL))
     print(f"counting the steps of {len(names := chosen.operation or list(OPERATIONS))} operations", flush=True)
     wanted = chosen.fault or list(STEP_FAULTS)
     runs = [run for name in names for run in sampled(runs_of(name), chosen.sample) if run.fault in wanted]
-    return Steps(runs, chosen.after).go_through(chosen.cores)
+    return Steps(runs, chosen.after).run_remaining(chosen.cores)
 
 
 class Steps:
@@ -101,7 +101,7 @@ class Steps:
         self._clock = RealClock()
         self._began = self._told = self._clock.now_ms()
 
-    def go_through(self, cores: int | None) -> int:
+    def run_remaining(self, cores: int | None) -> int:
         """Run all steps that are left; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from klamm.sim.history import trace
 from klamm.sim.history.trace import Event
 
-_UNTOLD = (
+_OMITTED_EVENTS = (
     trace.RegistrationWritten,
     trace.EventEnded,
     trace.PartitionMoved,
@@ -21,7 +21,7 @@ def lines(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
     for at_s, what in story:
         if isinstance(what, str):
             yield f"{at_s:9.3f}  {what}"
-        elif not isinstance(what, _UNTOLD):
+        elif not isinstance(what, _OMITTED_EVENTS):
             yield f"{at_s:9.3f}  {_describe_event(what)}"
 
 

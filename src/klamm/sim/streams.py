@@ -16,7 +16,7 @@ Address = tuple[str, int]
 _HIGH_WATER_BYTES: Final = 64 * 1024
 
 
-class Mark(Enum):
+class StreamMark(Enum):
     """An end or a reset of the connection, which travels in order with the bytes."""
 
     END = "end"  # the peer closed in order
@@ -40,24 +40,24 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class NetworkServices:
     """The services of the network that connection ends use."""
 
     loop: SimulatedLoop
     roll: Callable[[], float]
     """From 0 up to 1, for jitter."""
     is_down: Callable[[str], bool]
-    forget: Callable[["End"], object]
-    stall: Callable[["End"], object]
+    forget: Callable[["ConnectionEnd"], object]
+    stall: Callable[["ConnectionEnd"], object]
     """Told of ends whose bytes met a cut link, to `mend` them later."""
 
 
-class End(asyncio.Transport):
+class ConnectionEnd(asyncio.Transport):
     """What is written here arrives at `peer` over `link`."""
 
-    peer: "End"
+    peer: "ConnectionEnd"
 
-    def __init__(self, wires: Wires, host: Host, address: Address, link: Link) -> None:
+    def __init__(self, wires: NetworkServices, host: Host, address: Address, link: Link) -> None:
         super().__init__()
         self._wires = wires
         self.host = host
@@ -67,7 +67,7 @@ class End(asyncio.Transport):
         self._feed: Callable[[bytes], object]
         """How the protocol takes bytes."""
         self.is_open = True
-        self._under_way: deque[bytes | Mark] = deque()
+        self._under_way: deque[bytes | StreamMark] = deque()
         """Sent by us, not yet taken by the peer's protocol; in order."""
         self._bytes_under_way = 0
         self._flight: list[int] | None = None
@@ -86,7 +86,7 @@ class End(asyncio.Transport):
 
     # ---- for the network
 
-    def attach(self, protocol: BaseProtocol) -> None:
+    def start_protocol(self, protocol: BaseProtocol) -> None:
         """The connection stands; what came meanwhile is handed over after this."""
         self.set_protocol(protocol)
         protocol.connection_made(self)
@@ -99,15 +99,15 @@ class End(asyncio.Transport):
         for _ in range(stalled):
             self._schedule(0)
 
-    def vanish(self, says_so: bool) -> None:
-        """The process died; its operating system resets the connection if `says_so`."""
+    def on_process_died(self, sends_reset: bool) -> None:
+        """The process died; its operating system resets the connection if `sends_reset`."""
         if self.is_open:
             self.is_open = False
-            if says_so:
-                self._send(Mark.RESET)
+            if sends_reset:
+                self._send(StreamMark.RESET)
             self._wires.forget(self)
 
-    def break_off(self) -> None:
+    def break_connection(self) -> None:
         """The connection breaks under this end."""
         if self.is_open:
             self.is_open = False
@@ -116,11 +116,11 @@ class End(asyncio.Transport):
 
     # ---- on the way
 
-    def _send(self, piece: bytes | Mark) -> None:
+    def _send(self, piece: bytes | StreamMark) -> None:
         peer = self.peer
         if not peer.host.is_alive:
             if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
-                self.break_off()
+                self.break_connection()
             return
         size = len(piece) if isinstance(piece, bytes) else 0
         if self._link.torn_after is not None and size > 1:
@@ -137,9 +137,9 @@ class End(asyncio.Transport):
         """Send the first part of a piece, then reset the connection."""
         self._link.torn_after = None
         kept = piece[: max(1, int(len(piece) * part))]
-        for each in (kept, Mark.RESET):
+        for each in (kept, StreamMark.RESET):
             self._send(each)
-        self.break_off()
+        self.break_connection()
 
     def _schedule(self, size: int) -> None:
         """What is written within one moment arrives as one, as far as the bandwidth lets it."""
@@ -174,21 +174,21 @@ class End(asyncio.Transport):
         while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
             piece = source._under_way.popleft()
-            if isinstance(piece, Mark):
+            if isinstance(piece, StreamMark):
                 if self.is_open:
                     self.is_open = False
                     self._wires.forget(self)
-                    self._lost(_reset() if piece is Mark.RESET else None)
+                    self._lost(_reset() if piece is StreamMark.RESET else None)
                 continue
             size = len(piece)
             source._bytes_under_way -= size
             if not source._writes:
                 source._resume_writing_if_drained()
             if self.is_open:
-                self._wires.loop.note_bytes(self.host, self.address[1], size)
+                self._wires.loop.add_bytes_to_digest(self.host, self.address[1], size)
                 self._feed(piece)
             elif source.is_open:
-                self._send(Mark.RESET)
+                self._send(StreamMark.RESET)
 
     def _resume_writing_if_drained(self) -> None:
         """Let the protocol write again once the write buffer is below its low-water mark."""
@@ -217,7 +217,7 @@ class End(asyncio.Transport):
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
-            self._send(Mark.END)
+            self._send(StreamMark.END)
             self._wires.forget(self)
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._lost, None)
 
@@ -259,9 +259,11 @@ class End(asyncio.Transport):
         return self._protocol
 
 
-def connected(wires: Wires, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]) -> tuple[End, End]:
+def connect_ends(
+    wires: NetworkServices, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]
+) -> tuple[ConnectionEnd, ConnectionEnd]:
     """Two ends of one connection; each with the link on which it sends."""
-    ends = End(wires, *near), End(wires, *far)
+    ends = ConnectionEnd(wires, *near), ConnectionEnd(wires, *far)
     ends[0].peer, ends[1].peer = ends[1], ends[0]
     return ends
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def where(task: "Task[Any]") -> str:
+def waiting_line(task: "Task[Any]") -> str:
     """The innermost line of klamm's code at which a task waits."""
     awaited: Any = task.get_coro()
     line = "its first step"

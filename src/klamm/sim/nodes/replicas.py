@@ -22,8 +22,8 @@ LAG_S: Final = 10.0
 Logs = dict[TopicPartition, uuid.UUID]
 """What lies on a machine's disk, whichever process runs there: each log with the id of its topic."""
 
-_BACK_TO_COMMITTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-_WAIT_FOR_ORDERS: Final = frozenset(
+_ERRORS_THAT_WITHDRAW_PROPOSAL: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_ERRORS_THAT_AWAIT_LEADER_AND_ISR: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -65,7 +65,7 @@ class Replicas:
         """Those on a log directory that failed; only another process finds them whole."""
         self.controller_epoch = 0
 
-    def refuse(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+    def check_epochs(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         """The error that rejects a request with an old broker epoch or an old controller epoch; else NONE."""
         if message_broker_epoch != NO_EPOCH and message_broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
@@ -81,7 +81,7 @@ class Replicas:
         replica = self.hosted.get(p)
         return NO_EPOCH if replica is None else replica.leader_epoch
 
-    def take_orders(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
+    def apply_leader_and_isr(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
         """Apply the partitions of a LeaderAndIsr; the error code of each."""
         return {o.topic_partition: self._apply_leader_and_isr(o, now_s) for o in orders}
 
@@ -137,7 +137,7 @@ class Replicas:
             self.logs.pop(p, None)
         return ErrorCode.NONE
 
-    def fail(self, partitions: Iterable[TopicPartition]) -> None:
+    def fail_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """A log directory fails with all that lies on it."""
         for p in partitions:
             if self.hosted.pop(p, None) is not None:
@@ -206,14 +206,16 @@ class Replicas:
                 return (*isr, b)
         return None
 
-    def answered(self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData) -> None:
+    def on_alter_partition_response(
+        self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData
+    ) -> None:
         """Apply the response to a proposed ISR, unless a newer LeaderAndIsr withdrew it."""
         replica = self.hosted.get(p)
         if replica is not proposed or replica.proposal is None:
             return
-        if answer.error_code in _WAIT_FOR_ORDERS:
+        if answer.error_code in _ERRORS_THAT_AWAIT_LEADER_AND_ISR:
             replica.is_refused = True
-        elif answer.error_code in _BACK_TO_COMMITTED:
+        elif answer.error_code in _ERRORS_THAT_WITHDRAW_PROPOSAL:
             replica.proposal = None
         elif not answer.error_code and _is_newer_than(replica, answer):
             replica.isr = tuple(map(BrokerId, answer.isr))

@@ -8,7 +8,7 @@ from klamm.sim.faults.table import FAULTS
 from klamm.sim.schedules import Policy
 from klamm.sim.workload.verbs import VERBS
 
-_NINE_OF_TEN: Final = 0.9
+_USUALLY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Options:
             resend_pause_ms=rng.choice((20, 100, 100)),
             imbalance_check_s=rng.choice((2, 10, 10, 60)),
             token_check_s=settings.choice((0, 0, 2, 10)),
-            rebalances=settings.random() < _NINE_OF_TEN,
-            deletes_topics=settings.random() < _NINE_OF_TEN,
+            rebalances=settings.random() < _USUALLY,
+            deletes_topics=settings.random() < _USUALLY,
             supports_features=settings.random() < 0.5,
             pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=rng.choice((0.3, 0.3, 0.6)),

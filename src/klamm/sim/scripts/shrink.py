@@ -14,12 +14,12 @@ from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
 from klamm.sim.scripts.text import encode_script, options_beyond_plain
 
-_DRAWING: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
-_GAP_S: Final = 0.5
-_CALM_S: Final = 10.0
+_PLAIN_PACE: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
+_SHORT_GAP_S: Final = 0.5
+_LONG_GAP_S: Final = 10.0
 
 
-def broken_rule(violation: str | None) -> str:
+def violated_invariant(violation: str | None) -> str:
     """What a violation is about, without its particulars; empty where there is none."""
     return (violation or "").partition(":")[0].partition("(")[0]
 
@@ -29,28 +29,28 @@ class Shrinker:
 
     def __init__(self, found: Outcome, may_go_on: Callable[[], bool] = lambda: True) -> None:
         assert found.violation
-        self._rule = broken_rule(found.violation)
+        self._rule = violated_invariant(found.violation)
         self._may_go_on = may_go_on
         self.best = found
         self.runs = 0
 
     def shrink(self) -> Outcome:
         """The smallest found; its script breaks the same rule."""
-        self._take_first(_with_fewer_options)
+        self._try_variants_once(_with_fewer_options)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
             self._drop_actions()
-            for make in (_smaller_options, _with_shorter_waits, _smaller_facts):
-                self._take_each(make)
+            for make in (_smaller_options, _with_shorter_waits, _with_smaller_decisions):
+                self._try_variants_repeatedly(make)
         return self.best
 
-    def _breaks(self, script: Script) -> bool:
+    def _violates_same_invariant(self, script: Script) -> bool:
         """Whether the script breaks the same invariant; if so, it becomes the best one so far."""
         if not self._may_go_on():
             return False
         self.runs += 1
         outcome = run_script(script)
-        if broken_rule(outcome.violation) != self._rule:
+        if violated_invariant(outcome.violation) != self._rule:
             return False
         self.best = outcome  # with the script as it was carried out: what came after the violation is gone
         return True
@@ -61,16 +61,16 @@ class Shrinker:
             length = max(1, len(actions) // parts)
             for start in reversed(range(0, len(actions), length)):
                 rest = actions[:start] + actions[start + length :]
-                if self._breaks(self.best.script._replace(actions=rest)):
+                if self._violates_same_invariant(self.best.script._replace(actions=rest)):
                     actions = list(self.best.script.actions)
             if length == 1 and len(actions) == len(self.best.script.actions):
                 return
             parts *= 2
 
-    def _take_first(self, make: Callable[[Script], Iterator[Script]]) -> None:
-        any(map(self._breaks, make(self.best.script)))
+    def _try_variants_once(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        any(map(self._violates_same_invariant, make(self.best.script)))
 
-    def _take_each(self, make: Callable[[Script], Iterator[Script]]) -> None:
+    def _try_variants_repeatedly(self, make: Callable[[Script], Iterator[Script]]) -> None:
         """Try each smaller script that `make` yields for the best one; start over when one breaks the invariant."""
         refused: set[str] = set()
         helped = True
@@ -78,7 +78,7 @@ class Shrinker:
             helped = False
             for candidate in make(self.best.script):
                 key = repr(candidate)
-                if key not in refused and self._breaks(candidate):
+                if key not in refused and self._violates_same_invariant(candidate):
                     helped = True
                     break
                 refused.add(key)
@@ -97,8 +97,8 @@ def _with_fewer_options(script: Script) -> Iterator[Script]:
     plain = Options.plain(options.seed, options.nodes)
     yield script._replace(options=plain)
     yield script._replace(options=replace(plain, servers=options.servers))
-    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_DRAWING))
-    yield script._replace(options=replace(options, faults=(), verbs=(), **_DRAWING))
+    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_PLAIN_PACE))
+    yield script._replace(options=replace(options, faults=(), verbs=(), **_PLAIN_PACE))
 
 
 def _smaller_options(script: Script) -> Iterator[Script]:
@@ -117,12 +117,12 @@ def _with_shorter_waits(script: Script) -> Iterator[Script]:
     """Variants in which an action and those after it come earlier, or healing follows sooner."""
     actions = script.actions
     last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
-    for heal_at_s in (last_s + _GAP_S, last_s + _CALM_S):
+    for heal_at_s in (last_s + _SHORT_GAP_S, last_s + _LONG_GAP_S):
         if heal_at_s < script.heal_at_s:
             yield script._replace(heal_at_s=round(heal_at_s, 3))
     before_s = FIRST_TOPICS_S
     for index, action in enumerate(actions):
-        for gap_s in (0.0, _GAP_S, (action.at_s - before_s) / 2):
+        for gap_s in (0.0, _SHORT_GAP_S, (action.at_s - before_s) / 2):
             by_s = action.at_s - before_s - gap_s
             if by_s > 0.1:
                 moved = [h._replace(at_s=round(h.at_s - by_s, 3)) for h in actions[index:]]
@@ -131,15 +131,15 @@ def _with_shorter_waits(script: Script) -> Iterator[Script]:
         before_s = action.at_s
 
 
-def _smaller_facts(script: Script) -> Iterator[Script]:
+def _with_smaller_decisions(script: Script) -> Iterator[Script]:
     for index, action in enumerate(script.actions):
         for name, value in action.facts.items():
-            for smaller in _smaller(value):
+            for smaller in _smaller_values(value):
                 changed = action._replace(facts={**action.facts, name: smaller})
                 yield script._replace(actions=[*script.actions[:index], changed, *script.actions[index + 1 :]])
 
 
-def _smaller(value: Any) -> Iterator[Any]:
+def _smaller_values(value: Any) -> Iterator[Any]:
     if isinstance(value, float) and value:
         yield 0.0
         if value != round(value, 1):
@@ -152,7 +152,7 @@ def _smaller(value: Any) -> Iterator[Any]:
         yield from (value[:i] + value[i + 1 :] for i in range(len(value)) if len(value) > 1)
         for i, item in enumerate(value):
             if isinstance(item, list):
-                yield from ([*value[:i], smaller, *value[i + 1 :]] for smaller in _smaller(item))
+                yield from ([*value[:i], smaller, *value[i + 1 :]] for smaller in _smaller_values(item))
 
 
 # ---- what is printed
@@ -160,7 +160,7 @@ def _smaller(value: Any) -> Iterator[Any]:
 
 def as_test(found: Outcome, seed: int) -> str:
     """A test of Python that fails for as long as the script breaks an invariant."""
-    script, rule = found.script, broken_rule(found.violation).lower()
+    script, rule = found.script, violated_invariant(found.violation).lower()
     name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
     options = _options(script.options)
     actions = [
@@ -188,7 +188,7 @@ def as_test(found: Outcome, seed: int) -> str:
 def as_regression(found: Outcome, seed: int) -> str:
     """An entry of `tests/simulation/regressions.toml`."""
     rule, why, script = (
-        _quoted(broken_rule(found.violation)),
+        _quoted(violated_invariant(found.violation)),
         _quoted(found.violation or ""),
         encode_script(found.script),
     )

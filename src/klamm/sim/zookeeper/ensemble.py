@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from klamm.runtime.clock import Clock
 from klamm.runtime.randomness import Rng
-from klamm.sim.zookeeper.rules import Identity, Refused, plan, plan_acl
+from klamm.sim.zookeeper.rules import Identity, RequestRejected, plan_acl_change, plan_change
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, Transaction, Tree
 from klamm.zk.acl import Acl
 from klamm.zk.errors import ZkCode
@@ -23,7 +23,7 @@ from klamm.zk.operations import Op, Result
 PASSWORD_BYTES: Final = 16
 
 
-class Loss(Enum):
+class InjectedFailure(Enum):
     """What becomes of a write that is not done and answered: the connection breaks, or an ACL forbids it."""
 
     BEFORE = "before"  # the connection breaks: the write never happened
@@ -32,8 +32,8 @@ class Loss(Enum):
     FAILED = "failed"  # NoAuth for its first: where that checks the controller's epoch, for all of it
 
 
-BREAKS: Final = (Loss.BEFORE, Loss.AFTER)
-REFUSALS: Final = (Loss.REFUSED, Loss.FAILED)
+DISCONNECTS: Final = (InjectedFailure.BEFORE, InjectedFailure.AFTER)
+REFUSALS: Final = (InjectedFailure.REFUSED, InjectedFailure.FAILED)
 
 
 class SessionConnection(Protocol):
@@ -42,7 +42,7 @@ class SessionConnection(Protocol):
     def session_ended(self) -> None:
         """Tell the client that its session has ended, and close the connection."""
 
-    def babble(self, frame: bytes) -> None:
+    def send_invalid_frame(self, frame: bytes) -> None:
         """Send a frame that no real server sends."""
 
 
@@ -52,13 +52,13 @@ class Member(Protocol):
     is_up: bool
     is_cut_off: bool
 
-    def learn(self, transaction: Transaction) -> None:
+    def receive_transaction(self, transaction: Transaction) -> None:
         """Each transaction in order, to be applied by and by."""
 
-    def follow(self) -> None:
+    def on_leader_reachable(self) -> None:
         """There is a leader and the way to it is open: catch up with what was missed, serve what waits."""
 
-    def hang_up(self) -> None:
+    def on_leader_lost(self) -> None:
         """There is no leader, or no way to it, for good: clients are turned away."""
 
 
@@ -79,7 +79,7 @@ class EnsembleSettings:
     max_packet_bytes: int = 0xFFFFF
     election_ms: int = 500
     """From the moment that a majority finds itself without a leader."""
-    patience_ticks: int = 2
+    sync_limit_ticks: int = 2
     """How long servers that cannot reach each other believe that this will pass (syncLimit)."""
 
 
@@ -99,18 +99,18 @@ class Ensemble:
         self.leader: Member | None = None
         self.has_quorum = False
         """Whether writes are decided now."""
-        self._home = contextvars.copy_context()
+        self._timer_context = contextvars.copy_context()
         """Where our timers belong: a write may be decided within the step of a client that dies right after."""
         self._next_session = 0x1000
         self._ticker: asyncio.TimerHandle | None = None
         self._election: asyncio.TimerHandle | None = None
         self.on_commit: Committed = lambda transaction, ops: None
         """Told of every write that changed something, after the fact, with the operations that asked for it."""
-        self.on_write: Callable[[int, Sequence[Op]], Loss | None] = lambda session, ops: None
+        self.on_write: Callable[[int, Sequence[Op]], InjectedFailure | None] = lambda session, ops: None
         """Asked before each write of a session: a fault, or none."""
-        self.on_greeting: Callable[[int], bool] = lambda session: True
+        self.may_answer_connect: Callable[[int], bool] = lambda session: True
         """Asked before a client is told of its session: false, and the connection breaks instead (KAFKA-14845)."""
-        self.outlived_s: Callable[[], float] = lambda: 0.0
+        self.ephemerals_outlive_session_s: Callable[[], float] = lambda: 0.0
         """How long ephemeral znodes outlive a session that ends now (ZOOKEEPER-2985)."""
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class Ensemble:
         silent = min((s.expires_at for s in self.sessions.values()), default=float("inf"))
         due = min(silent, now + self.settings.min_session_ms / 1000)
         self._ticker = loop.call_at(
-            due if due > now else now + self.settings.tick_ms / 1000, self._tick, context=self._home
+            due if due > now else now + self.settings.tick_ms / 1000, self._tick, context=self._timer_context
         )
 
     def stop(self) -> None:
@@ -144,13 +144,13 @@ class Ensemble:
         reachable = [s for s in self.servers if s.is_up and not s.is_cut_off]
         return reachable if 2 * len(reachable) > len(self.servers) else []
 
-    def member_cut_off(self) -> None:
+    def on_server_partitioned(self) -> None:
         """A server reaches the others no more; all believe for a while that this will pass."""
         self.has_quorum = self.leader in self._quorum()
-        patience_s = self.settings.patience_ticks * self.settings.tick_ms / 1000
-        asyncio.get_running_loop().call_later(patience_s, self.settle, context=self._home)
+        patience_s = self.settings.sync_limit_ticks * self.settings.tick_ms / 1000
+        asyncio.get_running_loop().call_later(patience_s, self.update_quorum, context=self._timer_context)
 
-    def settle(self) -> None:
+    def update_quorum(self) -> None:
         """Recompute the quorum and the leader after a server stopped, started or was reconnected."""
         together = self._quorum()
         self.has_quorum = self.leader in together
@@ -158,12 +158,12 @@ class Ensemble:
             self.leader = None
         for server in self.servers:
             if self.has_quorum and server in together:
-                server.follow()
+                server.on_leader_reachable()
             else:
-                server.hang_up()
+                server.on_leader_lost()
         if self.leader is None and together and self._election is None:
             election_s = self.settings.election_ms / 1000
-            self._election = asyncio.get_running_loop().call_later(election_s, self._elect, context=self._home)
+            self._election = asyncio.get_running_loop().call_later(election_s, self._elect, context=self._timer_context)
 
     def _elect(self) -> None:
         """Elect a leader, and restart the timeouts of all sessions."""
@@ -173,7 +173,7 @@ class Ensemble:
             self.leader = together[0]
             for session in self.sessions.values():
                 self.touch(session)
-            self.settle()
+            self.update_quorum()
 
     # ---- sessions
 
@@ -206,10 +206,10 @@ class Ensemble:
         record = self.sessions.pop(session, None)
         if record is None:
             return self.tree.zxid
-        outlived_s = self.outlived_s()
-        if outlived_s:
+        ephemerals_outlive_session_s = self.ephemerals_outlive_session_s()
+        if ephemerals_outlive_session_s:
             loop = asyncio.get_running_loop()
-            loop.call_later(outlived_s, self.remove_ephemerals, session, context=self._home)
+            loop.call_later(ephemerals_outlive_session_s, self.remove_ephemerals, session, context=self._timer_context)
             transaction = self._commit(session, [])
         else:
             transaction = self.remove_ephemerals(session)
@@ -237,8 +237,8 @@ class Ensemble:
         undo: list[Callable[[], None]] = []
         for op in ops:
             try:
-                change = plan(self.tree, op, session, who)
-            except Refused as refused:
+                change = plan_change(self.tree, op, session, who)
+            except RequestRejected as refused:
                 for step in reversed(undo):
                     step()
                 rest = [Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(ops) - len(results) - 1)
@@ -247,7 +247,7 @@ class Ensemble:
             if change is None:
                 results.append(Result(ZkCode.OK))
                 continue
-            undo.append(self.tree.undo_of(change))
+            undo.append(self.tree.undo_function(change))
             node = self.tree.apply(change, zxid, time_ms)
             changes.append(change)
             stat = None if isinstance(change, DeleteChange) else node.stat()
@@ -264,8 +264,8 @@ class Ensemble:
         self, session: int, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]
     ) -> tuple[int, Result]:
         try:
-            change = plan_acl(self.tree, path, acl, version, who)
-        except Refused as refused:
+            change = plan_acl_change(self.tree, path, acl, version, who)
+        except RequestRejected as refused:
             return self._commit(session, []).zxid, Result(refused.code)
         transaction = self._commit(session, [change])
         node = self.tree.get(path)
@@ -282,6 +282,6 @@ class Ensemble:
     def _publish(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         self.tree.zxid = transaction.zxid
         for server in self.servers:
-            server.learn(transaction)
+            server.receive_transaction(transaction)
         if transaction.changes:
             self.on_commit(transaction, ops)

@@ -44,10 +44,10 @@ def read_header(packet: bytes) -> tuple[int, int, Reader]:
 
 def connect_answer(timeout_ms: int, session: int, password: bytes, knows_read_only: bool) -> bytes:
     answer = struct.pack(">iiq", 0, timeout_ms, session) + buffer(password)
-    return framed(answer + b"\0" if knows_read_only else answer)
+    return with_length_prefix(answer + b"\0" if knows_read_only else answer)
 
 
-def framed(packet: bytes) -> bytes:
+def with_length_prefix(packet: bytes) -> bytes:
     return pack_int(len(packet)) + packet
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 from klamm.sim.zookeeper import packets
-from klamm.sim.zookeeper.rules import Identity, Refused, need, permit, without_digests
+from klamm.sim.zookeeper.rules import Identity, RequestRejected, require_permission, require_znode, without_digests
 from klamm.sim.zookeeper.tree import Tree
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import Permission
@@ -31,26 +31,26 @@ def answer(
         return b""
     if opcode == Opcode.SET_WATCHES:
         since, data, exist, child = reader.int64(), reader.texts(), reader.texts(), reader.texts()
-        for event in watchers.set_again(tree, since, data, exist, child, watcher):
+        for event in watchers.restore_watches(tree, since, data, exist, child, watcher):
             watcher.notify(event, -1)
         return b""
     if opcode == Opcode.MULTI_READ:
         items = packets.read_multi_read(reader)
         return packets.multi_read_result([_read_item(tree, o, path, who) for o, path in items])
     if opcode == Opcode.GET_ACL:
-        node = need(tree, reader.text())
-        permit(node, Permission.READ | Permission.ADMIN, who)
+        node = require_znode(tree, reader.text())
+        require_permission(node, Permission.READ | Permission.ADMIN, who)
         return acls(without_digests(node, who)) + packets.stat(node.stat())
     if opcode == Opcode.EXISTS:
         path = reader.text()
         there = tree.get(path)
         if there is not None:
-            permit(there, Permission.READ, who)
+            require_permission(there, Permission.READ, who)
         if reader.boolean():
             watchers.watch_data(path, watcher)
-        return packets.stat(need(tree, path).stat())
+        return packets.stat(require_znode(tree, path).stat())
     if opcode not in _CONTENT:
-        raise Refused(ZkCode.UNIMPLEMENTED)
+        raise RequestRejected(ZkCode.UNIMPLEMENTED)
     path = reader.text()
     body = _content(tree, opcode, path, who)
     if reader.boolean():
@@ -59,8 +59,8 @@ def answer(
 
 
 def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
-    node = need(tree, path)
-    permit(node, Permission.READ, who)
+    node = require_znode(tree, path)
+    require_permission(node, Permission.READ, who)
     if opcode == Opcode.GET_DATA:
         return packets.data_and_stat(node.data, node.stat())
     names = texts(list(node.children))
@@ -71,5 +71,5 @@ def _read_item(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> b
     """The result of one path of a multi-read."""
     try:
         return packets.read_item(opcode, _content(tree, opcode, path, who))
-    except Refused as refused:
+    except RequestRejected as refused:
         return packets.error_item(refused.code)

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from klamm.sim.zookeeper.tree import (
-    SPECIAL,
+    SYSTEM_ZNODES,
     AclChange,
     Change,
     CreateChange,
@@ -24,33 +24,33 @@ Identity = tuple[str, str]
 """(scheme, identity) that a connection has shown to be."""
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     def __init__(self, code: ZkCode) -> None:
         super().__init__(code.name)
         self.code = code
 
 
-def plan(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
+def plan_change(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
     """The change an operation asks for; None for a Check that holds. Raises Refused."""
     if isinstance(op, Create):
         return _create(tree, op, session, who)
     if isinstance(op, Delete):
         return _delete(tree, op, who)
     path = _checked_path(op.path)
-    node = need(tree, path)
-    permit(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
+    node = require_znode(tree, path)
+    require_permission(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
     _check_version(node.version, op.version)
     if isinstance(op, Check):
         return None
     return SetChange(path, op.data)
 
 
-def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
+def plan_acl_change(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
     """Raises Refused."""
     _checked_path(path)
     fixed = _resolve_auth_entries(acl, who)
-    node = need(tree, path)
-    permit(node, Permission.ADMIN, who)
+    node = require_znode(tree, path)
+    require_permission(node, Permission.ADMIN, who)
     _check_version(node.aversion, version)
     return AclChange(path, fixed)
 
@@ -58,46 +58,46 @@ def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Seque
 def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Change:
     parent_path = _parent_of(op.path)
     acl = _resolve_auth_entries(op.acl, who)
-    parent = need(tree, parent_path)
-    permit(parent, Permission.CREATE, who)
+    parent = require_znode(tree, parent_path)
+    require_permission(parent, Permission.CREATE, who)
     path = _checked_path(f"{op.path}{parent.created:010d}" if op.sequential else op.path)
     if tree.get(path) is not None:
-        raise Refused(ZkCode.NODE_EXISTS)
+        raise RequestRejected(ZkCode.NODE_EXISTS)
     if parent.owner:
-        raise Refused(ZkCode.NO_CHILDREN_FOR_EPHEMERALS)
+        raise RequestRejected(ZkCode.NO_CHILDREN_FOR_EPHEMERALS)
     return CreateChange(path, op.data, acl, session if op.ephemeral else 0)
 
 
 def _delete(tree: Tree, op: Delete, who: Sequence[Identity]) -> Change:
-    if op.path == "/" or op.path in SPECIAL:
-        raise Refused(ZkCode.BAD_ARGUMENTS)
-    permit(need(tree, _parent_of(op.path)), Permission.DELETE, who)
-    node = need(tree, op.path)
+    if op.path == "/" or op.path in SYSTEM_ZNODES:
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS)
+    require_permission(require_znode(tree, _parent_of(op.path)), Permission.DELETE, who)
+    node = require_znode(tree, op.path)
     _check_version(node.version, op.version)
     if node.children:
-        raise Refused(ZkCode.NOT_EMPTY)
+        raise RequestRejected(ZkCode.NOT_EMPTY)
     return DeleteChange(op.path)
 
 
 def _parent_of(path: str) -> str:
     """Raises Refused for what is no path at all; other faults are found later."""
     if "/" not in path or "\0" in path:
-        raise Refused(ZkCode.BAD_ARGUMENTS)
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS)
     return parent_of(path)
 
 
-def need(tree: Tree, path: str) -> Znode:
+def require_znode(tree: Tree, path: str) -> Znode:
     """The znode of this path. Raises Refused if there is none."""
     node = tree.get(path)
     if node is None:
-        raise Refused(ZkCode.NO_NODE)
+        raise RequestRejected(ZkCode.NO_NODE)
     return node
 
 
-def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
+def require_permission(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
     """Raises Refused where none of the znode's entries lets any of these identities."""
     if node.acl is not OPEN_ACL and not allows(node.acl, permission, who):
-        raise Refused(ZkCode.NO_AUTH)
+        raise RequestRejected(ZkCode.NO_AUTH)
 
 
 def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) -> bool:
@@ -138,14 +138,14 @@ def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[
         if entry.scheme == "auth":
             mine = [Acl(entry.permissions, *identity) for identity in who if identity[0] != "ip"]
             if not mine:
-                raise Refused(ZkCode.INVALID_ACL)
+                raise RequestRejected(ZkCode.INVALID_ACL)
             fixed += mine
         elif _is_valid(entry):
             fixed.append(entry)
         else:
-            raise Refused(ZkCode.INVALID_ACL)
+            raise RequestRejected(ZkCode.INVALID_ACL)
     if not fixed:
-        raise Refused(ZkCode.INVALID_ACL)
+        raise RequestRejected(ZkCode.INVALID_ACL)
     return tuple(fixed)
 
 
@@ -159,12 +159,12 @@ def _is_valid(entry: Acl) -> bool:
 
 def _check_version(current: int, expected: int) -> None:
     if expected not in (-1, current):
-        raise Refused(ZkCode.BAD_VERSION)
+        raise RequestRejected(ZkCode.BAD_VERSION)
 
 
 def _checked_path(path: str) -> str:
     try:
         check_path(path)
     except WrongPath:
-        raise Refused(ZkCode.BAD_ARGUMENTS) from None
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS) from None
     return path

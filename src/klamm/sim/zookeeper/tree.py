@@ -29,14 +29,14 @@ class AclChange(NamedTuple):
     acl: Sequence[Acl]
 
 
-class Fired(NamedTuple):
+class WatchTrigger(NamedTuple):
     """What watchers hear, if they may read the znode of that ACL."""
 
     event: WatchEvent
     acl: Sequence[Acl]
 
 
-SPECIAL: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
+SYSTEM_ZNODES: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 """ZooKeeper's own, there from the first."""
 READ_ACL: Final = (Acl(Permission.READ, "world", "anyone"),)
 
@@ -83,8 +83,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
-        self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SPECIAL)}
-        for path in SPECIAL:
+        self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SYSTEM_ZNODES)}
+        for path in SYSTEM_ZNODES:
             self.nodes[parent_of(path)].children[name_of(path)] = None
         self.nodes["/zookeeper/config"].acl, self.nodes["/zookeeper/config"].aversion = READ_ACL, -1
         self.ephemerals: dict[int, dict[str, None]] = {}
@@ -92,18 +92,18 @@ class Tree:
     def get(self, path: str) -> Znode | None:
         return self.nodes.get(path)
 
-    def fires(self, change: Change) -> list[Fired]:
+    def triggered_watches(self, change: Change) -> list[WatchTrigger]:
         """The watches that this change will trigger, in ZooKeeper's order."""
         path = change.path
         if isinstance(change, AclChange):
             return []
         if isinstance(change, SetChange):
-            return [Fired(WatchEvent(EventType.DATA_CHANGED, path), self.nodes[path].acl)]
+            return [WatchTrigger(WatchEvent(EventType.DATA_CHANGED, path), self.nodes[path].acl)]
         parent = parent_of(path)
-        children_changed = Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent), self.nodes[parent].acl)
+        children_changed = WatchTrigger(WatchEvent(EventType.CHILDREN_CHANGED, parent), self.nodes[parent].acl)
         if isinstance(change, CreateChange):
-            return [Fired(WatchEvent(EventType.CREATED, path), change.acl), children_changed]
-        return [Fired(WatchEvent(EventType.DELETED, path), self.nodes[path].acl), children_changed]
+            return [WatchTrigger(WatchEvent(EventType.CREATED, path), change.acl), children_changed]
+        return [WatchTrigger(WatchEvent(EventType.DELETED, path), self.nodes[path].acl), children_changed]
 
     def apply(self, change: Change, zxid: int, time_ms: int) -> Znode:
         """The znode that was changed, or is gone now."""
@@ -131,7 +131,7 @@ class Tree:
                 self.ephemerals[node.owner].pop(path)
         return node
 
-    def undo_of(self, change: Change) -> Callable[[], None]:
+    def undo_function(self, change: Change) -> Callable[[], None]:
         """A function that reverts this change if it is the last one applied after this call."""
         path, node, parent = change.path, self.nodes.get(change.path), self.nodes[parent_of(change.path)]
         pzxid, created = parent.pzxid, parent.created

@@ -53,7 +53,7 @@ class Watchers(Generic[W]):
             sorted(p for p, w in self.children.items() if watcher in w),
         )
 
-    def set_again(
+    def restore_watches(
         self, tree: Tree, since: int, data: Sequence[str], exist: Sequence[str], child: Sequence[str], watcher: W
     ) -> Iterator[WatchEvent]:
         """Restore watches after a reconnection; yields an event for each path that changed since that zxid."""
