@@ -35,7 +35,7 @@ from klamm.wire.api import ApiKey
 from klamm.wire.errors import WireError
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
-_LISTED_IN_JOURNAL: Final = 2_000
+_MAX_JOURNALLED_PARTITIONS: Final = 2_000
 """Partitions that a request's line names; a longer list stands there as its length."""
 
 
@@ -91,7 +91,7 @@ class Channels:
         """Drop the broker's queued requests, and report its queued replica deletions as failed."""
         channel = self._channels.get(broker)
         if channel is not None:
-            channel.give_up()
+            channel.fail_queued_deletions()
         self._close(broker)
 
     def _close(self, broker: BrokerId) -> None:
@@ -111,7 +111,7 @@ class Channels:
     def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
         """Replicas whose deletion is queued for this broker and not sent yet."""
         channel = self._channels.get(broker)
-        return set() if channel is None else {p.key for p in deleted_by(channel.waiting_stops)}
+        return set() if channel is None else {p.key for p in partitions_deleted_by(channel.waiting_stops)}
 
     async def close(self) -> None:
         """Close every channel, and wait until their connections are closed."""
@@ -120,7 +120,7 @@ class Channels:
         await asyncio.gather(*self._closing)
 
 
-def deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
+def partitions_deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
     """The partitions whose replica these StopReplica requests delete."""
     return (p for item in stops for p, stop in item.stops.items() if stop.delete_partition)
 
@@ -164,14 +164,14 @@ class Channel:
         self._pending.put(item)
         self._arrived.set()
 
-    def give_up(self) -> None:
+    def fail_queued_deletions(self) -> None:
         """The broker is gone: drop its queued requests, and report their replica deletions as failed."""
         under_way = [self._item] if self._item is not None else []
-        self._refuse_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
+        self._fail_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
 
-    def _refuse_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
+    def _fail_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
         """Report every replica deletion in these requests as failed with this error."""
-        replicas = list(deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
+        replicas = list(partitions_deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
         if replicas:
             errors = dict.fromkeys(replicas, error)
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
@@ -202,16 +202,16 @@ class Channel:
                 self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
                 self._journal.flush()
                 self._disconnect()
-                self._refuse_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
+                self._fail_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
             await self._builder.let_go(item)
 
     async def _send(self, item: ControlItem) -> None:
         for message in await self._builder.bodies(item, self._broker):
-            response = await self._deliver(item, message)
-            self._tell(item, message, response)
+            response = await self._send_until_answered(item, message)
+            self._queue_response_event(item, message, response)
 
-    async def _deliver(self, item: ControlItem, message: Any) -> Any:
+    async def _send_until_answered(self, item: ControlItem, message: Any) -> Any:
         """The broker's response; retries until there is one, since all requests are idempotent at the receiver."""
         api, version = ApiKey(message.API_KEY), self._builder.version(item)
         self._journal_request(item, api, version)
@@ -219,7 +219,7 @@ class Channel:
         failures = 0
         while True:
             try:
-                response = await self._attempt(api, version, message)
+                response = await self._send_once(api, version, message)
             except WireError:
                 raise  # it would never be sent: a mistake
             except KlammError as error:
@@ -237,7 +237,7 @@ class Channel:
             self._journal.flush()
             return response
 
-    async def _attempt(self, api: ApiKey, version: int, message: Any) -> Any:
+    async def _send_once(self, api: ApiKey, version: int, message: Any) -> Any:
         """Connect if needed, send the request once, and return the broker's response."""
         connection = self._connection
         if connection is None or connection.closed:
@@ -249,7 +249,7 @@ class Channel:
             )
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
-    def _tell(self, item: ControlItem, message: Any, response: Any) -> None:
+    def _queue_response_event(self, item: ControlItem, message: Any, response: Any) -> None:
         """Queue an event for LeaderAndIsr, a failed UpdateMetadata, or the deletions of a StopReplica."""
         if isinstance(response, LeaderAndIsrResponse):
             self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
@@ -267,7 +267,7 @@ class Channel:
         if not self._journal.is_kept:
             return
         partitions = item.partitions
-        listed = by_topic(partitions) if len(partitions) <= _LISTED_IN_JOURNAL else {}
+        listed = by_topic(partitions) if len(partitions) <= _MAX_JOURNALLED_PARTITIONS else {}
         facts: dict[str, Any] = {"version": version, "count": len(partitions)}
         if len(item.causes) > 1:
             facts["causes"] = item.causes

@@ -30,7 +30,7 @@ class Partition:
     state: PartitionState = PartitionState.NON_EXISTENT
     completing: ReplicaAssignment | None = None
     """The target that brokers are told of while a reassignment completes, and that ZooKeeper does not hold yet."""
-    order: LeaderAndIsrPartitionState | None = None
+    shared_state: LeaderAndIsrPartitionState | None = None
     """What its replicas are told, while requests are made of it: brokers share it."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
@@ -72,7 +72,7 @@ class Topic:
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
-_MOVES_OF_DELETION = frozenset(
+_DELETION_STATES = frozenset(
     (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
 )
 
@@ -197,13 +197,13 @@ class ControllerContext:
 
     def live_for(self, partition: Partition) -> frozenset[BrokerId]:
         """The live brokers on which this partition's log directory works, too."""
-        return self.live if not self.offline_dirs else self.live - self._failed_for(partition)
+        return self.live if not self.offline_dirs else self.live - self._brokers_with_failed_dir(partition)
 
     def leaving_for(self, partition: Partition) -> frozenset[BrokerId]:
         """The brokers shutting down on which this partition's log directory works."""
-        return self.leaving if not self.offline_dirs else self.leaving - self._failed_for(partition)
+        return self.leaving if not self.offline_dirs else self.leaving - self._brokers_with_failed_dir(partition)
 
-    def _failed_for(self, partition: Partition) -> set[BrokerId]:
+    def _brokers_with_failed_dir(self, partition: Partition) -> set[BrokerId]:
         return {b for b, partitions in self.offline_dirs.items() if partition in partitions}
 
     # ---- topics and partitions
@@ -392,7 +392,7 @@ class ControllerContext:
     ) -> list[Partition]:
         """Move the broker's replicas to `target` where that is allowed; returns those where it is not."""
         states = self.replica_states.setdefault(broker, {})
-        if target not in _MOVES_OF_DELETION and can_all_move(map(states.get, partitions), target):
+        if target not in _DELETION_STATES and can_all_move(map(states.get, partitions), target):
             if self.observer is not None:
                 for p in partitions:
                     self.observer.on_replica_transition(broker, p, states.get(p, ReplicaState.NON_EXISTENT), target)
@@ -407,7 +407,7 @@ class ControllerContext:
             if self.observer is not None:
                 self.observer.on_replica_transition(broker, p, before, target)
             states[p] = target
-            if target in _MOVES_OF_DELETION:
+            if target in _DELETION_STATES:
                 self._count_deletion(p.topic, before, target)
         return refused
 
@@ -424,7 +424,7 @@ class ControllerContext:
     def replicas_on(self, broker: BrokerId) -> Mapping[Partition, ReplicaState]:
         return self.replica_states.get(broker, {})
 
-    def led_by_nobody_online(self) -> Iterator[Partition]:
+    def without_online_leader(self) -> Iterator[Partition]:
         """Partitions whose leader, as last known, is not online; all of them, whoever just died."""
         for broker, led in self.led_by.items():
             if broker not in self.live:

@@ -45,7 +45,7 @@ from klamm.wire.messages import (
     UpdateMetadataTopicState,
 )
 
-_NOBODY: Final[Mapping[int, Partition]] = MappingProxyType({})
+_NO_PARTITIONS: Final[Mapping[int, Partition]] = MappingProxyType({})
 MAX_CAUSES: Final = 8  # named by a merged request; the newest stay
 
 
@@ -64,16 +64,16 @@ class LeaderAndIsrItem:
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
         """`is_new` sticks: a broker that never heard of the partition still must create its log."""
         merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
-        merged.take_in(newer)
+        merged.merge_states_from(newer)
         return merged
 
-    def pieces(self, most: int) -> Iterator["LeaderAndIsrItem"]:
+    def pieces(self, max_partitions: int) -> Iterator["LeaderAndIsrItem"]:
         """Requests for some of the partitions each, in order."""
         left = iter(self.states.items())
-        while part := dict(islice(left, most)):
+        while part := dict(islice(left, max_partitions)):
             yield LeaderAndIsrItem(part, self.causes, self.broker_list_version, self.leaders)
 
-    def take_in(self, newer: "LeaderAndIsrItem") -> None:
+    def merge_states_from(self, newer: "LeaderAndIsrItem") -> None:
         """All but its causes."""
         for p, state in newer.states.items():
             before = self.states.get(p)
@@ -92,7 +92,7 @@ class UpdateMetadataItem:
     broker_list_version: int
     deletes: bool = False
     """Takes partitions out of the brokers' metadata: a topic made anew under the name must not ride along."""
-    sending: object = None
+    send_group: object = None
     """The same of all items that tell of different partitions at one time: these have nothing in common to merge."""
     body: MetadataBody | None = field(default=None, repr=False)
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
@@ -200,7 +200,7 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
     leadership = partition.leadership
     is_dying = context.is_to_be_deleted(partition)
     if leadership is None and is_dying:
-        leadership = _goes_without_state(context.epoch)
+        leadership = _state_of_deleted_leaderless_partition(context.epoch)
     assert leadership is not None, f"{partition} has no leadership to tell of"
     live = context.live
     replicas = partition.announced.replicas
@@ -224,7 +224,7 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
     )
 
 
-def _goes_without_state(controller_epoch: int) -> LeaderAndIsr:
+def _state_of_deleted_leaderless_partition(controller_epoch: int) -> LeaderAndIsr:
     """The state that UpdateMetadata carries for a deleted partition that never had a leader."""
     return LeaderAndIsr(LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, (), controller_epoch, INITIAL_PARTITION_EPOCH)
 
@@ -259,7 +259,7 @@ class RequestBuilder:
         request = self._leader_and_isr(item, broker)
         topics: dict[str, LeaderAndIsrTopicState] = {}
         async for chunk in self._slices.over(item.states.items()):
-            self._group(chunk, topics)
+            self._group_by_topic(chunk, topics)
         request.topic_states = list(topics.values())
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
 
@@ -284,7 +284,7 @@ class RequestBuilder:
             request.ungrouped_partition_states = list(item.states.values())
         else:
             topics: dict[str, LeaderAndIsrTopicState] = {}
-            self._group(item.states.items(), topics)
+            self._group_by_topic(item.states.items(), topics)
             request.topic_states = list(topics.values())
         return request
 
@@ -297,14 +297,14 @@ class RequestBuilder:
             live_leaders=self._live_leaders(item),
         )
 
-    def _group(
+    def _group_by_topic(
         self, states: Iterable[tuple[Partition, LeaderAndIsrPartitionState]], topics: dict[str, LeaderAndIsrTopicState]
     ) -> None:
         """Add states to their topics; a topic may stand in a request once only."""
-        name, living, topic = "", _NOBODY, None
+        name, living, topic = "", _NO_PARTITIONS, None
         for p, state in states:
             if p.topic != name:
-                name, living, topic = p.topic, self._living(p.topic), topics.get(p.topic)
+                name, living, topic = p.topic, self._known_partitions(p.topic), topics.get(p.topic)
             if living.get(p.partition) is not p:
                 continue  # gone since this was queued; under its name there may be another one, with another id
             if topic is None:
@@ -336,10 +336,10 @@ class RequestBuilder:
     def _metadata_topics(self, item: UpdateMetadataItem) -> list[UpdateMetadataTopicState]:
         """Of partitions that went since this was queued only that they went: their name may be others' by now."""
         topics: dict[str, UpdateMetadataTopicState] = {}
-        name, living, topic = "", _NOBODY, None
+        name, living, topic = "", _NO_PARTITIONS, None
         for p, state in item.states.items():
             if p.topic != name:
-                name, living, topic = p.topic, self._living(p.topic), topics.get(p.topic)
+                name, living, topic = p.topic, self._known_partitions(p.topic), topics.get(p.topic)
             is_gone = living.get(p.partition) is not p
             if is_gone and state.leader != LEADER_DURING_DELETE:
                 continue
@@ -349,9 +349,9 @@ class RequestBuilder:
             topic.partition_states.append(state)
         return list(topics.values())
 
-    def _living(self, topic: str) -> Mapping[int, Partition]:
+    def _known_partitions(self, topic: str) -> Mapping[int, Partition]:
         found = self._context.topics.get(topic)
-        return found.partitions if found is not None else _NOBODY
+        return found.partitions if found is not None else _NO_PARTITIONS
 
     def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
         if self._versions.stop_replica >= 3:

@@ -33,7 +33,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
-from klamm.controller.watches import event_of, events_after
+from klamm.controller.watches import event_for, retry_events_for
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.time_slices import Slices, TimeSlices
@@ -134,7 +134,7 @@ class Controller:
         self._metrics = ControllerMetrics()
         self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
         self._store: Store | None = None
-        self._worker: asyncio.Task[None] | None = None
+        self._event_task: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
         self._retry_backoffs_s: dict[events.RetryKey, float] = {}
@@ -178,18 +178,18 @@ class Controller:
 
     def start(self, store: Store) -> None:
         self._store = store
-        self._election.use(store)
-        self._worker = asyncio.get_running_loop().create_task(self._work(), name="controller-events")
+        self._election.use_session(store)
+        self._event_task = asyncio.get_running_loop().create_task(self._process_events(), name="controller-events")
         self._queue.put(events.Startup())
 
     async def stop(self) -> None:
         """Finish the event in work, answer who waits, resign. `/controller` goes with the session."""
         self._timers.close()
         self._queue.close(events.ShutdownEventThread())
-        if self._worker is not None:
-            await asyncio.wait([self._worker], timeout=STOP_TIMEOUT_S)
-            self._worker.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
-            await asyncio.gather(self._worker, return_exceptions=True)
+        if self._event_task is not None:
+            await asyncio.wait([self._event_task], timeout=STOP_TIMEOUT_S)
+            self._event_task.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
+            await asyncio.gather(self._event_task, return_exceptions=True)
         await self._election.resign("", "shut down")
         self._journal.flush()
 
@@ -203,7 +203,7 @@ class Controller:
 
     def on_watch(self, watch: WatchEvent) -> None:
         """A watch fired; paths that are not the controller's are ignored."""
-        if (event := event_of(watch)) is not None:
+        if (event := event_for(watch)) is not None:
             self._queue.put(event)
 
     # ---- what brokers and handlers ask
@@ -262,7 +262,7 @@ class Controller:
         answer = await event.reply
         if answer.epoch is None or await self._wait_for_features(answer.epoch, timeout_s):
             return answer
-        return answer.unseen(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
+        return answer.with_timeout(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
     async def become_controller(self, epoch: int) -> bool:
         """From whoever holds it in this controller epoch; whether this node is controller afterwards."""
@@ -285,7 +285,7 @@ class Controller:
 
     # ---- one event at a time
 
-    async def _work(self) -> None:
+    async def _process_events(self) -> None:
         """Take events from the queue one at a time and handle each, until the controller stops."""
         while True:
             queued = await self._queue.take()
@@ -301,7 +301,7 @@ class Controller:
         loop = asyncio.get_running_loop()
         began = loop.time()
         waited_ms = round((began - queued.enqueued_at) * 1000, 1)
-        facts = _facts(event) if self._journal.is_kept else {}
+        facts = _journal_facts(event) if self._journal.is_kept else {}
         cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **facts)
         self.state = event.state
         self._last_event_at = began
@@ -314,7 +314,7 @@ class Controller:
         except ControllerMoved as moved:
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
-            await self._guard(self._election.maybe_resign(cause), cause)
+            await self._run_recovery_step(self._election.maybe_resign(cause), cause)
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
@@ -323,7 +323,9 @@ class Controller:
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
-            await self._guard(self._election.move(cause, f"mistake in {type(event).__name__}"), cause)
+            await self._run_recovery_step(
+                self._election.resign_and_delete_znode(cause, f"mistake in {type(event).__name__}"), cause
+            )
         else:
             self._on_event_succeeded(event)
         finally:
@@ -340,7 +342,7 @@ class Controller:
     def _on_event_succeeded(self, event: Event) -> None:
         """Reset the event's retry backoff; writes that ZooKeeper refused meanwhile are retried later."""
         term = self._election.term
-        again = events_after(term.store.writer.take_refused()) if term is not None else {}
+        again = retry_events_for(term.store.writer.take_refused()) if term is not None else {}
         for late in again.values():
             self._retry_later(late)
         if self._retry_backoffs_s and event.retry_key not in again:
@@ -358,7 +360,7 @@ class Controller:
             )
             self._timers.after(key, self._retry_backoffs_s[key], event)
 
-    async def _guard(self, step: Awaitable[None], cause: str) -> None:
+    async def _run_recovery_step(self, step: Awaitable[None], cause: str) -> None:
         """Run a step after an error so that its own failure cannot end the event loop."""
         try:
             await step
@@ -377,7 +379,7 @@ class Controller:
             await self._election.maybe_resign(cause)
             await self._election.elect(cause)
         elif isinstance(event, events.BecomeController):
-            await self._election.take(cause, event.epoch)
+            await self._election.take_over(cause, event.epoch)
             event.answer(self.is_active)
         elif isinstance(event, events.Expire):
             await self._election.resign(cause, "the ZooKeeper session expired")
@@ -387,9 +389,9 @@ class Controller:
             event.refuse(ErrorCode.NOT_CONTROLLER)
         else:
             term.cause = cause
-            await self._do(event, term)
+            await self._run_handler(event, term)
 
-    async def _do(self, event: Event, term: TermContext) -> None:
+    async def _run_handler(self, event: Event, term: TermContext) -> None:
         """Run the event's handler; states written before a ZooKeeper failure are still sent to brokers."""
         try:
             await HANDLERS[type(event)](term, event)
@@ -403,7 +405,7 @@ class Controller:
         """A registration that is refused is tried again: Kafka leaves the broker unregistered."""
         if event.store is not self._store:
             return  # a repetition for a session that is gone by now
-        self._election.use(event.store)
+        self._election.use_session(event.store)
         try:
             await self._register(event.store)
         except KlammError as error:
@@ -413,7 +415,7 @@ class Controller:
         await self._election.elect(cause)
 
 
-def _facts(event: Event) -> dict[str, Any]:
+def _journal_facts(event: Event) -> dict[str, Any]:
     """What the journal tells of an event besides its name."""
     facts = {name: getattr(event, name, None) for name in ("broker", "broker_epoch", "topic", "version")}
     return {name: value for name, value in facts.items() if isinstance(value, int | str)}

@@ -61,7 +61,7 @@ class ControllerElection:
         self._store: Store | None = None
         self.term: TermContext | None = None
 
-    def use(self, store: Store) -> None:
+    def use_session(self, store: Store) -> None:
         """The ZooKeeper session from here on; one that is in use already may own `/controller` by now."""
         assert self.term is None or store is self._store, "a new session cannot carry an old term"
         self._store = store
@@ -77,13 +77,15 @@ class ControllerElection:
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and self._is_ours(holder, store) and self.term is None:
-            await self._abandon(store, holder, cause)
+            await self._delete_znode_without_term(store, holder, cause)
             holder = None
         if holder is not None or self.term is not None:
             return
-        await self._enter(store, store.register_controller(self._settings.broker_id, self._ports.now_ms()), cause)
+        await self._start_term_if_won(
+            store, store.register_controller(self._settings.broker_id, self._ports.now_ms()), cause
+        )
 
-    async def take(self, cause: str, epoch: int) -> None:
+    async def take_over(self, cause: str, epoch: int) -> None:
         """Replace the current controller if its epoch is still this one; a KRaft controller is never replaced."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
@@ -91,13 +93,13 @@ class ControllerElection:
             self._journal.refused(cause, "become controller", "the controller is a KRaft controller")
         elif self.term is None:
             won = store.replace_controller(self._settings.broker_id, self._ports.now_ms(), epoch)
-            await self._enter(store, won, cause)
+            await self._start_term_if_won(store, won, cause)
 
-    async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
+    async def _start_term_if_won(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
         """Write `/controller`, and start a term if we won; a failed start resigns at once."""
         try:
             epoch = await winning
-            self._begin(store, epoch, cause)
+            self._create_term(store, epoch, cause)
             assert self.term is not None
             await on_controller_failover(self.term)
         except ControllerMoved as error:
@@ -108,7 +110,7 @@ class ControllerElection:
                 self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what="becoming controller", why=repr(error))
             was_elected = self.term is not None
-            await self.move(cause, "could not become controller")
+            await self.resign_and_delete_znode(cause, "could not become controller")
             await asyncio.sleep(ELECTION_BACKOFF_S)
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
@@ -123,7 +125,7 @@ class ControllerElection:
                 partition_count=self.term.context.partition_count,
             )
 
-    def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
+    def _create_term(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
         """Start a leadership term in this controller epoch: build its context and run the failover."""
         context = ControllerContext(epoch.epoch)
         context.observer = self._detail_observer
@@ -156,7 +158,7 @@ class ControllerElection:
             who = "nobody" if holder is None else f"broker {holder.broker}"
             await self.resign(cause, f"{who} is controller now")
 
-    async def move(self, cause: str, why: str) -> None:
+    async def resign_and_delete_znode(self, cause: str, why: str) -> None:
         """Resign, and delete `/controller` if it is still ours, so that another node can be elected."""
         store = self._current_store()
         fenced = self.term.store if self.term else None
@@ -170,7 +172,7 @@ class ControllerElection:
             if fenced is not None:
                 await fenced.delete_controller()
             else:
-                await self._abandon(store, holder, cause)
+                await self._delete_znode_without_term(store, holder, cause)
         except ControllerMoved:
             self._journal.line(cause, "moved", why="another controller was elected meanwhile")
 
@@ -188,7 +190,7 @@ class ControllerElection:
         self._journal.flush()
         self._journal.controller_epoch = 0
 
-    async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
+    async def _delete_znode_without_term(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         """Delete `/controller`, which this session owns, because no term of ours belongs to it."""
         self._journal.line(
             cause, "abandoned", why="this session owns /controller, but this node has no active controller term"

@@ -14,24 +14,24 @@ from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.wire.messages import UpdateMetadataPartitionState
 
 States: TypeAlias = dict[Partition, UpdateMetadataPartitionState]
-Told: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
+StatesByNumber: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
 
 SPARSE: Final = 4
 
 
-def are_sparse(requests: int, told: int, most: int) -> bool:
+def are_sparse(request_count: int, partition_count: int, max_partitions: int) -> bool:
     """Requests that are filled to less than one part in so many are too many, whatever they tell of."""
-    return told < requests * most // SPARSE
+    return partition_count < request_count * max_partitions // SPARSE
 
 
 class _TopicIncarnations:
     """What was told of one name under which a topic goes, in order; by partition number the newest counts."""
 
     def __init__(self) -> None:
-        self.earlier: Told = {}
+        self.earlier: StatesByNumber = {}
         """These went before the last life began."""
-        self.gone: Told = {}
-        self.living: Told = {}
+        self.gone: StatesByNumber = {}
+        self.living: StatesByNumber = {}
 
     def add(self, partition: Partition, state: UpdateMetadataPartitionState) -> None:
         number = partition.partition
@@ -47,33 +47,37 @@ class _TopicIncarnations:
             self.living[number] = partition, state
 
 
-def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[UpdateMetadataItem | int]:
-    """`most`: partitions in one request."""
-    sendings = {item.sending for item in metadata}
-    if len(metadata) < 2 or (len(sendings) == 1 and None not in sendings):
+def merge_metadata(metadata: list[UpdateMetadataItem], max_partitions: int) -> Iterator[UpdateMetadataItem | int]:
+    """`max_partitions`: partitions in one request."""
+    send_groups = {item.send_group for item in metadata}
+    if len(metadata) < 2 or (len(send_groups) == 1 and None not in send_groups):
         yield from metadata  # nothing to merge, and looking for it holds the loop
         return
-    lives, newest = yield from _sorted(metadata)
+    lives, newest = yield from _group_by_incarnation(metadata)
     earlier = _states(each.earlier for each in lives)
     gone = _states(each.gone for each in lives)
     living = _states(each.living for each in lives)
     newest |= gone
-    told = sum(len(item.states) for item in metadata)
-    if len(earlier) + len(newest) + len(living) == told and not are_sparse(len(metadata), told, most):
+    partition_count = sum(len(item.states) for item in metadata)
+    if len(earlier) + len(newest) + len(living) == partition_count and not are_sparse(
+        len(metadata), partition_count, max_partitions
+    ):
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded
         return
     causes = joined_causes(metadata)
     version = metadata[-1].broker_list_version
-    if not told:
+    if not partition_count:
         yield UpdateMetadataItem({}, causes, version)  # the list of brokers
     for states, deletes in ((earlier, True), (newest, bool(gone)), (living, False)):
         left = iter(states.items())
-        while part := dict(islice(left, most)):
+        while part := dict(islice(left, max_partitions)):
             yield UpdateMetadataItem(part, causes, version, deletes)
             yield len(part)
 
 
-def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
+def _group_by_incarnation(
+    metadata: list[UpdateMetadataItem],
+) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
     """The lives of topics that went, and the newest of all others."""
     names: set[str] = set()
     for item in metadata:
@@ -95,5 +99,5 @@ def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Co
     return lives.values(), newest
 
 
-def _states(told: Iterable[Told]) -> States:
-    return {p: state for each in told for p, state in each.values()}
+def _states(incarnations: Iterable[StatesByNumber]) -> States:
+    return {p: state for each in incarnations for p, state in each.values()}

@@ -24,12 +24,12 @@ from klamm.model.ids import TopicPartition
 from klamm.wire.messages import StopReplicaPartitionState
 
 
-def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generator[int, None, bool]:
-    """Whether merging them leaves fewer requests; `most`: partitions in one."""
+def is_worth_merging(stops: Sequence[StopReplicaItem], max_partitions: int) -> Generator[int, None, bool]:
+    """Whether merging them leaves fewer requests; `max_partitions`: partitions in one."""
     told = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
-    if are_sparse(len(stops), told, most):
+    if are_sparse(len(stops), told, max_partitions):
         return True
     named: set[Partition] = set()
     for item in stops:
@@ -38,7 +38,7 @@ def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generato
     return len(named) < told
 
 
-def merge_control_requests(items: Iterable[ControlItem], most: int) -> Steps:
+def merge_control_requests(items: Iterable[ControlItem], max_partitions: int) -> Steps:
     """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
     metadata: list[UpdateMetadataItem] = []
     leading: list[LeaderAndIsrItem] = []
@@ -49,19 +49,19 @@ def merge_control_requests(items: Iterable[ControlItem], most: int) -> Steps:
             metadata.append(item)
         elif isinstance(item, LeaderAndIsrItem):
             leading.append(item)
-            for piece in item.pieces(most):
-                merged.lead(piece)
+            for piece in item.pieces(max_partitions):
+                merged.add_leader_and_isr(piece)
                 yield len(piece.states)
         else:
             stops.append(item)
-            merged.stop(item)
+            merged.add_stop_replica(item)
             yield len(item.stops)
-    yield from merge_metadata(metadata, most)
-    yield from _stop_items(merged.before.values(), stops, most)
+    yield from merge_metadata(metadata, max_partitions)
+    yield from _stop_items(merged.before.values(), stops, max_partitions)
     if merged.states.states:
         merged.states.causes = joined_causes(leading)
         yield merged.states
-    yield from _stop_items(merged.after.values(), stops, most)
+    yield from _stop_items(merged.after.values(), stops, max_partitions)
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Stop:
     state: StopReplicaPartitionState
     partitions: dict[Partition, None] = field(default_factory=dict)
 
-    def join(self, newer: "_Stop") -> "_Stop":
+    def merge(self, newer: "_Stop") -> "_Stop":
         """A deletion without regard to the leader epoch stays one: what it is about may have any."""
         delete = self.state.delete_partition or newer.state.delete_partition
         forced = self.state.delete_partition and self.state.leader_epoch < 0
@@ -86,39 +86,39 @@ class _MergedRequests:
         """Before it is told again to be there."""
         self.states = LeaderAndIsrItem({}, (), 0)
         self.after: dict[TopicPartition, _Stop] = {}
-        self._told: dict[TopicPartition, list[Partition]] = {}
+        self._merged_partitions: dict[TopicPartition, list[Partition]] = {}
         """Whose states name which partition, by key: a name may have had several."""
 
-    def lead(self, item: LeaderAndIsrItem) -> None:
+    def add_leader_and_isr(self, item: LeaderAndIsrItem) -> None:
         for p in item.states:
             key = p.key
             stopped = self.after.pop(key, None)
             if stopped is not None:
-                _put(self.before, key, stopped)
+                _merge_stop(self.before, key, stopped)
             if p not in self.states.states:
-                self._told.setdefault(key, []).append(p)
-        self.states.take_in(item)
+                self._merged_partitions.setdefault(key, []).append(p)
+        self.states.merge_states_from(item)
 
-    def stop(self, item: StopReplicaItem) -> None:
+    def add_stop_replica(self, item: StopReplicaItem) -> None:
         for p, state in item.stops.items():
             key = p.key
             if state.delete_partition:
-                for told in self._told.pop(key, ()):
+                for told in self._merged_partitions.pop(key, ()):
                     del self.states.states[told]
                 earlier = self.before.pop(key, None)
                 if earlier is not None:
                     later = self.after.get(key)
-                    self.after[key] = earlier if later is None else earlier.join(later)
-            _put(self.after, key, _Stop(state, {p: None}))
+                    self.after[key] = earlier if later is None else earlier.merge(later)
+            _merge_stop(self.after, key, _Stop(state, {p: None}))
 
 
-def _put(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
+def _merge_stop(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
     older = stops.get(key)
-    stops[key] = newer if older is None else older.join(newer)
+    stops[key] = newer if older is None else older.merge(newer)
 
 
-def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], most: int) -> Steps:
+def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], max_partitions: int) -> Steps:
     told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
-    while part := dict(islice(told, most)):
+    while part := dict(islice(told, max_partitions)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)
         yield len(part)

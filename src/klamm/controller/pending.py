@@ -19,13 +19,13 @@ from klamm.controller.control_requests import (
     joined_causes,
 )
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.merged_stops import have_much_in_common, merge_control_requests
+from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
 
 MAX_UNMERGED_REQUESTS: Final = 64
 """Requests waiting before large ones are merged, too."""
 MERGE_STEP_PARTITIONS: Final = 5_000
 """Partitions looked at for that with each request: a millisecond."""
-FREED_REQUESTS: Final = 2
+MAX_FREED_REQUESTS: Final = 2
 """Requests that became others, freed with each that comes or goes."""
 
 
@@ -36,7 +36,7 @@ class PendingRequests:
         """How many were left when large ones were last merged: looking again pays once there are twice as many."""
         self._compaction: _Compaction | None = None
         """Under way; what it is about is still in `_items`."""
-        self._spent: list[ControlItem] = []
+        self._replaced_requests: list[ControlItem] = []
         """What the last one was about: freed at once, it would hold the loop."""
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class PendingRequests:
         """Remove and return the oldest request."""
         item = self._items.popleft()
         self._compaction = None  # it would bring back what goes now
-        del self._spent[-FREED_REQUESTS:]
+        del self._replaced_requests[-MAX_FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
@@ -60,7 +60,7 @@ class PendingRequests:
         The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
         never later.
         """
-        del self._spent[-FREED_REQUESTS:]
+        del self._replaced_requests[-MAX_FREED_REQUESTS:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
             return
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
@@ -68,19 +68,19 @@ class PendingRequests:
         self._items.append(item)
         if self._compaction is None and len(self._items) > max(MAX_UNMERGED_REQUESTS, 2 * self._compacted_to):
             self._compaction = _Compaction(list(self._items))
-        if self._compaction is not None and self._compaction.go_on():
+        if self._compaction is not None and self._compaction.advance():
             self._items = deque((*self._compaction.left, *islice(self._items, len(self._compaction.items), None)))
             self._compacted_to = len(self._compaction.left)
-            self._spent = self._compaction.items
+            self._replaced_requests = self._compaction.items
             self._compaction = None
 
-    def _mergeable(self) -> range:
+    def _mergeable_indexes(self) -> range:
         """Indexes, the newest first; what is being compacted stays as it is."""
         first = 0 if self._compaction is None else len(self._compaction.items)
         return range(len(self._items) - 1, first - 1, -1)
 
     def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
-        for index in self._mergeable():
+        for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, StopReplicaItem):
                 return False
@@ -94,7 +94,7 @@ class PendingRequests:
         return False
 
     def _merge_metadata(self, item: UpdateMetadataItem) -> bool:
-        for index in self._mergeable():
+        for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
                 if waiting.deletes or len(waiting.states) + len(item.states) > REQUEST_PARTITIONS:
@@ -108,9 +108,9 @@ class _Compaction:
     def __init__(self, items: list[ControlItem]) -> None:
         self.items = items
         self.left: list[ControlItem] = []
-        self._steps = _compacted(items)
+        self._steps = _compaction_steps(items)
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Whether that was the last piece."""
         looked_at = 0
         for step in self._steps:
@@ -123,9 +123,9 @@ class _Compaction:
         return True
 
 
-def _compacted(items: list[ControlItem]) -> Steps:
+def _compaction_steps(items: list[ControlItem]) -> Steps:
     """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
-    if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
+    if (yield from is_worth_merging([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
         yield from merge_control_requests(items, REQUEST_PARTITIONS)
         return
     metadata: list[UpdateMetadataItem] = []
@@ -136,13 +136,13 @@ def _compacted(items: list[ControlItem]) -> Steps:
         elif isinstance(item, LeaderAndIsrItem):
             orders.append(item)
         else:
-            yield from _stretch(metadata, orders)
+            yield from _merge_between_stops(metadata, orders)
             metadata, orders = [], []
             yield item
-    yield from _stretch(metadata, orders)
+    yield from _merge_between_stops(metadata, orders)
 
 
-def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
+def _merge_between_stops(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
     """Merged UpdateMetadata first, then the LeaderAndIsr requests merged into one."""
     yield from merge_metadata(metadata, REQUEST_PARTITIONS)
     if len(orders) < 2:
@@ -151,6 +151,6 @@ def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem])
     merged = LeaderAndIsrItem({}, joined_causes(orders), 0)
     for order in orders:
         for piece in order.pieces(REQUEST_PARTITIONS):
-            merged.take_in(piece)
+            merged.merge_states_from(piece)
             yield len(piece.states)
     yield merged

@@ -66,7 +66,7 @@ class RequestBatch:
         self._metadata_brokers.clear()
         self._metadata_to_all = False
         for p in self._metadata_partitions:
-            p.order = None
+            p.shared_state = None
         self._metadata_partitions.clear()
         self._stops.clear()
 
@@ -80,7 +80,7 @@ class RequestBatch:
         self._metadata_partitions[partition] = None
         self._metadata_to_all = True
 
-    def add_known(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
+    def add_existing_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
         """The same for one broker that need not create any log."""
         if listed := dict.fromkeys(partitions):
             self._leader_and_isr[broker].update(listed)
@@ -120,7 +120,7 @@ class RequestBatch:
     async def _let_go(self) -> None:
         """Brokers may have been told already: then nobody else has the states that they shared."""
         async for p in self._slices.each(self._metadata_partitions):
-            p.order = None
+            p.shared_state = None
         await self._slices.let_go(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
@@ -136,9 +136,9 @@ class RequestBatch:
             states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
             async for chunk in self._slices.over(asked):
                 for p in chunk:
-                    made = p.order
+                    made = p.shared_state
                     if made is None or made.is_new is not (p in new):
-                        made = p.order = leader_and_isr_state(p, p in new, recovery, brief)
+                        made = p.shared_state = leader_and_isr_state(p, p in new, recovery, brief)
                     states[p] = made
                 leading.update([states[p].leader for p in chunk])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
@@ -150,25 +150,25 @@ class RequestBatch:
         brokers = self._registered(asked)
         if not brokers:
             return
-        sent, sending = 0, object()
+        sent, send_group = 0, object()
         async for chunk in self._slices.over(self._metadata_partitions, REQUEST_PARTITIONS):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
-                self._send_item(brokers, self._metadata_item(told, cause, sending))
+                self._send_item(brokers, self._metadata_item(told, cause, send_group))
         if not sent:
-            self._send_item(brokers, self._metadata_item([], cause, sending))
+            self._send_item(brokers, self._metadata_item([], cause, send_group))
 
     def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
         for broker in brokers:
             self._queue(broker, item)
 
-    def _metadata_item(self, partitions: list[Partition], cause: str, sending: object) -> UpdateMetadataItem:
+    def _metadata_item(self, partitions: list[Partition], cause: str, send_group: object) -> UpdateMetadataItem:
         context = self._context
         brief = self._settings.versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
         deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
-        return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, sending)
+        return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, send_group)
 
     def _queue(self, broker: BrokerId, item: ControlItem) -> None:
         self.outbox.send(broker, item)

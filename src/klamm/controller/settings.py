@@ -41,7 +41,7 @@ class RequestVersions(NamedTuple):
     stop_replica: int
 
 
-_VERSIONS: Final[tuple[tuple[Ibp, RequestVersions], ...]] = (
+_REQUEST_VERSIONS: Final[tuple[tuple[Ibp, RequestVersions], ...]] = (
     ((3, 4, 0), RequestVersions(7, 8, 4)),
     ((3, 2, 0), RequestVersions(6, 7, 3)),
     ((2, 8, 1), RequestVersions(5, 7, 3)),
@@ -59,7 +59,7 @@ _VERSIONS: Final[tuple[tuple[Ibp, RequestVersions], ...]] = (
 
 def request_versions(ibp: Ibp) -> RequestVersions:
     """The one version of each control request; per controller, whatever the target speaks."""
-    return next(versions for since, versions in _VERSIONS if ibp >= since)
+    return next(versions for since, versions in _REQUEST_VERSIONS if ibp >= since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk import znodes
 from klamm.zk.watches import EventType, WatchEvent
 
-_CHILDREN: dict[str, type[Event]] = {
+_EVENT_OF_CHANGED_CHILDREN: dict[str, type[Event]] = {
     znodes.BROKER_IDS: events.BrokerChange,
     znodes.TOPICS: events.TopicChange,
     znodes.DELETE_TOPICS: events.TopicDeletion,
@@ -17,7 +17,7 @@ _CHILDREN: dict[str, type[Event]] = {
 }
 
 
-_RETRIED_BY: dict[str, Callable[[], Event]] = {
+_RETRY_EVENT_OF_PATH: dict[str, Callable[[], Event]] = {
     znodes.DELETE_TOPICS: events.TopicDeletion,
     znodes.ISR_CHANGES: events.IsrChangeNotification,
     znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
@@ -27,17 +27,19 @@ _RETRIED_BY: dict[str, Callable[[], Event]] = {
 """Requests and notifications that are worked off and removed."""
 
 
-def events_after(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
+def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
     """What retries writes to these paths that ZooKeeper refused, by key."""
-    kinds = {_RETRIED_BY.get(path) or _RETRIED_BY.get(path.rpartition("/")[0]): None for path in refused}
+    kinds = {
+        _RETRY_EVENT_OF_PATH.get(path) or _RETRY_EVENT_OF_PATH.get(path.rpartition("/")[0]): None for path in refused
+    }
     found = [events.ResumeAfterFailure() if kind is None else kind() for kind in kinds]
     return {event.retry_key: event for event in found}
 
 
-def event_of(watch: WatchEvent) -> Event | None:
+def event_for(watch: WatchEvent) -> Event | None:
     """None where nothing follows from it."""
     if watch.type is EventType.CHILDREN_CHANGED:
-        kind = _CHILDREN.get(watch.path)
+        kind = _EVENT_OF_CHANGED_CHILDREN.get(watch.path)
         return kind() if kind else None
     if watch.path == znodes.CONTROLLER:
         return events.Reelect() if watch.type is EventType.DELETED else events.ControllerChange()

@@ -1,4 +1,4 @@
-"""`python -m klamm.sim`: schedules for some seconds over all cores, or one seed with its story, or made small."""
+"""`python -m klamm.sim`: run random schedules on all cores, replay one seed with its log, or shrink a failing one."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ _MIN_SHRINKING_S: Final = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run what it asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim", description="Run simulated clusters from seeds.")
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on with new seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")

@@ -8,6 +8,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import InjectionPoints
 from klamm.sim.history.history import History
+from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
 from klamm.sim.nodes.broker import Node
@@ -40,24 +41,40 @@ class Draw:
         return found
 
 
-class ClusterUnderTest(Protocol):
-    """The simulated cluster as faults and verbs see and change it."""
+class NodeUnderTest(Protocol):
+    """One node process, as faults see it."""
+
+    @property
+    def host(self) -> Host: ...
+    @property
+    def session(self) -> int:
+        """The id of its ZooKeeper session; 0 where it has none."""
+        ...
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def is_controller(self) -> bool: ...
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        """Whether it leads a partition whose ISR change has no answer yet."""
+        ...
+
+
+class ScheduledCluster(Protocol):
+    """The simulated cluster as faults change it, with nodes of any kind."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
     ensemble: Ensemble
     servers: list[Server]
-    nodes: dict[int, Node]
     history: History
     injection_points: InjectionPoints
     is_healed: bool
     """Nothing bad is to begin any more."""
 
     @property
-    def topic_size(self) -> tuple[int, int]:
-        """The greatest number of partitions of a new topic, and of replicas of each."""
-        ...
-
+    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
     @property
     def admin(self) -> World:
         """The machine from which an operator works."""
@@ -85,6 +102,9 @@ class ClusterUnderTest(Protocol):
     def start(self, number: int) -> None:
         """Start a new process of the node with this number."""
 
+    def power_off(self, number: int) -> None:
+        """The node's machine loses power."""
+
     def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
 
@@ -92,12 +112,23 @@ class ClusterUnderTest(Protocol):
         """Add a line to the run's log."""
 
 
-def restart(cluster: ClusterUnderTest, number: int) -> None:
+class ClusterUnderTest(ScheduledCluster, Protocol):
+    """The simulated cluster as verbs see and change it: a `ScheduledCluster` of simulated brokers."""
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        """The greatest number of partitions of a new topic, and of replicas of each."""
+        ...
+
+
+def restart(cluster: ScheduledCluster, number: int) -> None:
     """Start a node's process unless it is running."""
     if not cluster.nodes[number].host.is_alive:
         cluster.start(number)
 
 
-def call_after(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
+def call_after(cluster: ScheduledCluster, after_s: float, call: Callable[..., object], *args: object) -> None:
     """Call a function after a delay, even if hosts were killed meanwhile."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

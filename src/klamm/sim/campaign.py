@@ -1,4 +1,4 @@
-"""Many schedules over all cores, with progress, until the time is over or an invariant is broken."""
+"""Runs random schedules on all cores until the time is over or an invariant is violated, and prints the progress."""
 
 import itertools
 import warnings
@@ -70,7 +70,7 @@ def run_and_report(seed: int) -> Report:
 
 @dataclass
 class Tally:
-    """Sums over the schedules of a campaign."""
+    """Sums over the schedules of a campaign: schedules, violations, elections, checks, simulated time."""
 
     done: int = 0
     idle: int = 0
@@ -84,6 +84,7 @@ class Tally:
     reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
+        """Add the result of one schedule to the sums."""
         self.cpu_s += report.cpu_s
         self.newest = max(self.newest, report.seed)
         if report.is_idle:
@@ -142,10 +143,12 @@ class Campaign:
 
     @property
     def first_broken(self) -> int:
+        """The smallest seed whose run violated an invariant."""
         return min(report.seed for report in self.tally.broken)
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the campaign's time is over."""
         return (self._ends_at - self._clock.now_ms()) / 1000
 
     def _seeds(self) -> Iterator[int]:

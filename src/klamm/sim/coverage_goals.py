@@ -1,4 +1,4 @@
-"""Rare states that a run of schedules must reach at least once; else it proves less than it seems to.
+"""Rare states that a campaign must reach at least once; otherwise it shows less than it seems to.
 
 To add one: name it in a table below, and count it in `CoverageGoals` where it can be seen.
 """
@@ -30,7 +30,7 @@ _STATES_WITHOUT_GOAL: Final = (ControllerState.IDLE, ControllerState.CONTROLLER_
 """The first is none, in the second nothing is handled any more."""
 
 
-_STEPS_WITHOUT_AWAIT: Final = ("send_requests", "on_brokers_return", "_start_partitions")
+_STEPS_WITHOUT_AWAIT: Final = ("send_requests", "send_pending_deletions", "_start_partitions")
 """Steps of failover that wait for nothing: nothing comes in between."""
 
 
@@ -86,11 +86,13 @@ class Cluster(Protocol):
     """The part of the cluster that coverage goals look at."""
 
     history: History
-    nodes: dict[int, Node]
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
 
 
 class CoverageGoals:
-    """Counts what one schedule reached."""
+    """Counts how often one schedule reached each coverage goal."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.reached: Counter[str] = Counter()
@@ -126,6 +128,7 @@ class CoverageGoals:
     # ---- controllers
 
     def _event_began(self, event: trace.EventBegan) -> None:
+        """Count controller states in which an event began while other events were queued."""
         if event.term is None:
             return
         if any(kind is not type(event.event) for kind in event.waiting):
@@ -135,6 +138,7 @@ class CoverageGoals:
             self._registration_changed[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
 
     def _event_ended(self, event: trace.EventEnded) -> None:
+        """Count bounced brokers that the controller noticed, and the results of AlterPartition."""
         if event.term is not None and isinstance(event.event, events.BrokerChange):
             before = self._registration_changed.pop(event.term.epoch, {})
             after = event.term.internals.context.registered
@@ -144,6 +148,7 @@ class CoverageGoals:
             self._count_alter_partition_result(event.event)
 
     def _count_alter_partition_result(self, asked: events.AlterPartitionReceived) -> None:
+        """Count the error codes with which AlterPartition was answered."""
         answer = asked.reply.result()
         for name, error in _REQUEST_ERRORS.items():
             self.reached[name] += answer.error_code == error
@@ -156,6 +161,7 @@ class CoverageGoals:
                     self.reached["an ISR change that was made already"] += 1
 
     def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
+        """Count failovers that were interrupted because `/controller` was deleted, by failover step."""
         if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
             term = self._cluster.history.controllers.active
             if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
@@ -164,6 +170,7 @@ class CoverageGoals:
     # ---- partitions
 
     def _state_written(self, event: trace.StateWritten) -> None:
+        """Count notable changes of partition states, such as an ISR that shrinks to one broker."""
         before, after = event.before, event.after
         if before is None:
             return
@@ -178,6 +185,7 @@ class CoverageGoals:
         self.reached["an unclean leader"] += after.has_leader and after.leader not in before.isr
 
     def _topic_written(self, event: trace.TopicWritten) -> None:
+        """Count deleted topics, ended reassignments, and changes during a pending AlterPartition."""
         if event.before is None:
             return
         partitions = [TopicPartition(event.topic, n) for n in event.before.partitions]
@@ -200,6 +208,7 @@ class CoverageGoals:
         return False
 
     def _replica_moved(self, event: trace.ReplicaMoved) -> None:
+        """Count topic deletions that were retried, stopped or resumed."""
         key = event.term.epoch, event.broker, event.partition.key
         if event.after is ReplicaState.DELETION_STARTED:
             self.reached["a deletion is tried again"] += key in self._deleting

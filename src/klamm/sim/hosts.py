@@ -1,4 +1,4 @@
-"""A host owns the tasks and timers that were started on it; it can be killed, paused and slowed."""
+"""A simulated process: it owns the tasks and timers started on it, and can be killed, paused and slowed."""
 
 import contextvars
 from asyncio import Task, TimerHandle
@@ -13,9 +13,9 @@ _TASKS_BETWEEN_CLEANUPS: Final = 128
 
 
 class ScheduledCallback(TimerHandle):
-    """A callback that is ready, or will be; made often, so nothing is asked of the loop.
+    """A callback that is ready or waits for its time; asyncio's TimerHandle without the checks of a real loop.
 
-    The fields are asyncio's own: its timers and futures look at them.
+    The fields have asyncio's names, because timers and futures access them.
     """
 
     __slots__ = ("host",)
@@ -39,7 +39,7 @@ class ScheduledCallback(TimerHandle):
 
 
 class Host:
-    """One run of one process. A restarted process is another Host of the same name."""
+    """One simulated process. A restarted process is another Host with the same name and a higher incarnation."""
 
     __slots__ = (
         "context", "graveyard", "incarnation", "is_alive", "is_paused", "label", "name", "on_kill", "parked",
@@ -73,6 +73,7 @@ class Host:
         self.context.run(CURRENT_HOST.set, self)
 
     def add(self, task: "Task[Any]") -> None:
+        """Record a task that was started on this host."""
         self.started.append(task)
         if len(self.started) % _TASKS_BETWEEN_CLEANUPS == 0:
             self.started = self.unfinished()

@@ -1,8 +1,8 @@
-"""An asyncio event loop whose time is a number and whose order is a seed's.
+"""An asyncio event loop with virtual time, in which a seed decides the order of callbacks.
 
-It jumps to the next timer whenever nothing is ready; a run of two virtual minutes takes as long as its callbacks do.
-Nothing real is waited for: there are no sockets, files, threads or signals. Everything that happened goes into a
-digest: two runs of one seed have the same, in any process, under any hash seed.
+Time jumps to the next timer when no callback is ready, so two virtual minutes take only as long as their callbacks.
+There are no real sockets, files, threads or signals. A digest of everything that ran shows that two runs of one seed
+are equal, in any process and with any hash seed.
 """
 
 import asyncio
@@ -29,17 +29,19 @@ _CANCELLATION_MAX_STEPS: Final = 1_000_000
 
 
 class Deadlock(Exception):
-    """Nothing is ready, no timer is set, and what is run is not done; lists who waits where."""
+    """No callback is ready and no timer is set, but the main coroutine has not ended; lists the waiting tasks."""
 
 
 class OutOfTime(Exception):
-    """What is run took more virtual time, or more callbacks, than it was given."""
+    """The run exceeded its limit of virtual time or of callbacks."""
 
 
 _Base: Any = AbstractEventLoop  # methods that a simulation never calls are missing: to mypy the class were abstract
 
 
 class SimulatedLoop(_Base):  # type: ignore[misc]
+    """The event loop of a simulation; `run` runs a coroutine to its end."""
+
     def __init__(self, seed: int = 0, policy: Policy = Policy.FIFO) -> None:
         self.seed = seed
         self.now = 0.0
@@ -93,7 +95,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return task.result()
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, max_steps: int) -> None:
-        """One callback after the other; where none is ready, time jumps to the next timer."""
+        """Run callbacks until the future is done; when none is ready, time jumps to the next timer."""
         pop_next, is_done, account = self._ready.pop_next, future.done, self._record_callback
         try:
             while not is_done():
@@ -170,6 +172,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._note((self.now, -(host.label + port), size))
 
     def _label_number(self, label: str) -> int:
+        """The number that stands for this text in the digest; a new text is added to the digest."""
         number = self._labels.get(label)
         if number is None:
             self._update_digest()
@@ -178,11 +181,13 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return number
 
     def _update_digest(self) -> None:
+        """Move the recorded numbers into the digest."""
         self._digest.update(array("d", self._trace))
         self._trace.clear()
 
     @property
     def digest(self) -> str:
+        """A hash of everything that ran so far."""
         self._update_digest()
         return self._digest.hexdigest()
 
@@ -204,18 +209,19 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         discard_tasks(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
 
     def _host_of(self, task: "Task[Any]") -> Host:
+        """The host on which this task was started."""
         name = task.get_name().partition("/")[0]
         return next((h for h in self.hosts if repr(h) == name), self.main_host)
 
     def describe_waiting_tasks(self) -> str:
-        """A text with each unfinished task and the line at which it waits."""
+        """Text with each unfinished task and the source line at which it waits."""
         tasks = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
         return "\n".join(f"  {t.get_name()} at {waiting_line(t)}" for t in tasks)
 
     # ---- hosts
 
     def add_host(self, name: str) -> Host:
-        """A host for a new process; an earlier process of that name must be dead."""
+        """Create a host for a new process; an earlier process with this name must be dead."""
         earlier = [h for h in self.hosts if h.name == name]
         assert not any(h.is_alive for h in earlier), f"{name} runs already"
         host = Host(name, len(earlier) + 1, len(self.hosts))
@@ -243,6 +249,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self.add_to_digest(f"pause {host!r}")
 
     def resume(self, host: Host) -> None:
+        """Continue a paused process, as SIGCONT does."""
         self.add_to_digest(f"resume {host!r}")
         self._resume_callbacks(host)
 
@@ -276,7 +283,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return entry
 
     def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> ScheduledCallback:
-        """`call_at` on another host: for what reaches it from outside."""
+        """Call a function on another host at this time: the way events reach a host from outside."""
         entry = ScheduledCallback(host, callback, args, host.context, when)
         heapq.heappush(self._timers, (when, next(self._sequence), entry))
         return entry
@@ -296,7 +303,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     def _entry(
         self, callback: Callable[..., object], args: Any, context: contextvars.Context | None, when: float = 0.0
     ) -> ScheduledCallback:
-        """A callback belongs to the host of its context; without one, to the host that is running."""
+        """A callback of the host that its context belongs to; without a context, of the current host."""
         if context is None:
             return ScheduledCallback(self._current, callback, args, self._current.context, when)
         return ScheduledCallback(context.get(CURRENT_HOST) or self.main_host, callback, args, context, when)
@@ -310,6 +317,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return self._task(current or self.main_host, coro, label, context)
 
     def _task(self, host: Host, coro: Any, name: str, context: Any) -> "Task[Any]":
+        """Create a task on a host."""
         host.tasks += 1
         task = Task(coro, loop=self, name=f"{host!r}/{name}#{host.tasks}", context=context)
         host.add(task)

@@ -1,8 +1,8 @@
-"""In which order ready callbacks run: as they came, or as a seed says. What comes from one seed comes again from it.
+"""The order in which ready callbacks run: first in first out, or chosen by a seed.
 
-asyncio promises callbacks of one loop in the order they were scheduled, and code may rely on that. Hosts are processes
-of their own, though: between them any order is possible, so the seeded schedules choose among hosts. Only `Shuffled`
-breaks the promise, for code that must not need it.
+asyncio runs the callbacks of one loop in the order in which they were scheduled, and code may rely on that. Hosts are
+separate processes, so any order between them is possible: seeded schedules choose among hosts. Only `Shuffled` breaks
+asyncio's promise, to test code that must not rely on it.
 """
 
 from collections import deque
@@ -14,6 +14,8 @@ from klamm.sim.hosts import Host, ScheduledCallback
 
 
 class Policy(StrEnum):
+    """How the next ready callback is chosen."""
+
     FIFO = "fifo"  # as asyncio does
     HOSTS = "hosts"  # any host next, each in its own order
     PRIORITIES = "priorities"  # the most important host always next; at some points it becomes the least (PCT)
@@ -21,13 +23,19 @@ class Policy(StrEnum):
 
 
 class Schedule(Protocol):
-    def add(self, entry: ScheduledCallback) -> None: ...
+    """The queue of ready callbacks."""
+
+    def add(self, entry: ScheduledCallback) -> None:
+        """Add a callback that is ready."""
+
     def pop_next(self) -> ScheduledCallback | None:
-        """The next one; None where none is ready."""
+        """Remove and return the callback to run next; None if none is ready."""
         ...
 
 
 class Fifo:
+    """Runs callbacks in the order in which they became ready."""
+
     def __init__(self) -> None:
         self._ready: deque[ScheduledCallback] = deque()
         self.add = self._ready.append
@@ -37,6 +45,8 @@ class Fifo:
 
 
 class Shuffled:
+    """Runs ready callbacks in random order."""
+
     def __init__(self, rng: Rng) -> None:
         self._ready: list[ScheduledCallback] = []
         self._random = rng.random
@@ -52,7 +62,7 @@ class Shuffled:
 
 
 class HostQueues:
-    """One queue for each host that has something ready."""
+    """One queue for each host; the next host is chosen at random."""
 
     def __init__(self, rng: Rng) -> None:
         self._busy: list[Host] = []
@@ -77,6 +87,7 @@ class HostQueues:
         return entry
 
     def _choose(self) -> int:
+        """The index of the host to run next."""
         return int(self._random() * len(self._busy))
 
 
@@ -85,7 +96,10 @@ CHOICES_PER_PRIORITY_CHANGE: Final = 100
 
 
 class Priorities(HostQueues):
-    """Probabilistic concurrency testing, with hosts for threads. Source: Burckhardt et al., ASPLOS 2010."""
+    """Runs the host with the highest random priority; priorities change at random (probabilistic concurrency testing).
+
+    Source: Burckhardt et al., ASPLOS 2010.
+    """
 
     def __init__(self, rng: Rng) -> None:
         super().__init__(rng)
@@ -100,12 +114,14 @@ class Priorities(HostQueues):
         return first
 
     def _priority_of(self, host: Host) -> float:
+        """The host's priority, chosen at random when first needed."""
         if host.priority is None:
             host.priority = self._random()
         return host.priority
 
 
 def new_schedule(policy: Policy, rng: Rng) -> Schedule:
+    """The schedule for this policy."""
     match policy:
         case Policy.FIFO:
             return Fifo()

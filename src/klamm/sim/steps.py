@@ -1,8 +1,8 @@
-"""`python -m klamm.sim.steps`: each scripted operation, broken in each way at each of its steps.
+"""`python -m klamm.sim.steps`: run each scripted operation with each fault at each of its steps.
 
-A clean run of an operation tells its steps: writes of nodes to ZooKeeper, orders of the controller, and what brokers
-ask it. Then it is run again for every step and every fault; after that all is healed, and every invariant must hold.
-Nothing is left to chance: runs and their order are the same each time, so that what was broken off goes on by number.
+A run without faults counts the steps of an operation: ZooKeeper writes, control requests, and requests to the
+controller. Then the operation runs again for every step and fault; afterwards everything is healed, and every invariant
+must hold. The runs are the same each time and have numbers, so an interrupted campaign can be continued.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _LOG_LEVEL: Final = 50
 
 
 class StepRun(NamedTuple):
-    """An operation, and what befalls which of its steps."""
+    """One run: an operation, a step given by kind and number, and the fault that hits it."""
 
     operation: str
     kind: StepKind
@@ -37,6 +37,7 @@ class StepRun(NamedTuple):
 
     @property
     def action(self) -> ScheduledAction:
+        """The action that sets the fault."""
         return ScheduledAction(
             BEGINS_AT_S, "at step", {"kind": self.kind.value, "number": self.number, "what": self.fault}
         )
@@ -46,6 +47,8 @@ class StepRun(NamedTuple):
 
 
 class StepResult(NamedTuple):
+    """A run and the invariant it violated, or None."""
+
     run: StepRun
     violation: str | None
 
@@ -59,7 +62,7 @@ def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
 
 
 def runs_of(operation: str) -> Iterator[StepRun]:
-    """Every step of the operation with every fault."""
+    """One run for every step of the operation and every fault that can hit it."""
     _, steps = clean_run(operation)
     counts = Counter(step.kind for step in steps)
     for kind in StepKind:
@@ -67,15 +70,17 @@ def runs_of(operation: str) -> Iterator[StepRun]:
 
 
 def sampled(runs: Iterable[StepRun], part: float) -> Iterator[StepRun]:
-    """A part of the runs, the same ones each time."""
+    """A random part of the runs, the same each time."""
     return (run for run in runs if Rng(str(run)).random() < part)
 
 
 def run_step(run: StepRun) -> StepResult:
+    """Run an operation with its fault."""
     return StepResult(run, run_script(script_of(run.operation, run.action)).violation)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the campaign; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim.steps", description="Break operations at each of their steps.")
     parser.add_argument("--operation", nargs="*", choices=tuple(OPERATIONS), help="these alone")
     parser.add_argument("--after", type=int, default=0, help="leave out so many runs, which are done already")
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Steps:
-    """A campaign of all runs after the first `after`."""
+    """A campaign of all runs after the first `after`, with progress lines and a summary."""
 
     def __init__(self, runs: Sequence[StepRun], after: int) -> None:
         self._runs = runs
@@ -102,7 +107,7 @@ class Steps:
         self._began = self._told = self._clock.now_ms()
 
     def run_remaining(self, cores: int | None) -> int:
-        """Run all steps that are left; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
+        """Run what is left; the exit code is 1 if an invariant was violated, 130 if the user stopped it, else 0."""
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:
             with interrupted_by_stop_signals():
@@ -115,7 +120,7 @@ class Steps:
 
     @property
     def all_done_before(self) -> int:
-        """The number of the first run that is not done; some after it may be."""
+        """The number of the first run that is not done; some later runs may be done."""
         return next((n for n, run in enumerate(self._runs) if run in self._left), len(self._runs))
 
     def _add_result(self, result: StepResult) -> None:
@@ -153,7 +158,7 @@ class Steps:
 
 
 def table(done: Counter[tuple[str, str]], broken: Counter[tuple[str, str]]) -> str:
-    """Operations by faults: runs, and where some broke an invariant, how many of them."""
+    """A text table of operations and faults: how many runs, and how many of them violated an invariant."""
     faults = [f for f in STEP_FAULTS if any(fault == f for _, fault in done)]
     rows = [["", *faults]]
     for operation in dict.fromkeys(name for name, _ in done):

@@ -1,4 +1,4 @@
-"""One simulated connection: two ends, each an asyncio transport, and what is under way between them."""
+"""A simulated TCP connection: two ends, each an asyncio transport, and the bytes under way between them."""
 
 import asyncio
 from asyncio import BaseProtocol
@@ -17,7 +17,7 @@ _HIGH_WATER_BYTES: Final = 64 * 1024
 
 
 class StreamMark(Enum):
-    """An end or a reset of the connection, which travels in order with the bytes."""
+    """A close or a reset of the connection, which travels in order with the bytes."""
 
     END = "end"  # the peer closed in order
     RESET = "reset"
@@ -25,7 +25,7 @@ class StreamMark(Enum):
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One direction between two hosts."""
+    """Latency, bandwidth and faults of one direction between two hosts."""
 
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
@@ -36,6 +36,7 @@ class Link:
     """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
     def delay_s(self, roll: Callable[[], float]) -> float:
+        """A latency with random jitter."""
         return self.latency_s + self.jitter_s * roll() if self.jitter_s else self.latency_s
 
 
@@ -53,7 +54,7 @@ class NetworkServices:
 
 
 class ConnectionEnd(asyncio.Transport):
-    """What is written here arrives at `peer` over `link`."""
+    """One end of a connection, as an asyncio transport; what is written arrives at `peer` over `link`."""
 
     peer: "ConnectionEnd"
 
@@ -87,20 +88,20 @@ class ConnectionEnd(asyncio.Transport):
     # ---- for the network
 
     def start_protocol(self, protocol: BaseProtocol) -> None:
-        """The connection stands; what came meanwhile is handed over after this."""
+        """Connect the protocol to this end; bytes that arrived before are delivered afterwards."""
         self.set_protocol(protocol)
         protocol.connection_made(self)
         if self.peer._arrived:
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """The link works again: send what it held back."""
+        """Send what the link held back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
 
     def on_process_died(self, sends_reset: bool) -> None:
-        """The process died; its operating system resets the connection if `sends_reset`."""
+        """Close this end because its process died; `sends_reset` tells whether the peer gets a reset."""
         if self.is_open:
             self.is_open = False
             if sends_reset:
@@ -108,7 +109,7 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.forget(self)
 
     def break_connection(self) -> None:
-        """The connection breaks under this end."""
+        """Break the connection at this end: its protocol gets a connection reset."""
         if self.is_open:
             self.is_open = False
             self._wires.forget(self)
@@ -117,6 +118,7 @@ class ConnectionEnd(asyncio.Transport):
     # ---- on the way
 
     def _send(self, piece: bytes | StreamMark) -> None:
+        """Put a piece on its way to the peer."""
         peer = self.peer
         if not peer.host.is_alive:
             if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
@@ -142,7 +144,7 @@ class ConnectionEnd(asyncio.Transport):
         self.break_connection()
 
     def _schedule(self, size: int) -> None:
-        """What is written within one moment arrives as one, as far as the bandwidth lets it."""
+        """Schedule the arrival of a piece; pieces of one moment arrive together, as far as the bandwidth allows."""
         loop, link = self._wires.loop, self._link
         now = loop.now
         free_at = (now if self._free_at < now else self._free_at) + size / link.bytes_per_s
@@ -158,7 +160,7 @@ class ConnectionEnd(asyncio.Transport):
         loop.call_on(self.peer.host, self._last_arrival, self._arrive, flight)
 
     def _arrive(self, flight: list[int]) -> None:
-        """Some more pieces are at the peer's host, which runs this."""
+        """Count the pieces that arrived at the peer's host, and deliver them; a cut link holds them back."""
         if flight is self._flight:
             self._flight = None
         if self._link.is_cut:
@@ -197,10 +199,12 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._resume_protocol)
 
     def _resume_protocol(self) -> None:
+        """Tell the protocol that it may write again."""
         if self._protocol is not None and self.is_open:
             self._protocol.resume_writing()
 
     def _lost(self, error: Exception | None) -> None:
+        """Tell the protocol that the connection was lost."""
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(error)
@@ -262,7 +266,7 @@ class ConnectionEnd(asyncio.Transport):
 def connect_ends(
     wires: NetworkServices, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]
 ) -> tuple[ConnectionEnd, ConnectionEnd]:
-    """Two ends of one connection; each with the link on which it sends."""
+    """Create the two ends of a connection, each with the link on which it sends."""
     ends = ConnectionEnd(wires, *near), ConnectionEnd(wires, *far)
     ends[0].peer, ends[1].peer = ends[1], ends[0]
     return ends
@@ -273,6 +277,7 @@ def _reset() -> ConnectionResetError:
 
 
 def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Copy data into the buffers of a BufferedProtocol."""
     position, end = 0, len(data)
     while position < end:
         room: Any = protocol.get_buffer(end - position)

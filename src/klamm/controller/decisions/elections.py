@@ -105,17 +105,17 @@ def choose_initial(facts: Facts) -> Choice | None:
     return Choice(live[0], live, recipients=live) if live else None
 
 
-def rejected(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ...]:
+def rejected_candidates(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ...]:
     """Why each candidate that came before the chosen one, or everyone, was passed over."""
     reasons = []
     for broker in facts.target or facts.replicas:
         if broker == chosen:
             break
-        reasons.append((int(broker), _why_not(facts, broker)))
+        reasons.append((int(broker), _why_not_elected(facts, broker)))
     return tuple(reasons)
 
 
-def _why_not(facts: Facts, broker: BrokerId) -> str:
+def _why_not_elected(facts: Facts, broker: BrokerId) -> str:
     """The reason why this replica was not elected, for the journal."""
     if broker in facts.shutting_down:
         return "shutting down"
@@ -189,8 +189,8 @@ def plan_elections(
 def _decide(facts: Facts, elect: Strategy) -> Decided:
     choice = elect(facts)
     if choice is None:
-        return Decided(None, rejected(facts, None))
-    return Decided(choice._replace(isr=shared_ids(choice.isr)), rejected(facts, choice.leader))
+        return Decided(None, rejected_candidates(facts, None))
+    return Decided(choice._replace(isr=shared_ids(choice.isr)), rejected_candidates(facts, choice.leader))
 
 
 def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:

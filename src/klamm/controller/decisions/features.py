@@ -113,7 +113,7 @@ class FeatureAnswer(NamedTuple):
     epoch: int | None = None
     """The version of `/feature` that holds what was accepted; None where nothing was written."""
 
-    def unseen(self, why: str) -> "FeatureAnswer":
+    def with_timeout(self, why: str) -> "FeatureAnswer":
         """What is said of it where this node does not know that version when the time is over."""
         failed = (ErrorCode.FEATURE_UPDATE_FAILED, why)
         results = {name: failed if was[0] is ErrorCode.NONE else was for name, was in self.results.items()}

@@ -15,7 +15,7 @@ from klamm.model.ids import BrokerId
 
 
 @dataclass(slots=True)
-class ReturnPlan:
+class PendingDeletionPlan:
     stop: list[Partition] = field(default_factory=list)
     """To be deleted at once: nobody else has the name there."""
     ask: list[Partition] = field(default_factory=list)
@@ -24,8 +24,8 @@ class ReturnPlan:
     """The topic lives, and the broker holds these replicas of it again: they may not be destroyed."""
 
 
-def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
-    plan = ReturnPlan()
+def plan_pending_deletions(context: ControllerContext, broker: BrokerId) -> PendingDeletionPlan:
+    plan = PendingDeletionPlan()
     for record in pending_deletions_of(context, broker):
         if record.topic in context.unreadable_topics:
             continue  # whoever has the name may hold replicas there
@@ -33,18 +33,18 @@ def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
         if topic is not None and topic.id == record.topic_id:
             is_dying = topic.name in context.topics_to_be_deleted
             for number, replica in record.partitions.items():
-                if not _is_there(topic, number, broker):
+                if not _is_assigned(topic, number, broker):
                     plan.stop.append(replica)  # it moved to another broker
                 elif not is_dying:  # a deletion that is under way asks the broker itself
                     plan.void.append((record, replica))
             continue
         for number, replica in record.partitions.items():
-            is_shared = topic is not None and _is_there(topic, number, broker)
+            is_shared = topic is not None and _is_assigned(topic, number, broker)
             (plan.ask if is_shared else plan.stop).append(replica)
     return plan
 
 
-def _is_there(topic: Topic, number: int, broker: BrokerId) -> bool:
+def _is_assigned(topic: Topic, number: int, broker: BrokerId) -> bool:
     """Whether the assignment names this broker for the partition."""
     partition = topic.partitions.get(number)
     return partition is not None and broker in partition.replicas
@@ -64,7 +64,7 @@ def pending_deletions_by_topic(
     return named
 
 
-def plan_answers(
+def plan_after_leader_and_isr(
     context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
     """From a LeaderAndIsr answer: replicas pending deletion to delete now, and those of which nothing can be left.
@@ -89,7 +89,9 @@ def plan_answers(
     return stop, gone
 
 
-def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]) -> list[BrokerId]:
+def brokers_with_obsolete_record(
+    context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]
+) -> list[BrokerId]:
     """Brokers with a record for this topic that was written before a crash and is wrong by now.
 
     They deleted their replicas after all: but not those that a reassignment took from them before, which nobody asked
@@ -102,4 +104,4 @@ def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iter
 
 def _has_moved(context: ControllerContext, record: ReplicasPendingDeletion) -> bool:
     topic = context.topics.get(record.topic)
-    return topic is not None and any(not _is_there(topic, number, record.broker) for number in record.partitions)
+    return topic is not None and any(not _is_assigned(topic, number, record.broker) for number in record.partitions)

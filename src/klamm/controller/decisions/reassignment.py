@@ -34,7 +34,7 @@ class ReassignmentPlan:
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         self._decide(context, key, partition, target, refusal)
 
-    def add_listed(self, context: ControllerContext, key: TopicPartition, target: Target) -> None:
+    def add_from_znode(self, context: ControllerContext, key: TopicPartition, target: Target) -> None:
         """What the old tools' znode asks for; what is under way already as it asks is left alone.
 
         New replicas need not live, as in Kafka: their brokers are waited for, or the move is cancelled by the API.
@@ -58,7 +58,7 @@ class ReassignmentPlan:
     ) -> None:
         if refusal is None and partition is not None:
             wanted = partition.assignment.reassign_to(partition.assignment.origin if target is None else target)
-            refusal = check_in_sync_stays(context, partition, wanted)
+            refusal = check_in_sync_replica_stays(context, partition, wanted)
             if refusal is None:
                 self.begin[partition] = wanted
         if refusal is not None:
@@ -91,14 +91,16 @@ def _check_list(target: Target) -> Refusal | None:
     return None if why is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
 
-def unneeded(now: ReplicaAssignment, wanted: ReplicaAssignment) -> tuple[BrokerId, ...]:
+def dropped_replicas(now: ReplicaAssignment, wanted: ReplicaAssignment) -> tuple[BrokerId, ...]:
     """Replicas that an earlier reassignment was adding, and this one does not want."""
     return tuple(b for b in now.replicas if b not in wanted.replicas)
 
 
-def check_in_sync_stays(context: ControllerContext, partition: Partition, wanted: ReplicaAssignment) -> Refusal | None:
+def check_in_sync_replica_stays(
+    context: ControllerContext, partition: Partition, wanted: ReplicaAssignment
+) -> Refusal | None:
     """Replicas are dropped at once where another reassignment is overridden: not the last that have the data."""
-    dropped = unneeded(partition.assignment, wanted)
+    dropped = dropped_replicas(partition.assignment, wanted)
     state = partition.leadership
     if not dropped or state is None:
         return None

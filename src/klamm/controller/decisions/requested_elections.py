@@ -23,32 +23,32 @@ class RequestedElections:
                 self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             elif context.is_to_be_deleted(partition):
                 self.refused[key] = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
-            elif (needless := _why_needless(context, partition, unclean)) is not None:
+            elif (needless := _why_not_needed(context, partition, unclean)) is not None:
                 self.refused[key] = Refusal(ErrorCode.ELECTION_NOT_NEEDED, needless)
             else:
                 self.electable[key] = partition
 
 
-def _why_needless(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
+def _why_not_needed(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
     """A partition whose leader nobody knows has none: Kafka fails over it, and answers nobody."""
     if unclean:
-        return f"broker {partition.leader} leads, and is alive" if _is_led(context, partition) else None
-    led = _leads_as_preferred(partition)
+        return f"broker {partition.leader} leads, and is alive" if _has_online_leader(context, partition) else None
+    led = _preferred_replica_leads(partition)
     return f"the preferred replica {partition.leader} leads already" if led else None
 
 
-def _is_led(context: ControllerContext, partition: Partition) -> bool:
+def _has_online_leader(context: ControllerContext, partition: Partition) -> bool:
     """By a broker that stays: one that shuts down counts as gone."""
     return partition.leader != NO_BROKER and context.is_online(partition.leader, partition)
 
 
-def not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
+def why_not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
     """What is told of a partition once its election is over; None where it found the leader asked for."""
     if unclean:
-        if _is_led(context, partition):
+        if _has_online_leader(context, partition):
             return None
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_listed(partition)} is alive")
-    if _leads_as_preferred(partition):
+    if _preferred_replica_leads(partition):
         return None
     if not partition.replicas:
         return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "its topic's znode assigns it to nobody")
@@ -56,7 +56,7 @@ def not_elected(context: ControllerContext, partition: Partition, unclean: bool)
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
 
 
-def _leads_as_preferred(partition: Partition) -> bool:
+def _preferred_replica_leads(partition: Partition) -> bool:
     """A znode written by hand may assign nobody: then nobody is preferred."""
     return partition.replicas[:1] == (partition.leader,)
 

@@ -35,7 +35,7 @@ class Verdict:
         return not self.leaderless and not self.below_min_isr
 
 
-def judge_stop(broker: BrokerId, live: frozenset[BrokerId], partitions: Iterable[PartitionFacts]) -> Verdict:
+def assess_shutdown(broker: BrokerId, live: frozenset[BrokerId], partitions: Iterable[PartitionFacts]) -> Verdict:
     verdict = Verdict()
     for facts in partitions:
         if broker not in facts.replicas:
@@ -47,7 +47,7 @@ def judge_stop(broker: BrokerId, live: frozenset[BrokerId], partitions: Iterable
         if facts.leader == broker:
             verdict.moves.append(facts.partition)
         if broker in facts.isr and len(staying) < facts.min_isr:
-            verdict.below_min_isr[facts.partition] = _why_below(facts, staying)
+            verdict.below_min_isr[facts.partition] = _why_below_min_isr(facts, staying)
     return verdict
 
 
@@ -58,6 +58,6 @@ def _why_leaderless(facts: PartitionFacts) -> str:
     return f"no other replica is in sync: {others}"
 
 
-def _why_below(facts: PartitionFacts, staying: list[BrokerId]) -> str:
+def _why_below_min_isr(facts: PartitionFacts, staying: list[BrokerId]) -> str:
     already = " (it is below already)" if len(facts.isr) < facts.min_isr else ""
     return f"{len(staying)} of {facts.min_isr} in-sync replicas would be left{already}"

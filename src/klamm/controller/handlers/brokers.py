@@ -8,10 +8,10 @@ from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.partitions import trigger_online
-from klamm.controller.handlers.pending_deletions import on_brokers_return
+from klamm.controller.handlers.pending_deletions import send_pending_deletions
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.replicas import Replicas, SentStates, replicas_offline, replicas_online
-from klamm.controller.handlers.topic_deletion import deletions_on, replicas_failed, resume_deletions
+from klamm.controller.handlers.topic_deletion import deletions_on, fail_replica_deletions, resume_deletions
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
 from klamm.model.brokers import Broker
@@ -74,7 +74,7 @@ async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> N
         term.batch.add_metadata(brokers, [p for p in chunk if not context.is_to_be_deleted(p)])
     term.batch.add_metadata(brokers, ())
     await term.send_requests()
-    await _delete_pending(term, brokers)
+    await _send_pending_deletions(term, brokers)
     hosted = not_to_be_deleted(term, await _hosted_by(term, brokers))
     await replicas_online(term, hosted, elections_follow=True)
     await trigger_online(term)
@@ -83,10 +83,10 @@ async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> N
     await resume_deletions(term, await deletions_on(term, brokers))
 
 
-async def _delete_pending(term: TermContext, brokers: Sequence[BrokerId]) -> None:
+async def _send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]) -> None:
     """Where this fails they get no request until it is retried: their first LeaderAndIsr has to be complete."""
     try:
-        await on_brokers_return(term, brokers)
+        await send_pending_deletions(term, brokers)
     except KlammError:
         for broker in brokers:
             term.channels.remove(broker)
@@ -116,7 +116,7 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = term.context
     leaderless: list[Partition] = []
-    async for chunk in term.slices.over(context.led_by_nobody_online()):
+    async for chunk in term.slices.over(context.without_online_leader()):
         leaderless += chunk
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(term)
@@ -124,7 +124,7 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
     await replicas_offline(term, kept, await _states_sent_to_all(term, leaderless))
     if context.topics_to_be_deleted:
         going = {b: [p for p in held if context.is_to_be_deleted(p)] for b, held in replicas.items()}
-        await replicas_failed(term, going)
+        await fail_replica_deletions(term, going)
     if elected == 0 and not any(kept.values()):
         # no partition changed: the brokers must get the new broker list all the same (KAFKA-13225)
         term.batch.add_metadata(context.registered, ())

@@ -8,8 +8,8 @@ from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.decisions.requested_elections import (
     Imbalance,
     RequestedElections,
-    not_elected,
     plan_rebalance,
+    why_not_elected,
 )
 from klamm.controller.events import (
     AutoPreferredReplicaLeaderElection,
@@ -68,7 +68,7 @@ async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bo
     _journal_refused(term, plan.refused)
     await bring_online(term, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
     failed = {
-        key: why for key, p in plan.electable.items() if (why := not_elected(term.context, p, unclean)) is not None
+        key: why for key, p in plan.electable.items() if (why := why_not_elected(term.context, p, unclean)) is not None
     }
     leaders = {key: p.leader for key, p in plan.electable.items() if key not in failed}
     return ElectionAnswer(leaders, plan.refused | failed)

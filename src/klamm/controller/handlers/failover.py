@@ -13,8 +13,8 @@ from klamm.controller.handlers.features import set_up_features
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.pending_deletions import (
     load_pending_deletions,
-    on_brokers_return,
     remove_finished_records,
+    send_pending_deletions,
 )
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
@@ -46,7 +46,7 @@ async def on_controller_failover(term: TermContext) -> None:
     to_be_deleted = await queue_deletions(term)
     term.batch.add_metadata(term.context.registered, ())
     await term.send_requests()
-    await on_brokers_return(term, list(term.context.registered))
+    await send_pending_deletions(term, list(term.context.registered))
     await _start_replicas(term)
     await _start_partitions(term)
     await trigger_online(term)
@@ -64,12 +64,12 @@ async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) 
     """
     await remove_finished_records(term)
     await trigger_online(term)
-    await replicas_offline(term, not_to_be_deleted(term, await _not_taken_out(term)))
+    await replicas_offline(term, not_to_be_deleted(term, await _offline_replicas_in_isrs(term)))
     await advance_reassignments(term, list(term.context.reassigning), again=True)
     await resume_deletions(term, list(term.context.topics_to_be_deleted))
 
 
-async def _not_taken_out(term: TermContext) -> dict[BrokerId, list[Partition]]:
+async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Partition]]:
     """Replicas that went offline, and could not be taken out of their ISRs."""
     context = term.context
     left: dict[BrokerId, list[Partition]] = {}

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from klamm.controller.context import Partition, ReplicasPendingDeletion
 from klamm.controller.decisions.pending_deletions import (
-    other_brokers_of,
+    brokers_with_obsolete_record,
     pending_deletions_by_topic,
     pending_deletions_of,
-    plan_answers,
-    plan_return,
+    plan_after_leader_and_isr,
+    plan_pending_deletions,
 )
 from klamm.controller.decisions.topic_deletion import ByBroker
 from klamm.controller.states import ReplicaState
@@ -27,7 +27,7 @@ async def load_pending_deletions(term: TermContext) -> None:
     """What earlier terms wrote down."""
     found, unreadable = await term.store.pending_deletions.read()
     for record in found:
-        _remember(term, record)
+        _add_record(term, record)
     for path, why in unreadable.items():
         term.journal.refused(term.cause, path, why)
 
@@ -55,7 +55,7 @@ async def schedule_replica_deletions(
     taken, refused = await term.store.pending_deletions.write(records, written)
     for record in taken:
         term.context.records_to_remove.pop((record.broker, record.topic_id), None)
-        _remember(term, record)
+        _add_record(term, record)
     for _, broker in refused:
         term.store.writer.add_refused(f"{PENDING_DELETIONS}/{broker}")  # where it may not be read, too
     return refused
@@ -83,17 +83,17 @@ async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable
     topic_id = term.context.topics[topic].id
     if topic_id is None:
         return
-    wrong = other_brokers_of(term.context, topic_id, kept)
+    wrong = brokers_with_obsolete_record(term.context, topic_id, kept)
     if wrong:
-        await _drop(term, [term.context.pending_deletions[b][topic_id] for b in wrong])
+        await _remove_records(term, [term.context.pending_deletions[b][topic_id] for b in wrong])
 
 
-async def on_brokers_return(term: TermContext, brokers: Sequence[BrokerId]) -> None:
+async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]) -> None:
     """Before anything else is asked of them: delete the replicas that are pending deletion and no others."""
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
             record.told.clear()
-        plan = plan_return(term.context, broker)
+        plan = plan_pending_deletions(term.context, broker)
         if plan.stop:
             await term.store.confirm_controllership()  # the next controller may have moved them back
         if plan.void:
@@ -116,7 +116,7 @@ async def on_leader_and_isr_answers(
     term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> None:
     """Where a later topic has the name: delete what has another id, forget where nothing was left."""
-    stop, gone = plan_answers(term.context, broker, answers)
+    stop, gone = plan_after_leader_and_isr(term.context, broker, answers)
     for replica in stop:
         term.batch.add_stop_replica([broker], replica, delete=True)
     if stop:
@@ -140,7 +140,7 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
     finished, ended = _finished_deletions(term, broker, [p for p in partitions if p.key not in again])
     for p in finished:
         later = term.context.partition(p.topic, p.partition)
-        if later is not None and later.leadership is not None and _is_wanted(term, broker, later):
+        if later is not None and later.leadership is not None and _is_assigned_and_kept(term, broker, later):
             if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
                 term.context.move_replicas(broker, [later], ReplicaState.NEW)
             term.batch.add_leader_and_isr([broker], later, is_new=True)
@@ -148,7 +148,7 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
     await term.send_requests()
 
 
-def _is_wanted(term: TermContext, broker: BrokerId, later: Partition) -> bool:
+def _is_assigned_and_kept(term: TermContext, broker: BrokerId, later: Partition) -> bool:
     """True also where the deletion of that topic waits for a reassignment, which needs this replica."""
     return broker in later.replicas and later.topic not in term.context.topics_with_deletion_started
 
@@ -176,10 +176,10 @@ async def _remove_from_records(term: TermContext, ended: Iterable[tuple[Replicas
         if not record.partitions:
             empty[record] = None
     if empty:
-        await _drop(term, list(empty))
+        await _remove_records(term, list(empty))
 
 
-async def _drop(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
+async def _remove_records(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
     """Forget these pending deletions, and remove their records from ZooKeeper."""
     for record in records:
         held = term.context.pending_deletions[record.broker]
@@ -201,7 +201,7 @@ async def remove_finished_records(term: TermContext) -> None:
         term.journal.refused(term.cause, path, why)
 
 
-def _remember(term: TermContext, record: PendingDeletion) -> None:
+def _add_record(term: TermContext, record: PendingDeletion) -> None:
     """Add a record read from ZooKeeper to the pending deletions in the context."""
     partitions = {n: Partition(record.topic, n, ReplicaAssignment((record.broker,))) for n in record.partitions}
     held = term.context.pending_deletions.setdefault(record.broker, {})

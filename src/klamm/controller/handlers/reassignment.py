@@ -12,7 +12,7 @@ from klamm.controller.batch_sizes import WRITE_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
-from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
+from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
 from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
@@ -40,10 +40,10 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
     Returns the reasons of those that could not begin.
     """
     failed = await _move_leaders_first(term, wanted)
-    dropped = await _dropped(term, {p: a for p, a in wanted.items() if p not in failed})
+    dropped = await _dropped_replicas(term, {p: a for p, a in wanted.items() if p not in failed})
     touched = await _fence_leaders(term, dropped)
     touched |= dict.fromkeys(await remove_from_isrs(term, dropped))
-    failed |= _not_droppable(term, dropped, touched)
+    failed |= _why_not_droppable(term, dropped, touched)
     failed |= await schedule_deletion_of_moved(term, dropped)
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
@@ -66,7 +66,7 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
     )  # its deletion may have begun
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
-    stored = await _read_all(term, _moving(partitions))
+    stored = await _read_all(term, _being_reassigned(partitions))
     async for p, state in term.slices.each(stored.items()):
         if awaited(p.assignment, state.isr):
             waiting[p] = state
@@ -86,14 +86,14 @@ async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
     """Adding replicas become New; a broker that is dead gets them with its first LeaderAndIsr."""
-    new = _startable(term, partitions)
+    new = _replicas_to_create(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
         if broker not in term.context.registered:
             term.context.move_replicas(broker, its, ReplicaState.OFFLINE)
 
 
-def _startable(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
+def _replicas_to_create(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
     """Adding replicas that do not exist yet, by broker; after a failover they are Online, or Offline."""
     found: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
@@ -112,12 +112,12 @@ async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]
     await _complete(term, [p async for p, s in term.slices.each(stored.items()) if not awaited(p.assignment, s.isr)])
 
 
-def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
+def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
     """Those of these partitions that are being reassigned."""
     return (p for p in partitions if p.assignment.is_being_reassigned)
 
 
-async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
     """The stored states; where leaders write them themselves, their next change is watched (U4)."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
@@ -133,14 +133,16 @@ async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partitio
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
     """Where an override drops the leader, first elect one of the replicas that stay."""
     leaving = {
-        p: a.replicas async for p, a in term.slices.each(wanted.items()) if p.leader in unneeded(p.assignment, a)
+        p: a.replicas
+        async for p, a in term.slices.each(wanted.items())
+        if p.leader in dropped_replicas(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
     why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-async def _dropped(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+async def _dropped_replicas(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
     They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
@@ -148,7 +150,7 @@ async def _dropped(term: TermContext, wanted: Assignments) -> dict[BrokerId, lis
     """
     dropped: dict[BrokerId, list[Partition]] = {}
     async for p, assignment in term.slices.each(wanted.items()):
-        for broker in unneeded(p.assignment, assignment):
+        for broker in dropped_replicas(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
 
@@ -165,7 +167,7 @@ async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Part
     return dict.fromkeys(await _raise_epochs(term, await _read_all(term, led)))
 
 
-def _not_droppable(
+def _why_not_droppable(
     term: TermContext, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
 ) -> Reasons:
     """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
@@ -229,11 +231,11 @@ async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
     """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
-    steps = (_raise(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
+    steps = (_raise_chunk(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
     return [p for chunk in await gather_limited(steps) for p in chunk]
 
 
-async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
+async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
     """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
@@ -251,7 +253,7 @@ async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> li
 async def _complete(term: TermContext, partitions: list[Partition]) -> None:
     if not partitions:
         return
-    for broker, fresh in _startable(term, partitions).items():  # in sync already, and told with B3
+    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already, and told with B3
         term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
@@ -285,21 +287,21 @@ async def _reach_targets(term: TermContext, before: Assignments) -> list[Partiti
     try:
         async for p in term.slices.each(before):
             term.context.begin_completing(p)  # B2
-        finished = await _finish(term, before)
+        finished = await _finish_reassignments(term, before)
     except BaseException:
         for p, assignment in before.items():
-            _keep(term, p, assignment, epochs[p])
+            _restore_assignment(term, p, assignment, epochs[p])
         raise
     done = set(finished)
     async for p, assignment in term.slices.each(before.items()):
         if p in done:
             term.context.put_assignment(p, ReplicaAssignment(assignment.target))
         else:
-            _keep(term, p, assignment, epochs[p])
+            _restore_assignment(term, p, assignment, epochs[p])
     return finished
 
 
-def _keep(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
+def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
     """Its reassignment goes on, the next trigger retries; `leader_epoch` is that of the beginning."""
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
@@ -312,7 +314,7 @@ def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
     term.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
-async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
+async def _finish_reassignments(term: TermContext, before: Assignments) -> list[Partition]:
     """B3 to B6; the partitions that went all the way."""
     led = await _ensure_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
@@ -360,7 +362,7 @@ def _has_staying_leader(term: TermContext, p: Partition) -> bool:
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
     """The states of these partitions from ZooKeeper, read in chunks."""
     stored: dict[Partition, LeaderAndIsr] = {}
-    for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
+    for read in await gather_limited(_read_chunk(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
         stored |= read
     return stored
 

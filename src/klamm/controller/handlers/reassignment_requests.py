@@ -15,7 +15,7 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import advance_reassignments, begin_reassignments, complete_if_in_sync
-from klamm.controller.handlers.reassignment_znode import LIST, remove_entries
+from klamm.controller.handlers.reassignment_znode import REASSIGNMENT_LIST, remove_entries
 from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
@@ -47,11 +47,11 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
         listed = decode_reassignment(found.payload)
     except MalformedZnode as error:
         term.journal.refused(term.cause, REASSIGN_PARTITIONS, f"{error}; removed")
-        await change_list(term, REASSIGN_PARTITIONS, LIST, unless_changed(found))
+        await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, unless_changed(found))
         return
     plan = ReassignmentPlan()
     async for key, replicas in term.slices.each(listed.items()):
-        plan.add_listed(term.context, key, replicas)
+        plan.add_from_znode(term.context, key, replicas)
     failed = await begin_reassignments(term, plan.begin)
     term.refuse_requested("reassignment", plan.refused)
     refused = plan.refused | _could_not_begin(failed)

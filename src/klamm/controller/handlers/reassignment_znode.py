@@ -14,7 +14,7 @@ from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
 from klamm.zk.tool_requests import Remainder
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
-LIST: Final = "reassignment list"
+REASSIGNMENT_LIST: Final = "reassignment list"
 Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
 
 
@@ -42,4 +42,4 @@ async def remove_entries(term: TermContext, is_settled: Callable[[Entry], bool])
             return Remainder.NOTHING
         return Remainder.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
 
-    await change_list(term, REASSIGN_PARTITIONS, LIST, rest)
+    await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, rest)

@@ -48,7 +48,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
             if len(moved) < len(chunk):
                 legal = set(moved)
                 sent = [p for p in sent if p in legal]
-            term.batch.add_known(broker, sent)
+            term.batch.add_existing_replicas(broker, sent)
     if not (elections_follow and term.batch.coalesces_requests):
         await term.send_requests()
 

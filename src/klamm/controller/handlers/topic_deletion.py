@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from klamm.controller.batch_sizes import DELETED_TOPICS
 from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import is_in_sync
-from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
+from klamm.controller.decisions.topic_deletion import Step, Survey, add_to_survey, decide_deletion_step
 from klamm.controller.events import (
     DeadBrokerTimeout,
     TargetsInSync,
@@ -48,7 +48,7 @@ async def queue_deletions(term: TermContext) -> list[str]:
         return []
     unknown = [t for t in requested if t not in term.context.topics]
     if unknown:
-        await _look_for(term, unknown)
+        await _load_unknown_topics(term, unknown)
     new: list[str] = []
     for names in chunks(requested, DELETED_TOPICS):
         known = [term.context.topics[name] for name in names if name in term.context.topics]
@@ -59,7 +59,7 @@ async def queue_deletions(term: TermContext) -> list[str]:
     return new
 
 
-async def _look_for(term: TermContext, unknown: list[str]) -> None:
+async def _load_unknown_topics(term: TermContext, unknown: list[str]) -> None:
     """A topic may be so new that the event of its creation is queued behind this one: then it is loaded first."""
     found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
@@ -78,7 +78,7 @@ async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
     queued = [t for t in dict.fromkeys(topics) if t in term.context.topics_to_be_deleted]
     for topic in queued:
         term.context.topics_ineligible_for_deletion.pop(topic, None)
-    await _advance(term, queued)
+    await _advance_deletions(term, queued)
 
 
 async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list[str]:
@@ -108,27 +108,27 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
         why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
         _suspend_deletions(term, partitions, why)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
-    await _advance(term, dict.fromkeys(p.topic for p in asked))
+    await _advance_deletions(term, dict.fromkeys(p.topic for p in asked))
 
 
-async def replicas_failed(term: TermContext, replicas: Replicas) -> None:
+async def fail_replica_deletions(term: TermContext, replicas: Replicas) -> None:
     """Replicas of queued topics whose broker or log directory went away."""
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
         async for chunk in term.slices.over(partitions):
             _mark_ineligible(term, broker, chunk)
             touched.update(dict.fromkeys(p.topic for p in chunk))
-    await _advance(term, touched)
+    await _advance_deletions(term, touched)
 
 
 async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) -> None:
-    await _advance(term, await deletions_on(term, [event.broker]))
+    await _advance_deletions(term, await deletions_on(term, [event.broker]))
 
 
 # ---- steps
 
 
-async def _advance(term: TermContext, topics: Iterable[str]) -> None:
+async def _advance_deletions(term: TermContext, topics: Iterable[str]) -> None:
     """Take the next step of each topic that has one. Topics with unanswered StopReplica requests wait for them."""
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
@@ -139,8 +139,10 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
         if topic not in term.context.topics_to_be_deleted or term.context.started_deletions.get(topic):
             continue
         found = await _survey(term, topic)
-        given_up = _given_up(term, found, timeout_s)
-        verdict = decide(term.context, topic, found, given_up, timeout_s, term.settings.requests_carry_topic_ids)
+        timed_out = _timed_out_brokers(term, found, timeout_s)
+        verdict = decide_deletion_step(
+            term.context, topic, found, timed_out, timeout_s, term.settings.requests_carry_topic_ids
+        )
         if verdict.step is Step.BEGIN:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:
@@ -149,45 +151,45 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
             waiting.setdefault(verdict.why, []).append(topic)
             in_sync += [p.key for p in found.moving if is_in_sync(p)]
     for why, held in waiting.items():
-        _wait(term, held, why)
+        _mark_waiting(term, held, why)
     if in_sync:
         term.timers.put(TargetsInSync(in_sync))
     for chunk in chunks(complete.items(), DELETED_TOPICS):
-        await _complete(term, dict(chunk))
+        await _complete_deletions(term, dict(chunk))
     if begin:
-        await _begin(term, begin)
-        await _advance(term, begin)
+        await _begin_deletions(term, begin)
+        await _advance_deletions(term, begin)
 
 
 async def _survey(term: TermContext, topic: str) -> Survey:
     """What holds up the deletion of this topic, collected over its partitions."""
     found = Survey()
     async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
-        survey(term.context, chunk, found)
+        add_to_survey(term.context, chunk, found)
     return found
 
 
-def _given_up(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
+def _timed_out_brokers(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
     """The dead brokers whose timeout is over; for the others a timer is set."""
     now = asyncio.get_running_loop().time()
-    given_up = set()
+    timed_out = set()
     for broker in found.gone:
         left_s = term.context.gone_since.setdefault(broker, now) + timeout_s - now
         if left_s <= 0:
-            given_up.add(broker)
+            timed_out.add(broker)
         else:
             term.timers.after(("gone", broker), left_s, DeadBrokerTimeout(broker))
-    return given_up
+    return timed_out
 
 
-def _wait(term: TermContext, topics: list[str], why: str) -> None:
+def _mark_waiting(term: TermContext, topics: list[str], why: str) -> None:
     """Mark the topics as ineligible for deletion for this reason, and journal it."""
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     held = {t: sorted(term.context.topics[t].partitions) for t in topics}
     term.journal.notify(term.cause, "deletion", step="waits", why=why, partitions=held)
 
 
-async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
+async def _begin_deletions(term: TermContext, found: dict[str, Survey]) -> None:
     """Send all brokers that the topics go, and live replicas that they be deleted."""
     await term.store.confirm_controllership()  # the next controller may have called the deletion off
     context = term.context
@@ -250,24 +252,26 @@ def _suspend_deletions(term: TermContext, partitions: Collection[Partition], why
     term.journal.line(term.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
 
 
-async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
+async def _complete_deletions(term: TermContext, found: dict[str, Survey]) -> None:
     """Schedule deletion of the replicas on dead brokers first; then remove the znodes, then forget the topics."""
     context = term.context
     refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
-        _wait(term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
+        _mark_waiting(
+            term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again"
+        )
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
-        _wait(term, [topic], f"{why}; it is tried again")
+        _mark_waiting(term, [topic], f"{why}; it is tried again")
     await remove_deletion_requests(term, [t for t in found if t not in failed])
-    for topic, survey_ in found.items():
+    for topic, survey in found.items():
         if topic in failed:
             continue
-        await forget_pending_deletions(term, topic, survey_.gone)
+        await forget_pending_deletions(term, topic, survey.gone)
         numbers = {topic: sorted(context.topics[topic].partitions)}
-        facts = {"replicas_pending_on": sorted(survey_.gone)} if survey_.gone else {}
+        facts = {"replicas_pending_on": sorted(survey.gone)} if survey.gone else {}
         term.journal.line(term.cause, "deletion", step="completed", partitions=numbers, **facts)
         async for chunk in term.slices.over(list(context.topics[topic].partitions.values())):
             context.remove_partitions(chunk)

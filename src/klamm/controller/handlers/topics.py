@@ -32,20 +32,20 @@ async def on_topic_change(term: TermContext, event: TopicChange) -> None:
     for name in term.context.unreadable_topics.keys() - set(listed):
         del term.context.unreadable_topics[name]
     changes = diff_topics(term.context.topics, listed)
-    await _bury(term, changes.deleted)
+    await _remove_deleted_topics(term, changes.deleted)
     if changes.new or changes.deleted:
         term.journal.found(term.cause, new=changes.new, deleted=changes.deleted)
     await on_new_partitions(term, await load_topics(term, changes.new))
 
 
-async def _bury(term: TermContext, gone: Collection[str]) -> None:
+async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> None:
     """Topics whose znodes somebody deleted by hand; as with Kafka, brokers hear nothing of it."""
     if deleted := [name for name in gone if name in term.context.topics_to_be_deleted]:
         await remove_deletion_requests(term, deleted)  # somebody was faster
     for name in gone:
         if name not in deleted:
             term.journal.refused(term.cause, "topic", DELETED_BY_HAND, topic=name)
-        _forget(term, name)
+        _remove_topic(term, name)
 
 
 async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> None:
@@ -64,20 +64,22 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
     znode = found.get(name)
     if znode is not None and name in term.context.unreadable_topics:
         term.timers.put(TopicDeletion())  # which may be asked for since
-        await on_new_partitions(term, await _remember(term, found))
+        await on_new_partitions(term, await _add_topics(term, found))
         return
     if name not in term.context.topics or name in unreadable:
         return  # the list of topics tells of it
     if znode is None:
-        await _bury(term, [name])  # by the time topics are listed there may be another one of that name
+        await _remove_deleted_topics(
+            term, [name]
+        )  # by the time topics are listed there may be another one of that name
         term.journal.found(term.cause, new=[], deleted=[name])
         return
     if is_another_topic(term.context.topics[name], znode):
         term.journal.found(term.cause, new=[name], deleted=[name])
         if name in term.context.topics_to_be_deleted:
             term.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
-        _forget(term, name)
-        await on_new_partitions(term, await _remember(term, found))
+        _remove_topic(term, name)
+        await on_new_partitions(term, await _add_topics(term, found))
         return
     topic = term.context.topics[name]
     added = added_partitions(topic, znode.partitions)
@@ -87,7 +89,7 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
     await on_new_partitions(term, [term.context.add_partition(topic, n, a) for n, a in added.items()])
 
 
-def _forget(term: TermContext, name: str) -> None:
+def _remove_topic(term: TermContext, name: str) -> None:
     """What was on its way will not arrive: the old tools' request is looked at again."""
     if not term.context.reassigning.keys().isdisjoint(term.context.topics[name].partitions.values()):
         term.timers.put(ZkPartitionReassignment())
@@ -132,7 +134,7 @@ async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition
         found, unreadable = await term.store.read_topics(chunk, watch=True)
         _journal_unreadable(term, unreadable)
         term.context.unreadable_topics.update(unreadable)
-        partitions += await _remember(term, found)
+        partitions += await _add_topics(term, found)
     return partitions
 
 
@@ -143,7 +145,7 @@ def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable])
             term.journal.refused(term.cause, "topic", problem.why, topic=topic)
 
 
-async def _remember(term: TermContext, found: Mapping[str, TopicZnode]) -> list[Partition]:
+async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> list[Partition]:
     """Whatever ZooKeeper refuses, a topic enters memory with all of its replicas, or not at all."""
     topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
     partitions: list[Partition] = []

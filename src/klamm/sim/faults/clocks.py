@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after
+from klamm.sim.actions import Draw, ScheduledCluster, call_after
 from klamm.sim.faults.aim import draw_node
 
 _HOUR_MS: Final = 3_600_000
 _DRIFTS_S: Final = 10
 
 
-def clock_jump(cluster: ClusterUnderTest, draw: Draw) -> None:
+def clock_jump(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's wall clock jumps by up to an hour, forwards or backwards, once or repeatedly."""
     number, _ = draw_node(cluster, draw)
     times = draw("times", lambda rng: rng.choice((1, 1, 6)))
@@ -19,7 +19,7 @@ def clock_jump(cluster: ClusterUnderTest, draw: Draw) -> None:
         call_after(cluster, 0.3 * turn, _shift, cluster, number, by_ms if turn % 2 == 0 else -by_ms)
 
 
-def clock_drift(cluster: ClusterUnderTest, draw: Draw) -> None:
+def clock_drift(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's wall clock runs too fast or too slowly."""
     number, _ = draw_node(cluster, draw)
     rate = draw("rate", lambda rng: rng.choice((-0.5, -0.01, 0.01, 0.5)))
@@ -28,7 +28,7 @@ def clock_drift(cluster: ClusterUnderTest, draw: Draw) -> None:
         call_after(cluster, second, _shift, cluster, number, int(rate * 1000))
 
 
-def _shift(cluster: ClusterUnderTest, number: int, by_ms: int) -> None:
+def _shift(cluster: ScheduledCluster, number: int, by_ms: int) -> None:
     """Move a node's wall clock by this many milliseconds, unless the cluster is healed."""
     if not cluster.is_healed:
         cluster.clocks[f"node-{number}"].offset_ms += by_ms

@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw
+from klamm.sim.actions import Draw, ScheduledCluster
 from klamm.sim.faults.aim import draw_node
 from klamm.sim.nodes.settings import PORT
 
@@ -32,7 +32,7 @@ ANSWERS: Final = {
 }
 
 
-def malformed_frames(cluster: ClusterUnderTest, draw: Draw) -> None:
+def malformed_frames(cluster: ScheduledCluster, draw: Draw) -> None:
     """A client sends frames that violate Kafka's protocol to a node, and keeps its connection for a while."""
     number, _ = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
@@ -57,7 +57,7 @@ class _Sender(asyncio.Protocol):
         self.transport = transport
 
 
-def malformed_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def malformed_answers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A ZooKeeper server sends an invalid frame."""
     number, node = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after
+from klamm.sim.actions import Draw, ScheduledCluster, call_after
 from klamm.sim.faults.aim import draw_node, draw_other_host, node_names, server_names
 
 _MAX_S: Final = 20.0
@@ -13,7 +13,7 @@ _LEAST_BYTES_PER_S: Final = 20e3
 LinkDirections = Iterable[tuple[str, str]]
 
 
-def reset(cluster: ClusterUnderTest, draw: Draw) -> None:
+def reset(cluster: ScheduledCluster, draw: Draw) -> None:
     """Connections of a node break: to ZooKeeper, or to another node."""
     number, _ = draw_node(cluster, draw)
     other = draw_other_host(cluster, draw, number)
@@ -21,7 +21,7 @@ def reset(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.reset(f"node-{number}", other)
 
 
-def half_open(cluster: ClusterUnderTest, draw: Draw) -> None:
+def half_open(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's connections break and the other side does not hear of it."""
     number, _ = draw_node(cluster, draw)
     other = draw_other_host(cluster, draw, number)
@@ -32,7 +32,7 @@ def half_open(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.half_open(ends[0], ends[1])
 
 
-def truncate_message(cluster: ClusterUnderTest, draw: Draw) -> None:
+def truncate_message(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next message over a link arrives in part, then the connection breaks."""
     number, _ = draw_node(cluster, draw)
     other, name = draw_other_host(cluster, draw, number), f"node-{number}"
@@ -42,7 +42,7 @@ def truncate_message(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.network.link(source, target).torn_after = kept
 
 
-def cut_link(cluster: ClusterUnderTest, draw: Draw) -> None:
+def cut_link(cluster: ScheduledCluster, draw: Draw) -> None:
     """A link holds back everything sent over it, in one direction or both, for a while."""
     number, _ = draw_node(cluster, draw)
     name, other = f"node-{number}", draw_other_host(cluster, draw, number)
@@ -51,7 +51,7 @@ def cut_link(cluster: ClusterUnderTest, draw: Draw) -> None:
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def split_network(cluster: ClusterUnderTest, draw: Draw) -> None:
+def split_network(cluster: ScheduledCluster, draw: Draw) -> None:
     """All hosts are split into two halves that cannot reach each other; one has ZooKeeper's majority."""
     everybody = [*node_names(cluster), *server_names(cluster)]
     one = draw("side", lambda rng: [name for name in everybody if rng.random() < 0.5])
@@ -66,17 +66,17 @@ def split_network(cluster: ClusterUnderTest, draw: Draw) -> None:
                 call_after(cluster, for_s, server.reconnect)
 
 
-def isolate_from_brokers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def isolate_from_brokers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches ZooKeeper and no other node."""
     _isolate(cluster, draw, lambda name: [n for n in node_names(cluster) if n != name])
 
 
-def isolate_from_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> None:
+def isolate_from_zookeeper(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches the other nodes and not ZooKeeper."""
     _isolate(cluster, draw, lambda name: server_names(cluster))
 
 
-def _isolate(cluster: ClusterUnderTest, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
+def _isolate(cluster: ScheduledCluster, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
     """Cut the links between a node and these hosts, in one direction or both, for a while."""
     number, _ = draw_node(cluster, draw)
     name = f"node-{number}"
@@ -90,7 +90,7 @@ def _isolate(cluster: ClusterUnderTest, draw: Draw, from_whom: Callable[[str], l
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def cut_links_one_by_one(cluster: ClusterUnderTest, draw: Draw) -> None:
+def cut_links_one_by_one(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's links are cut one by one, and restored in another order."""
     number, _ = draw_node(cluster, draw)
     name = f"node-{number}"
@@ -105,7 +105,7 @@ def cut_links_one_by_one(cluster: ClusterUnderTest, draw: Draw) -> None:
             call_after(cluster, turn * _PAUSE_S, cluster.network.mend, *way)
 
 
-def poor_link(cluster: ClusterUnderTest, draw: Draw) -> None:
+def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's outgoing or incoming links get a high, varying latency and a low bandwidth."""
     number, _ = draw_node(cluster, draw)
     latency_s = draw("latency_s", lambda rng: rng.choice((0.02, 0.1, 0.5)))
@@ -122,7 +122,7 @@ def poor_link(cluster: ClusterUnderTest, draw: Draw) -> None:
             call_after(cluster, for_s, cluster.network.restore, *way)
 
 
-def cut_for(cluster: ClusterUnderTest, ways: LinkDirections, for_s: float) -> None:
+def cut_for(cluster: ScheduledCluster, ways: LinkDirections, for_s: float) -> None:
     """Cut these directions of links, and restore them after this time."""
     for source, target in ways:
         cluster.log(f"{source} > {target} is cut for {for_s} s")
@@ -130,7 +130,7 @@ def cut_for(cluster: ClusterUnderTest, ways: LinkDirections, for_s: float) -> No
         call_after(cluster, for_s, cluster.network.mend, source, target)
 
 
-def _cut_unless_healed(cluster: ClusterUnderTest, ways: LinkDirections) -> None:
+def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
     """Cut these directions of links unless the cluster is healed."""
     if not cluster.is_healed:
         for source, target in ways:

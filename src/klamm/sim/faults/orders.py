@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after
+from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, call_after
 from klamm.sim.faults.aim import all_nodes, controllers, draw_node, node_names
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.links import cut_for
@@ -16,7 +16,7 @@ _MAX_S: Final = 20.0
 _ECHOED: Final = (ApiKey.LEADER_AND_ISR.name, ApiKey.ALTER_PARTITION.name)
 
 
-def delete_controller_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
+def delete_controller_znode(cluster: ScheduledCluster, draw: Draw) -> None:
     """An operator deletes `/controller`; often the controller is paused meanwhile: its session lives, its term ends."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -28,14 +28,14 @@ def delete_controller_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
     _delete_controller_znode(cluster)
 
 
-def _delete_controller_znode(cluster: ClusterUnderTest) -> None:
+def _delete_controller_znode(cluster: ScheduledCluster) -> None:
     """Delete `/controller` unless the cluster is healed or has no quorum."""
     if cluster.ensemble.has_quorum and not cluster.is_healed:
         cluster.log("/controller is deleted")
         cluster.ensemble.write(0, [Delete(CONTROLLER)], ())
 
 
-def delay_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
+def delay_control_requests(cluster: ScheduledCluster, draw: Draw) -> None:
     """A controller's requests are delayed, and arrive after one to three other controllers were elected."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -55,7 +55,7 @@ def delay_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
         call_after(cluster, 0.5 + 1.5 * term, _delete_controller_znode, cluster)
 
 
-def delay_broker_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
+def delay_broker_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     """Everything that brokers send to the controller is delayed for up to 40 seconds."""
     acting = next(iter(controllers(cluster)), None)
     number = draw("node", lambda rng: acting)
@@ -67,10 +67,10 @@ def delay_broker_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 def handle_control_requests_slowly(cluster: ClusterUnderTest, draw: Draw) -> None:
     """A broker takes seconds for each control request, so more requests queue."""
-    number, node = draw_node(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     takes_s = draw("takes_s", lambda rng: rng.choice((0.5, 2.0, 6.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
-    broker = node.broker
+    broker = cluster.nodes[number].broker
     cluster.log(f"node {number} takes {takes_s} s for each order, for {for_s} s")
     broker.request_delay_s = takes_s
     call_after(cluster, for_s, _end_delay, broker)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
+from klamm.sim.actions import Draw, ScheduledCluster, call_after, restart
 from klamm.sim.faults.aim import draw_node
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.zookeeper.ensemble import InjectedFailure
@@ -11,7 +11,7 @@ _MAX_S: Final = 20.0
 _STEPS: Final = (0.0005, 0.003)
 
 
-def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
+def kill(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process is killed as by SIGKILL; it restarts at once, soon, or after its session has expired."""
     number, node = draw_node(cluster, draw)
     if not node.host.is_alive:
@@ -22,13 +22,12 @@ def kill(cluster: ClusterUnderTest, draw: Draw) -> None:
     call_after(cluster, back_s, restart, cluster, number)
 
 
-def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def kill_next_controllers(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next one to three controllers are killed during failover."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.01, 0.1)) * rng.random())
 
     def kill_and_restart(number: int) -> None:
-        """Kill a node, and restart it later."""
         cluster.log(f"node {number} is killed {after_s} s after it became controller")
         cluster.loop.kill(cluster.nodes[number].host)
         call_after(cluster, _MAX_S / 4, restart, cluster, number)
@@ -45,18 +44,18 @@ def kill_next_controllers(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def power_loss(cluster: ClusterUnderTest, draw: Draw) -> None:
+def power_loss(cluster: ScheduledCluster, draw: Draw) -> None:
     """A machine loses power and unsynced data; a new process starts later."""
     number, node = draw_node(cluster, draw)
     if not node.host.is_alive:
         return
     back_s = draw("back_s", lambda rng: _MAX_S * rng.random())
     cluster.log(f"node {number} loses power, back after {back_s} s")
-    cluster.network.power_off(node.host)
+    cluster.power_off(number)
     call_after(cluster, back_s, restart, cluster, number)
 
 
-def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
+def pause(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process stops as by SIGSTOP, often for longer than its session; all messages arrive at once afterwards."""
     number, node = draw_node(cluster, draw)
     if not node.host.is_alive or node.host.is_paused:
@@ -67,7 +66,7 @@ def pause(cluster: ClusterUnderTest, draw: Draw) -> None:
     call_after(cluster, for_s, cluster.loop.resume, node.host)
 
 
-def stall(cluster: ClusterUnderTest, draw: Draw) -> None:
+def stall(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process is paused for about a second, several times."""
     number, _ = draw_node(cluster, draw)
     times = draw("times", lambda rng: rng.randint(2, 8))
@@ -77,7 +76,7 @@ def stall(cluster: ClusterUnderTest, draw: Draw) -> None:
         call_after(cluster, 2 * turn * for_s, _pause_process, cluster, number, for_s)
 
 
-def _pause_process(cluster: ClusterUnderTest, number: int, for_s: float) -> None:
+def _pause_process(cluster: ScheduledCluster, number: int, for_s: float) -> None:
     """Pause a node's process for this long, unless the cluster is healed by then."""
     host = cluster.nodes[number].host
     if not cluster.is_healed and host.is_alive and not host.is_paused:
@@ -85,7 +84,7 @@ def _pause_process(cluster: ClusterUnderTest, number: int, for_s: float) -> None
         call_after(cluster, for_s, cluster.loop.resume, host)
 
 
-def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
+def slow(cluster: ScheduledCluster, draw: Draw) -> None:
     """Every callback of a process takes milliseconds, for a while."""
     number, node = draw_node(cluster, draw)
     step_s = draw("step_s", lambda rng: rng.choice(_STEPS))
@@ -94,7 +93,7 @@ def slow(cluster: ClusterUnderTest, draw: Draw) -> None:
     call_after(cluster, 5, cluster.loop.slow, node.host, 0.0)
 
 
-def no_descriptors(cluster: ClusterUnderTest, draw: Draw) -> None:
+def no_descriptors(cluster: ScheduledCluster, draw: Draw) -> None:
     """A process has no file descriptors left: it can neither open nor accept connections."""
     number, _ = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S / 2 * rng.random())

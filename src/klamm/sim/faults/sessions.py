@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.controller.states import ControllerState
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after
+from klamm.sim.actions import ClusterUnderTest, Draw, NodeUnderTest, ScheduledCluster, call_after
 from klamm.sim.faults.aim import draw_node
 from klamm.sim.faults.injection_points import Step, StepKind
-from klamm.sim.nodes.broker import Node
 from klamm.sim.zookeeper.ensemble import DISCONNECTS, InjectedFailure
 from klamm.zk.znodes import BROKER_IDS
 
@@ -18,7 +17,7 @@ _FOREVER_S: Final = 100_000.0
 _RETRY_INTERVAL_S: Final = 0.5
 
 
-def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire(cluster: ScheduledCluster, draw: Draw) -> None:
     """ZooKeeper expires the session of a live node."""
     number, node = draw_node(cluster, draw)
     if node.session and cluster.ensemble.has_quorum:
@@ -26,7 +25,7 @@ def expire(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.ensemble.end_session(node.session)
 
 
-def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_twice(cluster: ScheduledCluster, draw: Draw) -> None:
     """ZooKeeper expires a node's session, and then its next session as soon as it is established."""
     number, node = draw_node(cluster, draw)
     first = node.session
@@ -48,12 +47,12 @@ def expire_twice(cluster: ClusterUnderTest, draw: Draw) -> None:
         call_after(cluster, after_s, again, _MAX_POLLS)
 
 
-def expire_registering(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_registering(cluster: ScheduledCluster, draw: Draw) -> None:
     """The session of the next broker registration ends before the write, or after it without the answer."""
     _expire_during_write(cluster, draw, lambda step: step.registers, "registering")
 
 
-def expire_becoming_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
+def expire_becoming_controller(cluster: ScheduledCluster, draw: Draw) -> None:
     """The session of the next elected controller ends before the write, or after it without the answer."""
     _expire_during_write(cluster, draw, lambda step: step.becomes_controller, "taking office")
 
@@ -79,7 +78,7 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def _expire_during_write(cluster: ClusterUnderTest, draw: Draw, is_target: Callable[[Step], bool], what: str) -> None:
+def _expire_during_write(cluster: ScheduledCluster, draw: Draw, is_target: Callable[[Step], bool], what: str) -> None:
     """End the session of the node that makes the next matching write, before it or after it, and lose the response."""
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
 
@@ -98,7 +97,7 @@ def _expire_during_write(cluster: ClusterUnderTest, draw: Draw, is_target: Calla
     cluster.injection_points.set(injection)
 
 
-def lose_connect_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_connect_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next connect responses are lost: ZooKeeper has sessions that no client knows of."""
     left = draw("left", lambda rng: rng.randint(1, 4))
 
@@ -121,7 +120,7 @@ def lose_connect_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
             server.disconnect_clients()
 
 
-def keep_ephemerals_after_expiry(cluster: ClusterUnderTest, draw: Draw) -> None:
+def keep_ephemerals_after_expiry(cluster: ScheduledCluster, draw: Draw) -> None:
     """A session ends, but its ephemeral znodes stay for some seconds."""
     number, node = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_EPHEMERALS_OUTLIVE_SESSION_S * rng.random())
@@ -132,7 +131,7 @@ def keep_ephemerals_after_expiry(cluster: ClusterUnderTest, draw: Draw) -> None:
         cluster.ensemble.ephemerals_outlive_session_s = lambda: 0.0
 
 
-def keep_registration_after_expiry(cluster: ClusterUnderTest, draw: Draw) -> None:
+def keep_registration_after_expiry(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's next session ends right after it registered, without a response, and its registration znode stays."""
     number, node = draw_node(cluster, draw)
     if not node.session or not cluster.ensemble.has_quorum:
@@ -150,19 +149,19 @@ def keep_registration_after_expiry(cluster: ClusterUnderTest, draw: Draw) -> Non
     cluster.ensemble.end_session(node.session)
 
 
-def _expire_keeping_znode(cluster: ClusterUnderTest, node: Node) -> None:
+def _expire_keeping_znode(cluster: ScheduledCluster, node: NodeUnderTest) -> None:
     """End the session in which a node registered, and keep its ephemeral znodes."""
     session = node.session
     if not session or not cluster.ensemble.has_quorum:
         return
-    cluster.log(f"the session in which node {node.broker.number} registered is ended, its znode stays for good")
+    cluster.log(f"the session in which {node.host!r} registered is ended, its znode stays for good")
     cluster.ensemble.ephemerals_outlive_session_s = lambda: _FOREVER_S
     cluster.ensemble.end_session(session)
     cluster.ensemble.ephemerals_outlive_session_s = lambda: 0.0
     call_after(cluster, _RETRY_INTERVAL_S, _remove_znode_after_process, cluster, node, session)
 
 
-def _remove_znode_after_process(cluster: ClusterUnderTest, node: Node, session: int) -> None:
+def _remove_znode_after_process(cluster: ScheduledCluster, node: NodeUnderTest, session: int) -> None:
     """Remove the session's ephemeral znodes once the process that registered them is dead, as an operator would."""
     if not cluster.ensemble.tree.ephemerals.get(session):
         return

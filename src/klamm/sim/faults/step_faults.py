@@ -3,81 +3,81 @@
 from collections.abc import Callable
 from typing import Final
 
-from klamm.sim.actions import ClusterUnderTest, call_after, restart
+from klamm.sim.actions import ScheduledCluster, call_after, restart
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
-StepFault = Callable[[ClusterUnderTest, Step], InjectedFailure | None]
+StepFault = Callable[[ScheduledCluster, Step], InjectedFailure | None]
 
 _BOUNCE_S: Final = 0.05
 
 
-def crash_before(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def crash_before(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The node that takes the step is killed before it."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
     return InjectedFailure.BEFORE
 
 
-def crash_after(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def crash_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The node that takes the step is killed after it, before the response."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
     return InjectedFailure.AFTER
 
 
-def bounce_after(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def bounce_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The process that took the step is killed, and restarts before its session has expired."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
     call_after(cluster, _BOUNCE_S, restart, cluster, step.actor)
     return InjectedFailure.AFTER
 
 
-def response_lost_after_step(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def response_lost_after_step(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The step happens, and its connection breaks before the response."""
     return InjectedFailure.AFTER
 
 
-def connection_lost_before_step(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def connection_lost_before_step(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The connection breaks before the step, which does not happen."""
     return InjectedFailure.BEFORE
 
 
-def expiry_before(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def expiry_before(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The session of the node that takes the step ends before it; a ZooKeeper write does not happen."""
     cluster.ensemble.end_session(cluster.nodes[step.actor].session)
     return None if step.target else InjectedFailure.BEFORE
 
 
-def expiry_after(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def expiry_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The session of the node that takes the step ends right after it."""
     call_after(cluster, 0.0, cluster.ensemble.end_session, cluster.nodes[step.actor].session)
     return None
 
 
-def long_pause(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def long_pause(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The node is paused for twice its session timeout, and then continues."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
-    call_after(cluster, 2 * node.broker.config.zookeeper_session_timeout_ms / 1000, cluster.loop.resume, node.host)
+    call_after(cluster, 2 * node.session_timeout_ms / 1000, cluster.loop.resume, node.host)
     return None
 
 
-def delete_controller_znode(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def delete_controller_znode(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """An operator deletes `/controller`."""
     cluster.ensemble.write(0, [Delete(CONTROLLER)], ())
     return None
 
 
-def paused_while_controller_znode_is_deleted(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def paused_while_controller_znode_is_deleted(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The node is paused for half its session timeout, and an operator deletes `/controller`."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
-    call_after(cluster, node.broker.config.zookeeper_session_timeout_ms / 2000, cluster.loop.resume, node.host)
+    call_after(cluster, node.session_timeout_ms / 2000, cluster.loop.resume, node.host)
     return delete_controller_znode(cluster, step)
 
 
-def receiver_crash(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def receiver_crash(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The broker that received the request is killed after it handled it; no effect on a ZooKeeper write."""
     if not step.target:
         return None
@@ -85,7 +85,7 @@ def receiver_crash(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | N
     return InjectedFailure.AFTER
 
 
-def receiver_bounce(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def receiver_bounce(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The broker that received the request is killed before it handles it, and restarts before its session ends."""
     if not step.target:
         return None
@@ -94,12 +94,12 @@ def receiver_bounce(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | 
     return InjectedFailure.BEFORE
 
 
-def last_operation_refused(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def last_operation_refused(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """ZooKeeper answers NoAuth for the last operation of the write; no effect on a request."""
     return None if step.target else InjectedFailure.REFUSED
 
 
-def first_operation_refused(cluster: ClusterUnderTest, step: Step) -> InjectedFailure | None:
+def first_operation_refused(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """ZooKeeper answers NoAuth for the write's first operation (usually the epoch check); no effect on a request."""
     return None if step.target else InjectedFailure.FAILED
 

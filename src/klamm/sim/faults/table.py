@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from klamm.sim.actions import ClusterUnderTest, Draw, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, restart
 from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes, sessions, writes
 
 Fault = Callable[[ClusterUnderTest, Draw], None]
@@ -88,6 +88,14 @@ def heal(cluster: ClusterUnderTest) -> None:
 
 def heal_without_restarts(cluster: ClusterUnderTest) -> None:
     """End every fault but leave dead processes dead and failed log directories failed."""
+    heal_surroundings(cluster)
+    for node in cluster.nodes.values():
+        node.broker.lagging.clear()
+        node.broker.request_delay_s = 0.0
+
+
+def heal_surroundings(cluster: ScheduledCluster) -> None:
+    """End the faults of network, ZooKeeper and clocks, and let every live process run at its pace."""
     cluster.network.heal()
     cluster.injection_points.clear()
     _heal_zookeeper(cluster)
@@ -95,13 +103,11 @@ def heal_without_restarts(cluster: ClusterUnderTest) -> None:
         clock.offset_ms = 0
     for node in list(cluster.nodes.values()):
         cluster.loop.slow(node.host, 0.0)
-        node.broker.lagging.clear()
-        node.broker.request_delay_s = 0.0
         if node.host.is_alive:
             cluster.loop.resume(node.host)
 
 
-def _heal_zookeeper(cluster: ClusterUnderTest) -> None:
+def _heal_zookeeper(cluster: ScheduledCluster) -> None:
     """Start all ZooKeeper servers, without lag, and reconnect them."""
     cluster.ensemble.may_answer_connect = lambda session: True
     cluster.ensemble.ephemerals_outlive_session_s = lambda: 0.0

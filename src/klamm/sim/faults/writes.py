@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.controller.events import AlterPartitionReceived
-from klamm.sim.actions import ClusterUnderTest, Draw, call_after
+from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, call_after
 from klamm.sim.faults.aim import draw_node
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.step_faults import STEP_FAULTS
@@ -18,7 +18,7 @@ FAILOVER_READS: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
 _ACL_WITHOUT_READ: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
-def lose_write_response(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_write_response(cluster: ScheduledCluster, draw: Draw) -> None:
     """The connection to ZooKeeper breaks before or after the next write of a node, without a response."""
     number, _ = draw_node(cluster, draw)
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
@@ -33,7 +33,7 @@ def lose_write_response(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def fault_at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
+def fault_at_step(cluster: ScheduledCluster, draw: Draw) -> None:
     """A step fault hits the node that takes the n-th step from now on: a ZooKeeper write or a request."""
     kind = StepKind(draw("kind", lambda rng: rng.choice([kind.value for kind in StepKind])))
     number = draw("number", lambda rng: rng.randint(1, 20))
@@ -50,7 +50,7 @@ def fault_at_step(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.injection_points.set(injection)
 
 
-def lose_first_state_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
+def lose_first_state_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     """The connection breaks after a controller wrote the first states of new partitions, so the response is lost."""
     left = draw("left", lambda rng: rng.randint(1, 3))
     _lose_write_responses(
@@ -64,7 +64,7 @@ def lose_isr_change_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
     _lose_write_responses(cluster, left, "its ISR change was written", lambda step: _writes_isr_change(cluster, step))
 
 
-def _lose_write_responses(cluster: ClusterUnderTest, left: int, what: str, is_target: Callable[[Step], bool]) -> None:
+def _lose_write_responses(cluster: ScheduledCluster, left: int, what: str, is_target: Callable[[Step], bool]) -> None:
     """Lose the responses to the next `left` writes that match the condition."""
 
     def injection(step: Step) -> InjectedFailure | None:
@@ -80,7 +80,7 @@ def _lose_write_responses(cluster: ClusterUnderTest, left: int, what: str, is_ta
     cluster.injection_points.set(injection)
 
 
-def _creates_partition_states(cluster: ClusterUnderTest, step: Step) -> bool:
+def _creates_partition_states(cluster: ScheduledCluster, step: Step) -> bool:
     """Whether the write creates the first state of a partition."""
     return any(path.endswith("/state") and cluster.tree.get(path) is None for path in step.what.split())
 
@@ -92,7 +92,7 @@ def _writes_isr_change(cluster: ClusterUnderTest, step: Step) -> bool:
     return doing is not None and isinstance(doing.event, AlterPartitionReceived) and "/state" in step.what
 
 
-def forbid_failover_reads(cluster: ClusterUnderTest, draw: Draw) -> None:
+def forbid_failover_reads(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next controller may not read a znode that failover needs, for a while: failover fails, the session lives."""
     path = draw("path", lambda rng: rng.choice(FAILOVER_READS))
     for_s = draw("for_s", lambda rng: 0.5 * rng.random())

@@ -1,7 +1,7 @@
-"""A node by the book: the real controller, session, registration and server, and replicas without records.
+"""A simulated broker: the production controller, session, registration and server, with replicas that hold no records.
 
-It answers LeaderAndIsr, UpdateMetadata and StopReplica as a broker must, and as leader asks the controller to take
-followers that fetch no more out of the ISR and those that fetch in: whoever fetches has caught up.
+It handles LeaderAndIsr, UpdateMetadata and StopReplica like a broker. As leader it sends AlterPartition: it removes
+followers that stopped fetching from the ISR, and adds those that fetch, because without records they have caught up.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ _ALTER_PARTITION_BY_NAME: Final = 1
 
 
 class ProposedIsr(NamedTuple):
-    """An ISR that a leader wants, as it was when it was first asked for."""
+    """The ISR that a leader requests with AlterPartition, with the epochs of the first attempt."""
 
     topic_id: UUID
     leader_epoch: int
@@ -98,7 +98,7 @@ class ProposedIsr(NamedTuple):
 
 
 class ReceivedRequest(NamedTuple):
-    """An order that reached a broker."""
+    """A control request that reached a broker."""
 
     request: Request
     message: Any
@@ -106,14 +106,14 @@ class ReceivedRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ControlRequestQueue:
-    """Orders of one controller that wait; the lock lets them through as they came."""
+    """Delayed control requests of one controller epoch; the lock keeps their order of arrival."""
 
     length: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class NodeContext(NamedTuple):
-    """What a stub knows of the world beyond its process."""
+    """What a simulated broker gets from the simulation around it."""
 
     on_event: OnEvent
     """Hears of every order it gets, before it is answered, and of all that its controller does."""
@@ -128,7 +128,7 @@ class NodeContext(NamedTuple):
 
 
 class StubBroker:
-    """`await run()` on a host of its own."""
+    """One process of a simulated broker: `await run()` on its host."""
 
     def __init__(
         self, world: World, number: int, incarnation: int, node_settings: NodeSettings, node_context: NodeContext
@@ -190,7 +190,7 @@ class StubBroker:
     # ---- life
 
     async def run(self) -> None:
-        """Start, in the order of `broker.node`, and then keep the ISRs it leads; never returns."""
+        """Start in the order of `broker.node`, then send ISR changes of led partitions; never returns."""
         store = await self._first_store()
         await store.create_top_level_paths()
         await store.read_or_create_cluster_id(new_topic_id(self._world.randomness.bytes))
@@ -213,6 +213,7 @@ class StubBroker:
             await self._propose(self._proposed)
 
     async def _first_store(self) -> Store:
+        """Connect to ZooKeeper, retrying until it succeeds."""
         while True:
             try:
                 await self.sessions.start()
@@ -221,9 +222,11 @@ class StubBroker:
                 await asyncio.sleep(_CONNECT_RETRY_S)
 
     async def session_expired(self) -> None:
+        """Pass the expiry of the ZooKeeper session on to the controller."""
         await self.controller.session_expired()
 
     def session_established(self, store: Store) -> None:
+        """Pass a new ZooKeeper session on to the controller."""
         self._on_event(SessionReestablished(self.number, self.incarnation))
         self.controller.session_established(store)
 
@@ -232,13 +235,15 @@ class StubBroker:
         self.controller.on_watch(event)
 
     async def _register(self, store: Store) -> None:
+        """Register the broker in ZooKeeper and keep its new broker epoch."""
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
+        """Open a connection from this node's controller to a broker, observed by the simulation."""
         return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
 
     async def shut_down(self) -> bool:
-        """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
+        """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
         self._is_leaving, self.is_ready = True, False
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
@@ -253,7 +258,7 @@ class StubBroker:
         return moved
 
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
-        """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
+        """Fail these replicas with their log directory, and notify the controller; call it on this broker's host."""
         self.replicas.fail_partitions(partitions)
         self._notices.notify(self.number)
 
@@ -287,10 +292,10 @@ class StubBroker:
                 self._stop_replica(request, message)
 
     def _can_detect_staleness(self, order: ReceivedRequest) -> bool:
-        """Whether epochs tell a late order from a newer one of the same controller; Kafka's protocol leaves holes.
+        """Whether the broker can detect that this redelivered control request of the current controller epoch is stale.
 
-        Nothing does for metadata, for a replica that is not there any more, for one that goes with its topic, and for
-        one of a topic that was made anew since, where orders name no topic id: its epochs began again.
+        It cannot for UpdateMetadata, for replicas that it no longer hosts, for StopReplica without a leader epoch, and
+        for LeaderAndIsr without topic ids for a recreated topic, because its leader epochs began again.
         """
         request, message = order
         match request.api_key:
@@ -303,7 +308,7 @@ class StubBroker:
                 return False
 
     def _instruction_can_detect_staleness(self, order: PartitionInstruction) -> bool:
-        """Whether its leader epoch or topic id tells this instruction from a newer one."""
+        """Whether the leader epoch or topic id of this LeaderAndIsr partition shows that it is stale."""
         p = order.topic_partition
         is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
         return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
@@ -364,12 +369,13 @@ class StubBroker:
         return handle
 
     def _request_error(self, message: Any) -> ErrorCode:
-        """The error that rejects a control request as a whole; NONE if it is accepted."""
+        """The error that rejects a control request as a whole (old broker or controller epoch), or NONE."""
         code = self.replicas.check_epochs(message.broker_epoch, self.broker_epoch, message.controller_epoch)
         self._on_event(RequestReceived(self.number, self.incarnation, self.broker_epoch, message, code))
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Handle LeaderAndIsr."""
         orders = list(instructions_of(message, request.version))
         refusal = self._request_error(message)
         if refusal:
@@ -385,12 +391,14 @@ class StubBroker:
         return answer_instructions(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Handle UpdateMetadata."""
         refusal = self._request_error(message)
         if not refusal:
             self.cache.update(message)
         return UpdateMetadataResponse(error_code=refusal)
 
     def _stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
+        """Handle StopReplica."""
         refusal = self._request_error(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
@@ -399,7 +407,7 @@ class StubBroker:
         return StopReplicaResponse(partition_errors=answers)
 
     def _on_controller_event(self, event: Event) -> None:
-        """Pass an event of this node's controller on; after a session expiry, report requests that stay unanswered."""
+        """Pass on an event of this node's controller; after a session expiry, report requests that stay unanswered."""
         self._on_event(event)
         if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._unanswered:
             asyncio.get_running_loop().call_later(
@@ -415,7 +423,7 @@ class StubBroker:
     # ---- as leader
 
     def _check_isrs(self) -> None:
-        """Each second, propose ISR changes; while one is proposed, wait for its response instead."""
+        """Once a second, propose ISR changes; while one is proposed, wait for its response instead."""
         loop = asyncio.get_running_loop()
         if self.replicas.hosted and not self._is_leaving:
             self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
@@ -426,9 +434,9 @@ class StubBroker:
         loop.call_later(_ISR_CHECK_INTERVAL_S, self._check_isrs)
 
     async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
-        """All in one request; the same again until it is answered: only so does a lost answer do no harm.
+        """Send all proposed ISRs in one AlterPartition, and repeat the same request until it is answered.
 
-        Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
+        It carries the current topic ids and epochs, so a topic that is recreated meanwhile is not confused with it.
         """
         asked = {
             p: ProposedIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
@@ -456,9 +464,11 @@ class StubBroker:
         self._report_roles(proposed)
 
     def _report_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        """Report the current leader or follower role of these replicas to the simulation."""
         self._on_event(ReplicaRolesChanged(self.number, self.incarnation, self.replicas.roles(partitions)))
 
     def _alter_partition(self, asked: Mapping[TopicPartition, ProposedIsr], version: int) -> AlterPartitionRequest:
+        """Build the AlterPartition request for these proposed ISRs."""
         topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
         for p, proposal in asked.items():
             data = AlterPartitionRequestPartitionData(
@@ -476,14 +486,14 @@ class StubBroker:
 
 
 def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> None:
-    """End the connection if the injected loss is of this moment."""
+    """Break the connection if the injected failure is of this moment."""
     if loss is moment:
         raise CloseConnection(f"broken {moment.value} a request")
 
 
 @dataclass(slots=True)
 class Node:
-    """A broker and the run of the process it is in."""
+    """A simulated broker and the host its process runs on."""
 
     broker: StubBroker
     host: Host
@@ -495,3 +505,15 @@ class Node:
             return self.broker.sessions.store.client.session_id
         except SessionExpired:
             return 0
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.broker.config.zookeeper_session_timeout_ms
+
+    @property
+    def is_controller(self) -> bool:
+        return self.broker.controller.is_active
+
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        return any(r.proposal is not None for r in self.broker.replicas.hosted.values())

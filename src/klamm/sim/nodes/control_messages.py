@@ -1,4 +1,4 @@
-"""What a control request says of partitions, whatever its version."""
+"""The partitions of a control request, independent of its version."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateM
 
 
 class StopReplicaState(NamedTuple):
-    """One partition of a StopReplica; old versions carry no leader epoch."""
+    """One partition of a StopReplica; its leader epoch is -1 in old versions."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -22,7 +22,7 @@ StateInMessage = tuple[TopicPartition, UUID | None, Any]
 
 
 def partition_states(message: Any) -> Sequence[StateInMessage]:
-    """Of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
+    """The partition states of a LeaderAndIsr or UpdateMetadata; empty for other requests."""
     global _last_decoded
     if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
         return ()
@@ -36,6 +36,7 @@ _last_decoded: tuple[Any, Sequence[StateInMessage]] = (None, ())
 
 
 def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[StateInMessage]:
+    """Decode the partition states of all versions of the request."""
     for topic in message.topic_states:
         topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
         for state in topic.partition_states:
@@ -45,6 +46,7 @@ def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[St
 
 
 def stop_states(message: Any) -> Iterator[StopReplicaState]:
+    """The partitions of a StopReplica of any version; empty for other requests."""
     if not isinstance(message, StopReplicaRequest):
         return
     for state in message.topic_states:

@@ -1,4 +1,4 @@
-"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+"""Reports what a controller does to the simulation: terms, events, transitions, requests queued, sent and answered."""
 
 import asyncio
 import sys
@@ -41,14 +41,14 @@ _FIRST_VERSION_WITH_TOPIC_IDS: Final = 2
 
 
 class KnownPartition(NamedTuple):
-    """A partition of an AlterPartition request, as the controller knew it when it began to judge."""
+    """What the controller knew of a partition when it began to handle AlterPartition for it."""
 
     replicas: tuple[BrokerId, ...]
     leadership: LeaderAndIsr | None
 
 
 class ControllerKnowledge(NamedTuple):
-    """What a controller knew when it began an event that it answers."""
+    """What a controller knew when it began to handle a broker's request."""
 
     registered: dict[BrokerId, int]
     """Broker -> broker epoch."""
@@ -60,7 +60,7 @@ class ControllerKnowledge(NamedTuple):
 
 
 class BrokerKnowledge(NamedTuple):
-    """What a controller knew of brokers when it began to look which there are."""
+    """The registered brokers that a controller knew when it began to handle a broker change."""
 
     registered: dict[BrokerId, int]
     """Broker -> broker epoch."""
@@ -131,6 +131,7 @@ class ControllerObserver(Observer):
         return _ObservedConnection(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
 
     def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
+        """Report a control request that is sent to this broker."""
         again = self._newest.get(target) is message
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
@@ -139,15 +140,16 @@ class ControllerObserver(Observer):
         self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        """Report a broker's response to a control request."""
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
     def on_request_ended(self, target: BrokerId) -> None:
-        """Count one request fewer in flight to this broker."""
+        """Count one request in flight to this broker less."""
         self._in_flight[target] -= 1
 
 
 class _ObservedConnection:
-    """A connection that tells what goes over it."""
+    """A connection from the controller to a broker that reports its requests and responses."""
 
     def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
         self._observer = observer
@@ -181,7 +183,7 @@ def _decoded(message: Any, version: int) -> Any:
 
 
 def _knowledge_before(term: TermContext, event: events.Event) -> ControllerKnowledge | BrokerKnowledge | None:
-    """The controller's knowledge that an invariant compares the event's result with; None for other events."""
+    """What the controller knew before this event, to check its result; None for events that no invariant checks."""
     context = term.context
     if isinstance(event, events.BrokerChange):
         return BrokerKnowledge({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
@@ -208,5 +210,6 @@ def _knowledge_before(term: TermContext, event: events.Event) -> ControllerKnowl
 def _controller_knowledge(
     context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
 ) -> ControllerKnowledge:
+    """The controller's knowledge of brokers, with these topics and partitions."""
     registered = {b.id: b.epoch for b in context.registered.values()}
     return ControllerKnowledge(registered, context.live, context.leaving, topics, partitions)

@@ -1,6 +1,6 @@
-"""Operations to be broken at each of their steps: each a script of its own, written down with every decision.
+"""Scripted operations that are run with a fault at each of their steps; every random decision is given.
 
-To add one, put it into `OPERATIONS`: what is there before, and what is done from `BEGINS_AT_S` on.
+To add one, put it into `OPERATIONS`: the actions that prepare it, and those from `BEGINS_AT_S` on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ def _kill_actions(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> li
 
 
 def _at_begin(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
-    """The action that starts an operation, with all its decisions."""
+    """One action at the begin of an operation, with all its decisions."""
     return [ScheduledAction(BEGINS_AT_S, what, facts)]
 
 
@@ -178,7 +178,7 @@ _T1_STATES: Final = [f"{TOPICS}/t1/partitions/{n}/state" for n in range(3)]
 
 
 def _znodes_of(topic: str) -> list[str]:
-    """Of one partition."""
+    """The znodes of a topic with one partition, children first."""
     return [topic_path(topic) + below for below in ("/partitions/0/state", "/partitions/0", "/partitions", "")]
 
 
@@ -271,7 +271,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 
 
 def script_of(name: str, *faults: ScheduledAction) -> Script:
-    """One operation, with faults that are set just before it begins."""
+    """The script of one operation, with these faults set just before it begins."""
     actions = OPERATIONS.get(name) or OPERATIONS_WITHOUT_FAULTS[name]
     before = [h for h in actions if h.at_s < BEGINS_AT_S]
     begun = [h for h in actions if h.at_s >= BEGINS_AT_S]
@@ -281,7 +281,7 @@ def script_of(name: str, *faults: ScheduledAction) -> Script:
 
 
 def runs_without_faults() -> Iterator[tuple[str, Script]]:
-    """Each operation without a fault, in the newest protocol and in every older generation."""
+    """Each operation without faults, in the newest protocol and in every older protocol generation: (name, script)."""
     for name in OPERATIONS:
         newest = script_of(name)
         for protocol in (newest.options.protocol, *GENERATIONS):

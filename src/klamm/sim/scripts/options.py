@@ -1,4 +1,4 @@
-"""How wide a run is: what a seed draws before anything happens."""
+"""The options of a run, which a seed draws before the run begins."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +13,8 @@ _USUALLY: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """Cluster size, settings, faults and verbs of a run."""
+
     seed: int
     policy: Policy
     nodes: int
@@ -50,6 +52,7 @@ class Options:
 
     @classmethod
     def of(cls, seed: int) -> "Options":
+        """Draw the options of a run from its seed."""
         rng = Rng(f"{seed}/options")
         faults = tuple(name for name in FAULTS if rng.random() < 0.5)
         settings = Rng(f"{seed}/settings")
@@ -79,7 +82,7 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """Small, and in the order of asyncio: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
         return cls(
             seed,
             policy=Policy.FIFO,

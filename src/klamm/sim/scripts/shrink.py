@@ -1,7 +1,7 @@
-"""From a run that breaks an invariant to a short one that breaks the same: what is left is what matters.
+"""Shrinks the script of a run that violates an invariant to a shorter one that violates the same invariant.
 
-Actions are dropped by delta debugging, then the cluster is made smaller and its order plain, then times and amounts
-go towards zero; again from the start while anything helped. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
+Actions are dropped by delta debugging; then the cluster becomes smaller and its order plain; then times and amounts
+become smaller; repeated while anything helps. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ _LONG_GAP_S: Final = 10.0
 
 
 def violated_invariant(violation: str | None) -> str:
-    """What a violation is about, without its particulars; empty where there is none."""
+    """The name of the violated invariant, without details; empty without a violation."""
     return (violation or "").partition(":")[0].partition("(")[0]
 
 
 class Shrinker:
-    """Shrinks the script of a failing run with `shrink()`; `may_go_on` is asked before each run."""
+    """Shrinks the script of a failing run with `shrink()`; calls `may_go_on` before each run."""
 
     def __init__(self, found: Outcome, may_go_on: Callable[[], bool] = lambda: True) -> None:
         assert found.violation
@@ -35,7 +35,7 @@ class Shrinker:
         self.runs = 0
 
     def shrink(self) -> Outcome:
-        """The smallest found; its script breaks the same rule."""
+        """The outcome with the smallest script found that violates the same invariant."""
         self._try_variants_once(_with_fewer_options)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
@@ -56,6 +56,7 @@ class Shrinker:
         return True
 
     def _drop_actions(self) -> None:
+        """Drop ever smaller groups of actions that the violation does not need."""
         parts = 2
         while (actions := list(self.best.script.actions)) and self._may_go_on():
             length = max(1, len(actions) // parts)
@@ -68,10 +69,11 @@ class Shrinker:
             parts *= 2
 
     def _try_variants_once(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        """Try the variants of the best script in order, until one still violates the invariant."""
         any(map(self._violates_same_invariant, make(self.best.script)))
 
     def _try_variants_repeatedly(self, make: Callable[[Script], Iterator[Script]]) -> None:
-        """Try each smaller script that `make` yields for the best one; start over when one breaks the invariant."""
+        """Try the smaller variants of the best script; start over whenever one still violates the invariant."""
         refused: set[str] = set()
         helped = True
         while helped and self._may_go_on():
@@ -85,6 +87,7 @@ class Shrinker:
 
 
 def _size(script: Script) -> tuple[object, ...]:
+    """A sort key: the number of actions, then the text of the script."""
     return len(script.actions), repr(script)
 
 
@@ -102,6 +105,7 @@ def _with_fewer_options(script: Script) -> Iterator[Script]:
 
 
 def _smaller_options(script: Script) -> Iterator[Script]:
+    """Variants of the script with one option made smaller or plain."""
     options = script.options
     plain = Options.plain(options.seed, options.nodes)
     if options.nodes > 1:
@@ -132,6 +136,7 @@ def _with_shorter_waits(script: Script) -> Iterator[Script]:
 
 
 def _with_smaller_decisions(script: Script) -> Iterator[Script]:
+    """Variants of the script with one decision of one action made smaller."""
     for index, action in enumerate(script.actions):
         for name, value in action.facts.items():
             for smaller in _smaller_values(value):
@@ -140,6 +145,7 @@ def _with_smaller_decisions(script: Script) -> Iterator[Script]:
 
 
 def _smaller_values(value: Any) -> Iterator[Any]:
+    """Smaller variants of a decision: rounded or halved numbers, dicts and lists with an item less."""
     if isinstance(value, float) and value:
         yield 0.0
         if value != round(value, 1):
@@ -159,7 +165,7 @@ def _smaller_values(value: Any) -> Iterator[Any]:
 
 
 def as_test(found: Outcome, seed: int) -> str:
-    """A test of Python that fails for as long as the script breaks an invariant."""
+    """Source code of a test that runs the script and fails while it violates the invariant."""
     script, rule = found.script, violated_invariant(found.violation).lower()
     name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
     options = _options(script.options)
@@ -196,14 +202,14 @@ def as_regression(found: Outcome, seed: int) -> str:
 
 
 def _options(options: Options) -> str:
-    """Only what differs from a plain cluster."""
+    """Source code of the options, naming only those that differ from a plain cluster."""
     made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
     told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
     return f"replace({made}, {told})" if told else made
 
 
 def _quoted(value: object) -> str:
-    """As Python and TOML write it, with double quotes."""
+    """The value as a literal of Python and TOML, with double quotes."""
     if isinstance(value, Policy):
         return f"Policy.{value.name}"
     if isinstance(value, str):

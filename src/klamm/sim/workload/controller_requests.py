@@ -1,4 +1,4 @@
-"""Verbs that ask a controller for something other than moves, elections and topics."""
+"""Verbs that send requests to the controller, other than reassignments, elections and topics."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -48,7 +48,7 @@ _NO_MEMORY_S: Final = 2.0
 
 
 async def query_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody lists what moves, a broker wants producer ids, and an operator tries out a feature: in one go."""
+    """List reassignments, allocate producer ids, send controlled shutdowns and update a feature, all at once."""
     node = acting_controller(cluster)
     number = draw("node", lambda rng: node.broker.number if node else None)
     level = draw("level", lambda rng: rng.randint(0, 2))
@@ -82,7 +82,7 @@ async def _read_controller_state(cluster: ClusterUnderTest, node: Node) -> None:
 
 
 async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator finalizes a feature, raises or lowers its level, or deletes it; some of what is asked is nonsense."""
+    """An operator finalizes a feature, changes its level, or deletes it; some requests are invalid."""
     level = draw("level", lambda rng: rng.randint(0, 5))
     how = draw("how", lambda rng: rng.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
     if (node := acting_controller(cluster)) is None:
@@ -93,7 +93,7 @@ async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
+    """`klamm controller reelect --broker N`: a node becomes controller, unless the term has changed meanwhile."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.0, 0.2)))
     epoch = cluster.history.controllers.epoch
@@ -107,7 +107,7 @@ async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 class _FailingOutbox(NamedTuple):
-    """What an event wants to send finds no memory, once."""
+    """An outbox whose first send raises MemoryError."""
 
     batch: RequestBatch
     before: Outbox
@@ -118,7 +118,7 @@ class _FailingOutbox(NamedTuple):
 
 
 async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A controller finds no memory for an order, in the midst of its work, or while it becomes active."""
+    """A control request raises MemoryError when it is sent, during normal work or during failover."""
     new = draw("new", lambda rng: rng.random() < 0.5)
     if (node := acting_controller(cluster)) is None:
         return
@@ -139,7 +139,7 @@ async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The brokers' default for unclean elections changes at run time, on every node."""
+    """The brokers' default for unclean leader election changes at run time on every node."""
     allowed = draw("allowed", lambda rng: rng.random() < 0.5)
     cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} by default")
     if not allowed:
@@ -151,7 +151,7 @@ async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> Non
 
 
 async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An ISR change that no leader by the book asks for: with a stranger, or of an epoch that is still to come."""
+    """The controller gets an AlterPartition with one defect, such as a non-replica in the ISR or a future epoch."""
     oddity = draw("oddity", lambda rng: rng.choice(_ALTER_PARTITION_DEFECTS))
     led = sorted(
         f"{p.topic}-{p.partition}" for p, states in cluster.history.states.versions.items() if states[-1].has_leader
@@ -164,7 +164,7 @@ async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) ->
     broker = node.broker
 
     async def ask() -> None:
-        """When nothing is under way: so what is odd now is odd when it is judged."""
+        """Send the request while the controller is idle, so that the defect still exists when it is handled."""
         while broker.controller.queue_size or broker.controller.state is not ControllerState.IDLE:  # noqa: ASYNC110  # looks on from outside
             await asyncio.sleep(_RETRY_INTERVAL_S)
         request = _invalid_alter_partition(broker, TopicPartition(topic, int(number)), oddity)
@@ -177,7 +177,7 @@ async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) ->
 
 
 def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
-    """An AlterPartition with this oddity; None if it cannot be made for this controller."""
+    """An AlterPartition with this defect; None if it cannot be made for this controller."""
     term = broker.controller.term
     partition = term.context.partition(p.topic, p.partition) if term is not None else None
     if (
@@ -217,9 +217,10 @@ def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str)
 
 
 def _epoch_offset(oddity: str, what: str) -> int:
-    """One more for what is to come, one less for what is over."""
+    """1 if the defect is a future epoch of this kind, -1 if it is an old one, else 0."""
     return {f"{what} to come": 1, f"{what} that is over": -1}.get(oddity, 0)
 
 
 def _live_non_replicas(context: ControllerContext, partition: Partition) -> list[int]:
+    """Live brokers that are not replicas of the partition."""
     return sorted(b for b in context.live if b not in partition.replicas)

@@ -1,4 +1,4 @@
-"""Verbs about what other programs and people write into ZooKeeper: tokens, foreign brokers, features, topics."""
+"""Verbs for changes that other programs and people make in ZooKeeper: tokens, foreign brokers, features, topics."""
 
 import asyncio
 from typing import Final
@@ -34,7 +34,7 @@ _MAX_DOWNTIME_S: Final = 1.0
 
 
 async def issue_tokens(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Delegation tokens: one that is over, one that is not, and one that nobody can read."""
+    """Create three delegation tokens: one expired, one valid, one unreadable."""
     name = draw("name", lambda rng: f"token{rng.randint(1, 99)}")
     now_ms = cluster.admin.clock.now_ms()
     cluster.log(f"delegation tokens {name}-* are issued")
@@ -48,7 +48,7 @@ async def issue_tokens(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def foreign_broker(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A broker that nobody reaches registers, changes its listeners, and leaves."""
+    """A broker that cannot be reached registers, changes its listeners, and leaves."""
     first = draw("first", lambda rng: rng.choice(tuple(_FOREIGN_LISTENERS)))
     for_s = draw("for_s", lambda rng: 4 * rng.random())
     path, client = znodes.broker_path(BrokerId(_FOREIGN)), cluster.store.client
@@ -70,12 +70,13 @@ async def foreign_broker(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def _registration(cluster: ClusterUnderTest, listener: str) -> bytes:
+    """The registration of the foreign broker with this listener."""
     broker = Broker(BrokerId(_FOREIGN), (_FOREIGN_LISTENERS[listener],))
     return encode_registration(broker, cluster.admin.clock.now_ms())
 
 
 async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A tree from elsewhere has a finalized feature, which no broker here supports: an operator takes it away."""
+    """ZooKeeper holds a finalized feature that no broker supports; an operator deletes it."""
     level = draw("level", lambda rng: rng.randint(1, 3))
     cluster.log(f"feature {FEATURE} {level} is finalized, by somebody else")
     await cluster.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {FEATURE: level})))
@@ -98,7 +99,7 @@ async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic's znode that nobody can read; its deletion is asked for; then it is written as it should be."""
+    """A topic znode is malformed, perhaps with a deletion request, and is corrected after a while."""
     topic = draw("topic", lambda rng: f"scrap{rng.randint(1, 2)}")
     replicas = draw("replicas", lambda rng: rng.sample(list(cluster.nodes), 1))
     deletes = draw("deletes", lambda rng: rng.random() < 0.5)
@@ -117,7 +118,7 @@ async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None
 
 
 async def recreate_topic_in_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody deletes a topic's znodes and its log, and makes it anew under its name, faster than anybody looks."""
+    """Somebody deletes a topic's znodes and log without the controller, and recreates the topic immediately."""
     topic = draw("topic", lambda rng: f"hand{rng.randint(1, 2)}")
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     assignment = {0: ReplicaAssignment((BrokerId(number),))}
@@ -139,7 +140,7 @@ async def recreate_topic_in_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> 
 
 
 async def forbid_by_acl(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An ACL forbids for a while to read some znodes, or to write them and make or delete what is below."""
+    """An ACL forbids reading, or changing, some znodes for a while."""
     paths = draw("paths", lambda rng: [znodes.ISR_CHANGES])
     what = draw("what", lambda rng: rng.choice(tuple(_FORBIDDEN_PERMISSIONS)))
     for_s = draw("for_s", lambda rng: 3 * rng.random())
@@ -152,7 +153,7 @@ async def forbid_by_acl(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def delete_znodes(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody deletes znodes by hand, in order: a topic, `/controller`, what brokers make only when they start."""
+    """Somebody deletes znodes directly: of a topic, `/controller`, or those that brokers create only at startup."""
     paths = draw("paths", lambda rng: [znodes.CONTROLLER])
     cluster.log(f"somebody deletes {paths}")
     for path in paths:

@@ -1,4 +1,4 @@
-"""Verbs about where partitions and their leaders are: reassignments, elections, several nodes that leave at once."""
+"""Verbs for reassignments, elections, and controlled shutdowns of several nodes."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ _RETRY_INTERVAL_S: Final = 0.25
 
 
 async def reassign(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator asks the controller to move partitions, to override what is moving, or to cancel it."""
+    """An operator reassigns partitions by API, overrides running reassignments, or cancels them."""
     targets = draw("targets", lambda rng: _draw_new_replicas(cluster, rng, may_cancel=True))
     wanted = {_topic_partition(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
     node = acting_controller(cluster)
@@ -36,7 +36,7 @@ async def reassign(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The same by the old tools' way, which neither cancels nor looks whether the brokers live."""
+    """An operator reassigns partitions by the `/admin/reassign_partitions` znode, which cannot cancel."""
     targets = draw("targets", lambda rng: _draw_new_replicas(cluster, rng, may_cancel=False))
     if not targets:
         return
@@ -46,7 +46,7 @@ async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def drop_leader_from_reassignment(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A move drags on, an adding replica leads meanwhile, and the move is overridden, or cancelled, without it."""
+    """An adding replica becomes leader during a slow reassignment, which is then overridden or cancelled without it."""
     name = draw("partition", lambda rng: rng.choice(_partitions(cluster) or [""]))
     away = [n for n in cluster.nodes if name and n not in cluster.history.topics.replicas(_topic_partition(name))]
     if len(away) < _TO_ANOTHER:
@@ -75,6 +75,7 @@ async def drop_leader_from_reassignment(cluster: ClusterUnderTest, draw: Draw) -
 
 
 async def _alter_reassignment(cluster: ClusterUnderTest, name: str, target: list[int] | None) -> None:
+    """Set or cancel the reassignment of one partition."""
     if (node := acting_controller(cluster)) is not None:
         wanted = {_topic_partition(name): None if target is None else tuple(map(BrokerId, target))}
         answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments(wanted))
@@ -82,7 +83,7 @@ async def _alter_reassignment(cluster: ClusterUnderTest, name: str, target: list
 
 
 async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator wants the preferred replicas to lead, by the API or by the old tools' way."""
+    """An operator requests preferred leader elections, by API or by znode."""
     chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.5])
     by_znode = draw("by_znode", lambda rng: rng.random() < 0.5)
     keys = [_topic_partition(p) for p in chosen]
@@ -95,7 +96,7 @@ async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator would rather lose records than wait: whoever lives may lead, where nobody in sync does."""
+    """An operator requests unclean leader elections."""
     chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.3])
     if (node := acting_controller(cluster)) is not None and chosen:
         cluster.log(f"node {node.broker.number} is asked for unclean elections of {chosen}")
@@ -106,7 +107,7 @@ async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic's config allows unclean elections, or no longer does."""
+    """A topic config allows or forbids unclean leader election."""
     topics = sorted({_topic_partition(p).topic for p in _partitions(cluster)})
     if not topics:
         return
@@ -121,7 +122,7 @@ async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def shut_down_together(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Controlled shutdowns of several nodes at the same time, as a careless restart of a cluster does."""
+    """Several nodes do a controlled shutdown at the same time."""
     numbers = draw("nodes", lambda rng: rng.sample(list(cluster.nodes), min(2, len(cluster.nodes))))
     back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())
     leaving = {
@@ -144,7 +145,7 @@ def acting_controller(cluster: ClusterUnderTest) -> Node | None:
 
 
 async def await_on_node(cluster: ClusterUnderTest, node: Node, asked: Awaitable[Any]) -> Any:
-    """Asked on the node's own host: its death is the end of it, and None is the answer."""
+    """Await a request on the node's host; return None if the node dies or does not answer in time."""
 
     async def ask() -> Any:
         return await asked
@@ -155,7 +156,7 @@ async def await_on_node(cluster: ClusterUnderTest, node: Node, asked: Awaitable[
 
 
 async def _create_znode_unless_present(cluster: ClusterUnderTest, path: str, payload: bytes) -> None:
-    """Create a request znode of the old tools; log if there is one already."""
+    """Create a request znode; log if it exists already."""
     try:
         await cluster.store.client.create(path, payload)
     except NodeExists:
@@ -163,12 +164,13 @@ async def _create_znode_unless_present(cluster: ClusterUnderTest, path: str, pay
 
 
 def _topic_partition(name: str) -> TopicPartition:
+    """Parse `topic-0`."""
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))
 
 
 def _partitions(cluster: ClusterUnderTest) -> list[str]:
-    """All that the tree lists, `t1-0` each."""
+    """The names of all partitions in ZooKeeper, such as `t1-0`."""
     parent = cluster.ensemble.tree.get(znodes.TOPICS)
     names: list[str] = []
     for topic in sorted(parent.children) if parent is not None else ():
@@ -181,7 +183,7 @@ def _partitions(cluster: ClusterUnderTest) -> list[str]:
 
 
 def _draw_new_replicas(cluster: ClusterUnderTest, rng: Rng, may_cancel: bool) -> dict[str, list[int] | None]:
-    """New replicas for some partitions; None cancels."""
+    """Random new replicas for some partitions; None cancels a reassignment."""
     found: dict[str, list[int] | None] = {}
     for name in _partitions(cluster):
         if rng.random() < 0.6:

@@ -1,7 +1,7 @@
-"""What operators and brokers do while faults happen. Each verb is a coroutine; to add one, put it into `VERBS`.
+"""The table of verbs: what operators and brokers do while faults happen. To add one, put its coroutine into `VERBS`.
 
-A verb draws what it decides, each decision under a name, tells the story, and acts. It runs beside other verbs. What a
-cluster in trouble answers (KlammError, no answer in time) is part of the story; any other error is a finding.
+A verb makes its random decisions with the `Draw`, logs what it does, and does it. Verbs run concurrently. Errors that
+clients of a faulty cluster expect (KlammError, timeout) are logged; any other error is a violation.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from klamm.broker.replica_placement import place_replicas
-from klamm.controller.decisions.shutdown_verdict import PartitionFacts, judge_stop
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, assess_shutdown
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
@@ -37,7 +37,7 @@ _MAX_EXIT_DELAY_S: Final = 4.0
 
 
 async def create_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A new topic, its replicas placed as the broker's API places them."""
+    """Create a topic, with replicas placed as the broker's API places them."""
     unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
     if not unused:
         return
@@ -49,7 +49,7 @@ async def create_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def _draw_assignment(cluster: ClusterUnderTest, rng: Rng) -> list[list[int]]:
-    """Replicas of each partition."""
+    """Random replicas of each partition of a new topic."""
     brokers = dict.fromkeys(BrokerId(n) for n in cluster.nodes)
     partitions, replicas = cluster.topic_size
     placed = place_replicas(brokers, rng.randint(1, partitions), rng.randint(1, min(replicas, len(brokers))), rng)
@@ -57,7 +57,7 @@ def _draw_assignment(cluster: ClusterUnderTest, rng: Rng) -> list[list[int]]:
 
 
 async def create_irregular_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Written by hand: partitions missing, replicas on brokers that do not exist, lists of different lengths."""
+    """Create a topic with missing partition numbers, unknown brokers, or different numbers of replicas."""
     unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
     if not unused:
         return
@@ -69,15 +69,16 @@ async def create_irregular_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def _irregular_partitions(cluster: ClusterUnderTest, rng: Rng) -> list[list[Any]]:
+    """Random partition numbers and replicas, with gaps and an unknown broker: `[number, replicas]` each."""
     brokers = [*cluster.nodes, _UNKNOWN_BROKER]
     numbers = sorted(rng.sample(range(6), rng.randint(1, 3)))
     return [[n, rng.sample(brokers, rng.randint(1, len(brokers)))] for n in numbers]
 
 
 async def controlled_shutdown_and_restart(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A controlled shutdown: the controller moves its leaders, the node ends, perhaps slowly, and comes back.
+    """A node does a controlled shutdown, exits perhaps late, and restarts.
 
-    Its ZooKeeper session may end by itself meanwhile: when it begins to leave, or when it is about to close it.
+    Its ZooKeeper session may expire meanwhile: at the begin of the shutdown, or just before the session is closed.
     """
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())
@@ -102,6 +103,7 @@ async def controlled_shutdown_and_restart(cluster: ClusterUnderTest, draw: Draw)
 
 
 def _end_session(cluster: ClusterUnderTest, node: Node) -> None:
+    """End the node's ZooKeeper session."""
     if node.session and cluster.ensemble.has_quorum:
         cluster.ensemble.end_session(node.session)
 
@@ -114,18 +116,18 @@ def _end_process(cluster: ClusterUnderTest, number: int, node: Node, back_s: flo
 
 
 def _describe_shutdown_verdict(cluster: ClusterUnderTest, number: int) -> str:
-    """What an operator is told before it stops, as `klamm node stop` has it from ZooKeeper."""
+    """What `klamm node stop` would tell the operator before the shutdown: leaders to move, partitions at risk."""
     states = ((p, versions[-1]) for p, versions in cluster.history.states.versions.items())
     facts = [
         PartitionFacts(p, now.leader, tuple(cluster.history.topics.replicas(p)), now.isr, _MIN_ISR) for p, now in states
     ]
-    found = judge_stop(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
+    found = assess_shutdown(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
     at_risk = {str(p): why for p, why in (found.leaderless | found.below_min_isr).items()}
     return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
 
 
 async def follower_lags_and_catches_up(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A follower falls behind, so that its leaders take it out of their ISRs, and catches up again."""
+    """A follower lags, so that leaders remove it from their ISRs, and then catches up."""
     number = BrokerId(draw("node", lambda rng: rng.choice(list(cluster.nodes))))
     seen_by = draw("seen_by", lambda rng: [n for n in cluster.nodes if n != number and rng.random() < 0.7])
     for_s = draw("for_s", lambda rng: 5 * rng.random())
@@ -139,7 +141,7 @@ async def follower_lags_and_catches_up(cluster: ClusterUnderTest, draw: Draw) ->
 
 
 async def fail_log_dir(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A log directory fails with some of the replicas; a later process finds them whole again."""
+    """A log directory with some of the replicas fails; a new process of the node finds them intact."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     node = cluster.nodes[number]
     if not node.host.is_alive:
@@ -215,7 +217,7 @@ _WRITTEN_ONCE: Final = "a topic without partitions"
 
 
 async def write_malformed_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody writes a znode by hand."""
+    """Somebody writes a malformed or unexpected znode."""
     what = draw("what", lambda rng: rng.choice(tuple(MALFORMED)))
     path, payload = MALFORMED[what]
     cluster.log(f"somebody writes {path}: {what}")

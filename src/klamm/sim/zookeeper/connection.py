@@ -1,7 +1,7 @@
-"""One client's connection to a model server. Source: NIOServerCnxn, ZooKeeperServer, FinalRequestProcessor.
+"""A client's connection to a model server. Source: NIOServerCnxn, ZooKeeperServer, FinalRequestProcessor.
 
-Requests are answered in order, each once the server has applied what it wrote. What needs the leader waits while there
-is none in reach, and everything behind it.
+Requests are answered in order, each once the server has applied its transaction. A request that needs the leader waits
+while none is reachable, and so do all requests behind it.
 """
 
 import asyncio
@@ -46,10 +46,13 @@ class ServerOfConnections(Protocol):
     def leads(self) -> bool: ...
     @property
     def mode(self) -> str: ...
-    def connection_of(self, session: int) -> "ServerConnection | None": ...
+    def connection_of(self, session: int) -> "ServerConnection | None":
+        """The connection that serves this session here, or None."""
 
 
 class ServerConnection(asyncio.Protocol):
+    """The server's side of one client connection: an asyncio protocol."""
+
     def __init__(self, server: ServerOfConnections) -> None:
         self._server = server
         self._ensemble = server.ensemble
@@ -111,22 +114,25 @@ class ServerConnection(asyncio.Protocol):
                 self.drop()
 
     def notify(self, event: WatchEvent, zxid: int) -> None:
+        """Send a watch event to the client."""
         self._write(packets.notification(event, zxid))
 
     def may_read(self, acl: Sequence[Acl]) -> bool:
+        """Whether the ACL lets this client read."""
         return allows(acl, Permission.READ, self._who)
 
     @property
     def session_id(self) -> int:
-        """0 before the greeting."""
+        """The id of the connection's session; 0 before it is established."""
         return self._session.id if self._session is not None else 0
 
     @property
     def watches(self) -> tuple[list[str], list[str]]:
-        """Paths that are watched over this connection: data, children."""
+        """Paths with watches of this connection: (data watches, child watches)."""
         return self._server.watchers.paths_of(self)
 
     def session_ended(self) -> None:
+        """Close the connection because its session ended, unless a response is still due."""
         if self._pending_response is None:
             self.drop()
 
@@ -135,12 +141,14 @@ class ServerConnection(asyncio.Protocol):
         self._write(frame)
 
     def drop(self) -> None:
+        """Close the connection."""
         transport = self._transport
         self._forget()
         if transport is not None:
             transport.close()
 
     def _forget(self) -> None:
+        """Remove the connection and its watches from the server."""
         self._transport = None
         self._waiting.clear()
         self._server.connections.pop(self, None)
@@ -165,6 +173,7 @@ class ServerConnection(asyncio.Protocol):
         return self._session is None or (len(packet) >= 8 and INT.unpack_from(packet, 4)[0] in _FOR_THE_LEADER)
 
     def _connect(self, request: packets.ConnectRequest) -> None:
+        """Open a new session or resume an existing one."""
         if request.last_zxid > self._server.tree.zxid:
             self.drop()  # the client has seen more than this server
             return
@@ -187,7 +196,7 @@ class ServerConnection(asyncio.Protocol):
         self._pending_response = (zxid, greeting)
 
     def _close_earlier_connection(self, session: int) -> None:
-        """On this server; whoever holds the session elsewhere finds out by its next write."""
+        """Close another connection of this session to this server; on other servers its next write fails."""
         other = self._server.connection_of(session)
         if other is not None:
             other.drop()
@@ -195,6 +204,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- requests
 
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
+        """Handle one request of an established session."""
         xid, opcode, reader = packets.read_header(packet)
         is_known = session.id in self._ensemble.sessions
         if not is_known or (session.holder is not self and self._is_refused_after_a_move(opcode)):
@@ -212,11 +222,11 @@ class ServerConnection(asyncio.Protocol):
             self._serve_read(xid, opcode, reader)
 
     def _is_refused_after_a_move(self, opcode: int) -> bool:
-        """A follower goes on answering what it knows itself, and anybody may end the session."""
+        """Whether to refuse the request of a session that moved to another connection; followers still answer reads."""
         return opcode != Opcode.CLOSE_SESSION and (opcode in _FOR_THE_LEADER or self._server.leads)
 
     def _close_session(self, xid: int, session: SessionRecord) -> None:
-        """The answer to closing, then the end; nothing else is served."""
+        """End the session on the client's request, answer, and close the connection."""
         self._pending_response = (0, b"")  # what keeps `session_ended` from closing before the answer
         zxid = self._ensemble.end_session(session.id)
         self._pending_response = None
@@ -224,6 +234,7 @@ class ServerConnection(asyncio.Protocol):
         self.drop()
 
     def _authenticate(self, reader: Reader) -> None:
+        """Add an identity to the connection, or close it if the credentials are not accepted."""
         reader.int32()
         scheme, credentials = reader.text(), reader.buffer() or b""
         identity = identity_of(scheme, credentials, self._who[0])
@@ -236,6 +247,7 @@ class ServerConnection(asyncio.Protocol):
         self._write(packets.reply(_AUTH_XID, 0))
 
     def _serve_write(self, xid: int, opcode: int, reader: Reader, session: SessionRecord) -> None:
+        """Handle a request that the leader decides: a write, a multi, an ACL change or a sync."""
         if opcode == Opcode.SYNC:
             zxid = self._ensemble.tree.zxid
             self._pending_response = (zxid, packets.reply(xid, zxid, 0, text(reader.text())))
@@ -271,6 +283,7 @@ class ServerConnection(asyncio.Protocol):
             self._pending_response = (zxid, packets.reply(xid, zxid, result.code, body))
 
     def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
+        """Handle a request from this server's own tree."""
         server = self._server
         zxid = server.tree.zxid
         try:

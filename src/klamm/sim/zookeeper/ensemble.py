@@ -1,8 +1,8 @@
-"""What all servers agree on: the order of writes, who has a session, who leads. Source: ZooKeeperServer, Leader.
+"""The state that all model servers share: order of writes, sessions, leader. Source: ZooKeeperServer, Leader.
 
-The ensemble decides each write at once and for good; each server applies it when it comes to it, so a server that lags
-answers reads from the past, as ZooKeeper's do. Sessions end by the loop's time, in ticks, whatever a server does, but
-only while there is a leader. Nothing is decided without one: writes wait, or their connections break.
+The ensemble commits each write at once. Each server applies it later, so a server that lags answers stale reads, as in
+ZooKeeper. Sessions expire by the loop's time, in ticks, and only while there is a leader. Without a leader writes wait,
+or their connections break.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ PASSWORD_BYTES: Final = 16
 
 
 class InjectedFailure(Enum):
-    """What becomes of a write that is not done and answered: the connection breaks, or an ACL forbids it."""
+    """How an injected fault lets a write or request fail: its connection breaks, or ZooKeeper answers NoAuth."""
 
     BEFORE = "before"  # the connection breaks: the write never happened
     AFTER = "after"  # it breaks: it happened; the answer is lost
@@ -47,23 +47,25 @@ class SessionConnection(Protocol):
 
 
 class Member(Protocol):
-    """A server of the ensemble."""
+    """A server, as the ensemble sees it."""
 
     is_up: bool
     is_cut_off: bool
 
     def receive_transaction(self, transaction: Transaction) -> None:
-        """Each transaction in order, to be applied by and by."""
+        """Get the next committed transaction, to apply it now or later."""
 
     def on_leader_reachable(self) -> None:
-        """There is a leader and the way to it is open: catch up with what was missed, serve what waits."""
+        """A leader is reachable: apply missed transactions and serve the waiting requests."""
 
     def on_leader_lost(self) -> None:
-        """There is no leader, or no way to it, for good: clients are turned away."""
+        """No leader is reachable: disconnect all clients."""
 
 
 @dataclass(slots=True, eq=False)
 class SessionRecord:
+    """A session, its timeout and the connection that serves it."""
+
     id: int
     timeout_ms: int
     password: bytes
@@ -73,6 +75,8 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleSettings:
+    """Timing and limits, named as in zoo.cfg where they exist there."""
+
     tick_ms: int = 2_000
     min_session_ms: int = 4_000
     max_session_ms: int = 40_000
@@ -87,7 +91,7 @@ Committed = Callable[[Transaction, Sequence[Op]], None]
 
 
 class Ensemble:
-    """Make one, then servers of it; `start` it within a running loop."""
+    """The shared state of a model ensemble: create it, then its servers; call `start` within a running loop."""
 
     def __init__(self, clock: Clock, dice: Rng, settings: EnsembleSettings | None = None) -> None:
         self._clock = clock
@@ -114,11 +118,11 @@ class Ensemble:
         """How long ephemeral znodes outlive a session that ends now (ZOOKEEPER-2985)."""
 
     def start(self) -> None:
-        """From now on sessions expire."""
+        """Start to expire sessions."""
         self._set_ticker()
 
     def _set_ticker(self) -> None:
-        """The next tick at which a session would expire if it stayed silent; a new session never expires sooner."""
+        """Set a timer for the next tick at which a session could expire."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         silent = min((s.expires_at for s in self.sessions.values()), default=float("inf"))
@@ -128,6 +132,7 @@ class Ensemble:
         )
 
     def stop(self) -> None:
+        """Cancel all timers."""
         for timer in (self._ticker, self._election):
             if timer is not None:
                 timer.cancel()
@@ -135,17 +140,18 @@ class Ensemble:
     # ---- servers
 
     def join(self, server: Member) -> None:
+        """Add a server; the first one leads."""
         self.servers.append(server)
         self.leader = self.leader or server
         self.has_quorum = True
 
     def _quorum(self) -> list[Member]:
-        """The servers that reach each other if they are a majority; else none."""
+        """The servers that can reach each other, if they are a majority; otherwise none."""
         reachable = [s for s in self.servers if s.is_up and not s.is_cut_off]
         return reachable if 2 * len(reachable) > len(self.servers) else []
 
     def on_server_partitioned(self) -> None:
-        """A server reaches the others no more; all believe for a while that this will pass."""
+        """A server lost its links to the others; the quorum is updated after the sync limit."""
         self.has_quorum = self.leader in self._quorum()
         patience_s = self.settings.sync_limit_ticks * self.settings.tick_ms / 1000
         asyncio.get_running_loop().call_later(patience_s, self.update_quorum, context=self._timer_context)
@@ -178,7 +184,7 @@ class Ensemble:
     # ---- sessions
 
     def open_session(self, timeout_ms: int) -> tuple[SessionRecord, int]:
-        """A new one, and the zxid from which on it exists."""
+        """Open a session; return it and the zxid at which it exists."""
         granted = max(self.settings.min_session_ms, min(timeout_ms, self.settings.max_session_ms))
         self._next_session += 1
         session = SessionRecord(self._next_session, granted, self._dice.randbytes(PASSWORD_BYTES))
@@ -187,7 +193,7 @@ class Ensemble:
         return session, self._commit(session.id, []).zxid
 
     def resume(self, session: int, password: bytes, holder: SessionConnection) -> SessionRecord | None:
-        """None where it has ended or is somebody else's. An earlier holder has lost it without knowing."""
+        """Move a session to this connection; None if it has ended or the password is wrong."""
         record = self.sessions.get(session)
         if record is None or record.password != password:
             return None
@@ -202,7 +208,7 @@ class Ensemble:
         session.expires_at = (due // tick_s + 1) * tick_s
 
     def end_session(self, session: int) -> int:
-        """Closed or expired: its ephemeral znodes go in one transaction, whose zxid this is."""
+        """Close or expire a session; return the zxid of the transaction that removes its ephemeral znodes."""
         record = self.sessions.pop(session, None)
         if record is None:
             return self.tree.zxid
@@ -218,9 +224,11 @@ class Ensemble:
         return transaction.zxid
 
     def remove_ephemerals(self, session: int) -> Transaction:
+        """Remove the ephemeral znodes of a session."""
         return self._commit(session, [DeleteChange(path) for path in self.tree.ephemerals.get(session, {})])
 
     def _tick(self) -> None:
+        """Expire sessions whose timeout is over, if there is a quorum."""
         if self.has_quorum:
             now = asyncio.get_running_loop().time()
             for session in [s for s in self.sessions.values() if s.expires_at <= now]:
@@ -230,7 +238,7 @@ class Ensemble:
     # ---- writes
 
     def write(self, session: int, ops: Sequence[Op], who: Sequence[Identity]) -> tuple[int, list[Result]]:
-        """Commit all operations or none; the zxid and the result of each."""
+        """Commit all operations or none; return the zxid and the result of each."""
         zxid, time_ms = self.tree.zxid + 1, self._clock.now_ms()
         results: list[Result] = []
         changes: list[Change] = []
@@ -256,13 +264,14 @@ class Ensemble:
         return zxid, results
 
     def refuse(self, session: int, ops: Sequence[Op], number: int) -> tuple[int, list[Result]]:
-        """Refuse the write as if an ACL forbade its operation of this number."""
+        """Answer NoAuth for the operation with this index, so that nothing of the write happens."""
         rest = [Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(ops) - number - 1)
         return self._commit(session, []).zxid, [*[Result(ZkCode.OK)] * number, Result(ZkCode.NO_AUTH), *rest]
 
     def write_acl(
         self, session: int, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]
     ) -> tuple[int, Result]:
+        """Set the ACL of a znode; return the zxid and the result."""
         try:
             change = plan_acl_change(self.tree, path, acl, version, who)
         except RequestRejected as refused:
@@ -273,6 +282,7 @@ class Ensemble:
         return transaction.zxid, Result(ZkCode.OK, None, node.stat())
 
     def _commit(self, session: int, changes: Sequence[Change]) -> Transaction:
+        """Apply these changes as one transaction."""
         transaction = Transaction(self.tree.zxid + 1, self._clock.now_ms(), session, changes)
         for change in changes:
             self.tree.apply(change, transaction.zxid, transaction.time_ms)
@@ -280,6 +290,7 @@ class Ensemble:
         return transaction
 
     def _publish(self, transaction: Transaction, ops: Sequence[Op]) -> None:
+        """Send a transaction to all servers and report it."""
         self.tree.zxid = transaction.zxid
         for server in self.servers:
             server.receive_transaction(transaction)

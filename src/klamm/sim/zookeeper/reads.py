@@ -1,4 +1,4 @@
-"""What a server answers from its own tree, and the watches it keeps meanwhile. Source: FinalRequestProcessor.java."""
+"""Answers read requests from a server's own tree, and sets their watches. Source: FinalRequestProcessor.java."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
@@ -17,6 +17,8 @@ _CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CH
 
 
 class Watcher(Protocol):
+    """Gets watch events."""
+
     def notify(self, event: WatchEvent, zxid: int) -> None: ...
 
 
@@ -26,7 +28,7 @@ W = TypeVar("W", bound=Watcher)
 def answer(
     tree: Tree, watchers: Watchers[W], opcode: int, reader: Reader, watcher: W, who: Sequence[Identity]
 ) -> bytes:
-    """The body of the answer. Raises Refused, also for what is not modelled."""
+    """The response body of a read request. Raises RequestRejected, also for requests that the model does not have."""
     if opcode == Opcode.PING:
         return b""
     if opcode == Opcode.SET_WATCHES:
@@ -59,6 +61,7 @@ def answer(
 
 
 def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
+    """The data or children of a znode, encoded. Raises RequestRejected."""
     node = require_znode(tree, path)
     require_permission(node, Permission.READ, who)
     if opcode == Opcode.GET_DATA:

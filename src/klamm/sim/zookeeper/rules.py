@@ -1,4 +1,4 @@
-"""What ZooKeeper refuses, and which change a request becomes. Source: PrepRequestProcessor.java (3.9)."""
+"""Which requests ZooKeeper rejects, and which change a request becomes. Source: PrepRequestProcessor.java (3.9)."""
 
 import base64
 import hashlib
@@ -25,13 +25,15 @@ Identity = tuple[str, str]
 
 
 class RequestRejected(Exception):
+    """A request fails with this error code."""
+
     def __init__(self, code: ZkCode) -> None:
         super().__init__(code.name)
         self.code = code
 
 
 def plan_change(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
-    """The change an operation asks for; None for a Check that holds. Raises Refused."""
+    """The change that an operation makes; None for a Check that holds. Raises RequestRejected."""
     if isinstance(op, Create):
         return _create(tree, op, session, who)
     if isinstance(op, Delete):
@@ -46,7 +48,7 @@ def plan_change(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Ch
 
 
 def plan_acl_change(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
-    """Raises Refused."""
+    """The change that sets this ACL. Raises RequestRejected."""
     _checked_path(path)
     fixed = _resolve_auth_entries(acl, who)
     node = require_znode(tree, path)
@@ -56,6 +58,7 @@ def plan_acl_change(tree: Tree, path: str, acl: Sequence[Acl], version: int, who
 
 
 def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Change:
+    """The change that a create makes. Raises RequestRejected."""
     parent_path = _parent_of(op.path)
     acl = _resolve_auth_entries(op.acl, who)
     parent = require_znode(tree, parent_path)
@@ -69,6 +72,7 @@ def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Ch
 
 
 def _delete(tree: Tree, op: Delete, who: Sequence[Identity]) -> Change:
+    """The change that a delete makes. Raises RequestRejected."""
     if op.path == "/" or op.path in SYSTEM_ZNODES:
         raise RequestRejected(ZkCode.BAD_ARGUMENTS)
     require_permission(require_znode(tree, _parent_of(op.path)), Permission.DELETE, who)
@@ -80,14 +84,14 @@ def _delete(tree: Tree, op: Delete, who: Sequence[Identity]) -> Change:
 
 
 def _parent_of(path: str) -> str:
-    """Raises Refused for what is no path at all; other faults are found later."""
+    """The parent path. Raises RequestRejected if the text is not an absolute path."""
     if "/" not in path or "\0" in path:
         raise RequestRejected(ZkCode.BAD_ARGUMENTS)
     return parent_of(path)
 
 
 def require_znode(tree: Tree, path: str) -> Znode:
-    """The znode of this path. Raises Refused if there is none."""
+    """The znode with this path. Raises RequestRejected if it does not exist."""
     node = tree.get(path)
     if node is None:
         raise RequestRejected(ZkCode.NO_NODE)
@@ -95,12 +99,13 @@ def require_znode(tree: Tree, path: str) -> Znode:
 
 
 def require_permission(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
-    """Raises Refused where none of the znode's entries lets any of these identities."""
+    """Raise RequestRejected unless the znode's ACL gives one of these identities the permission."""
     if node.acl is not OPEN_ACL and not allows(node.acl, permission, who):
         raise RequestRejected(ZkCode.NO_AUTH)
 
 
 def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) -> bool:
+    """Whether the ACL gives one of these identities the permission."""
     for entry in acl:
         if entry.permissions & permission:
             identity = entry.scheme, entry.identity
@@ -110,7 +115,7 @@ def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) 
 
 
 def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
-    """Its ACL; whoever may not change it does not see digests."""
+    """The znode's ACL; digests are hidden from clients that may not change it."""
     if not allows(node.acl, Permission.ADMIN, who):
         return [
             a._replace(identity=a.identity.partition(":")[0] + ":x") if a.scheme == "digest" else a for a in node.acl
@@ -119,7 +124,7 @@ def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
 
 
 def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity | None:
-    """What credentials prove, None where the scheme is unknown. Source: DigestAuthenticationProvider.java."""
+    """The identity that credentials prove; None for an unknown scheme. Source: DigestAuthenticationProvider.java."""
     if scheme == "ip":
         return address
     if scheme != "digest":
@@ -130,7 +135,7 @@ def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity 
 
 
 def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
-    """The ACL as stored: `auth` entries become the connection's identities. Raises Refused."""
+    """The ACL to store: `auth` entries become the connection's identities. Raises RequestRejected."""
     if tuple(acl) == OPEN_ACL:
         return OPEN_ACL
     fixed: list[Acl] = []
@@ -150,6 +155,7 @@ def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[
 
 
 def _is_valid(entry: Acl) -> bool:
+    """Whether the ACL entry has a known scheme and a valid id."""
     if entry.scheme == "world":
         return entry.identity == "anyone"
     if entry.scheme == "digest":
@@ -158,11 +164,13 @@ def _is_valid(entry: Acl) -> bool:
 
 
 def _check_version(current: int, expected: int) -> None:
+    """Raise RequestRejected unless the versions are equal or any version is expected (-1)."""
     if expected not in (-1, current):
         raise RequestRejected(ZkCode.BAD_VERSION)
 
 
 def _checked_path(path: str) -> str:
+    """The path if it is valid. Raises RequestRejected."""
     try:
         check_path(path)
     except WrongPath:

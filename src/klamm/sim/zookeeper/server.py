@@ -1,4 +1,4 @@
-"""One model server: its own, possibly older, tree, the watches of its clients, and their connections."""
+"""One model server: its own, possibly stale, tree, its clients' connections and watches."""
 
 import asyncio
 import contextvars
@@ -14,7 +14,7 @@ from klamm.zk.acl import OPEN_ACL
 
 
 class Server:
-    """`await server.listen(network, host, port)`; the same on a simulated and on a real network."""
+    """A model server, on a simulated or a real network: `await server.listen(network, host, port)`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
@@ -33,11 +33,13 @@ class Server:
         ensemble.join(self)
 
     async def listen(self, network: Network, host: str, port: int) -> Listener:
+        """Listen for clients on this port."""
         listener = await network.listen(self.accept, host, port)
         await listener.start()
         return listener
 
     def accept(self) -> ServerConnection:
+        """Create the protocol of a new client connection."""
         return ServerConnection(self)
 
     @property
@@ -47,27 +49,30 @@ class Server:
 
     @property
     def leads(self) -> bool:
+        """Whether this server is the leader."""
         return self.ensemble.leader is self
 
     @property
     def mode(self) -> str:
-        """As the four-letter word `srvr` tells it."""
+        """The mode as the four-letter word `srvr` reports it: standalone, leader or follower."""
         if len(self.ensemble.servers) == 1:
             return "standalone"
         return "leader" if self.leads else "follower"
 
     def connection_of(self, session: int) -> ServerConnection | None:
+        """The connection that serves this session here, or None."""
         return next((c for c in self.connections if c.session_id == session), None)
 
     # ---- what befalls it
 
     def stop(self) -> None:
-        """Its process ends; what it knew is on its disk."""
+        """Stop the server's process; its tree stays, as on disk."""
         self.is_up = False
         self.on_leader_lost()
         self.ensemble.update_quorum()
 
     def start(self) -> None:
+        """Start the server's process again."""
         self.is_up = True
         self.ensemble.update_quorum()
 
@@ -77,17 +82,19 @@ class Server:
         self.ensemble.on_server_partitioned()
 
     def reconnect(self) -> None:
+        """Restore the links to the other servers."""
         self.is_cut_off = False
         self.ensemble.update_quorum()
 
     def disconnect_clients(self) -> None:
-        """Every client loses its connection to this server."""
+        """Close the connections of all clients."""
         for connection in list(self.connections):
             connection.drop()
 
     # ---- for the ensemble
 
     def receive_transaction(self, transaction: Transaction) -> None:
+        """Apply a committed transaction now, or later if the server lags or is cut off."""
         if not self.accepts_clients or self.is_cut_off:
             self._behind.append(transaction)
             return
@@ -115,12 +122,14 @@ class Server:
         self.disconnect_clients()
 
     def _catch_up(self) -> None:
+        """Apply the next delayed transaction."""
         if self._behind and self.accepts_clients and not self.is_cut_off:
             self._apply(self._behind.popleft())
             for connection in list(self.connections):
                 connection.advance()
 
     def _apply(self, transaction: Transaction) -> None:
+        """Apply a transaction to the tree and send the watch events."""
         self.tree.zxid = transaction.zxid
         for change in transaction.changes:
             fired = self.tree.triggered_watches(change)
