@@ -21,7 +21,6 @@ from klamm.sim.scripts.operations import BEGINS_AT_S
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
 from klamm.sim.steps import run_step, runs_of, sampled
-from klamm.sim.workload import verbs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation-howto.md").read_text()
 
@@ -73,7 +72,8 @@ def test_howto_example_of_a_fault_takes_effect(page: dict[str, Any], monkeypatch
 
 
 def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(verbs.VERBS, "shorten retention", page["shorten_retention"])
+    known = {**cluster.SimulatedCluster.verbs, "shorten retention": page["shorten_retention"]}
+    monkeypatch.setattr(cluster.SimulatedCluster, "verbs", known)
 
     outcome = run("shorten retention")
 
