@@ -145,7 +145,9 @@ def test_truncated_response_header_raises_malformed_header(frame: bytes) -> None
 
 
 def test_truncated_response_names_the_field() -> None:
-    with pytest.raises(MalformedMessage, match="HeartbeatResponse v4: throttle_time_ms at byte 5"):
+    with pytest.raises(
+        MalformedMessage, match="HeartbeatResponse v4, field throttle_time_ms at byte 5: the field needs 4 bytes"
+    ):
         decode_response(b"\0\0\0\1\0", ApiKey.HEARTBEAT, 4)
 
 
