@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm.sim.faults.table import drawn as fault_table
+from klamm.sim.faults.table import faults_as_markdown
 from klamm.sim.invariants.page import drawn as invariants_page
 from klamm.telemetry.metric_table import as_markdown as metrics_page
 
@@ -20,7 +20,7 @@ def with_fault_table(page: str) -> str:
     before, begin, rest = page.partition(FAULTS_BEGIN)
     _, end, after = rest.partition(FAULTS_END)
     assert end, f"docs/simulation.md lacks {FAULTS_BEGIN!r}, followed by {FAULTS_END!r}"
-    return before + begin + fault_table() + end + after
+    return before + begin + faults_as_markdown() + end + after
 
 
 PAGES: Final[Mapping[str, Callable[[str], str]]] = {

@@ -1,7 +1,7 @@
 """Faults and verbs have names of their own."""
 
-from klamm.sim.faults.table import FAULTS, ROWS
+from klamm.sim.faults.table import FAULT_ROWS, FAULTS
 
 
 def test_fault_and_verb_names_are_unique() -> None:
-    assert len(FAULTS) == len(ROWS)
+    assert len(FAULTS) == len(FAULT_ROWS)
