@@ -14,7 +14,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import HostNetwork
-from klamm.sim.streams import End
+from klamm.sim.streams import ConnectionEnd
 from klamm.sim.world import SeededRandomness, Universe
 from klamm.sim.zookeeper import packets
 from klamm.sim.zookeeper.connection import ServerConnection
@@ -120,7 +120,7 @@ class Stage:
             self.network.cut("client", name)
             self.network.cut(name, "client")
 
-    def open_ends(self) -> list[End]:
+    def open_ends(self) -> list[ConnectionEnd]:
         """The client's ends of open connections."""
         return [end for end in self.network._ends if end.host.name == "client"]
 
