@@ -205,7 +205,7 @@ class WatchedConnection(ServerConnection):
             self._stage.record(_OTHERS.get(Opcode(opcode), str(opcode)))
         super()._serve(packet, session)
 
-    def _read(self, xid: int, opcode: int, reader: Reader) -> None:
+    def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
         stage = self._stage
         if opcode == Opcode.MULTI_READ:
             stage.multi_reads_until_old -= 1
@@ -213,7 +213,7 @@ class WatchedConnection(ServerConnection):
             if not stage.knows_multi_read:
                 self._write(packets.reply(xid, self._server.tree.zxid, stage.answers_unknown_with))
                 return
-        super()._read(xid, opcode, reader)
+        super()._serve_read(xid, opcode, reader)
 
     def _write(self, frame: bytes) -> None:
         is_answer = self._has_greeted and INT.unpack_from(frame, 4)[0] >= 0
