@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.hunt import Hunt, Progress, sampled
+from tests.mutants.hunt import Hunt, Progress, SourcesChanged, sampled
 from tests.mutants.importing import rooms_loaded
 from tests.mutants.maps import DIRECTORY
 from tests.mutants.mutations import ROOMS, Mutant, all_mutants
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on, from {options.out}")
         return 130
+    except SourcesChanged as changed:
+        print(changed)
+        return 2
     finally:
         hunt.close()
     text = section(mutants, hunt.known, reasons)

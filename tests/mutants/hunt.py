@@ -10,11 +10,15 @@ from tests.mutants.children import Ended, in_child
 from tests.mutants.importing import install
 from tests.mutants.judge_killer import Judge
 from tests.mutants.killers import Item, Killer, Outcome
-from tests.mutants.maps import Map, digest_of, map_of
+from tests.mutants.maps import Map, digest_of, map_of, newest_change
 from tests.mutants.mutations import Mutant
 from tests.mutants.results import KILLED, KILLERS, NOT_REACHED, SURVIVED, KillerName, Results, Verdict
 from tests.mutants.simulation_killer import Simulation
 from tests.mutants.unit_killer import UnitTests
+
+
+class SourcesChanged(Exception):
+    """The tree is not the one that the run began with."""
 
 
 class Progress(NamedTuple):
@@ -40,9 +44,16 @@ class Hunt:
     def __init__(self, killers: Sequence[KillerName], results: Results, until_killed: bool) -> None:
         self._killers = [_killer(name) for name in killers]
         self._digests = {name: digest_of(_killer(name).sources) for name in KILLERS}
+        self._sources = [path for name in KILLERS for path in _killer(name).sources]
+        self._changed_ns = newest_change(self._sources)
         self._results = results
         self._until_killed = until_killed
         self._maps: dict[KillerName, Map] = {}
+
+    def check_sources(self) -> None:
+        """Verdicts of one run are about one tree. Raises SourcesChanged."""
+        if newest_change(self._sources) != self._changed_ns:
+            raise SourcesChanged("Sources or tests changed during the run. Run the same command again: it goes on.")
 
     def verdicts(self, mutants: Sequence[Mutant]) -> Iterator[Progress]:
         for mutant in mutants:
@@ -70,6 +81,7 @@ class Hunt:
         if not items:
             return verdict(NOT_REACHED, "", 0, 0, 0.0, self._digests[killer.name])
         killer.prepare(len(items))
+        self.check_sources()
         outcome, cpu_s = in_child(partial(_run_mutated, mutant, killer, items), killer.limits(items))
         if isinstance(outcome, Ended):
             outcome = Outcome(outcome.why, len(items))

@@ -86,6 +86,12 @@ def _measure(killer: Killer, data: Path, directory: Path) -> list[Item]:
         coverage.save()
 
 
+def newest_change(sources: Iterable[Path]) -> int:
+    """When a source was last changed, in nanoseconds."""
+    paths = [path for source in sources for path in (source.rglob("*.py") if source.is_dir() else [source])]
+    return max(path.stat().st_mtime_ns for path in paths)
+
+
 def digest_of(sources: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for source in sources:

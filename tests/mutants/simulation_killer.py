@@ -27,10 +27,10 @@ class Simulation:
         """Nothing to close."""
 
     def measure(self, switch_context: SwitchContext, directory: Path) -> list[Item]:
-        from klamm.sim.campaign import be_quiet
+        from klamm.sim.campaign import silence_logging
         from klamm.sim.cluster import run_schedule
 
-        be_quiet()
+        silence_logging()
         items = []
         for seed in range(1, SEEDS + 1):
             switch_context(str(seed))
@@ -44,10 +44,10 @@ class Simulation:
         return sorted(items, key=lambda item: int(item.name))
 
     def run(self, items: Sequence[Item], directory: Path) -> Outcome:
-        from klamm.sim.campaign import be_quiet
+        from klamm.sim.campaign import silence_logging
         from klamm.sim.cluster import run_schedule
 
-        be_quiet()
+        silence_logging()
         began, changed = time.process_time(), 0
         for n, item in enumerate(items):
             if time.process_time() - began > BUDGET_S:
