@@ -44,11 +44,12 @@ demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nod
 test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
-check: $(READY)  ## run the linters: ruff, mypy strict, import-linter
+check: $(READY)  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
 	$(PY) -m ruff check src tests benchmarks
 	$(PY) -m ruff format --check src tests benchmarks
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tests.generated_pages --check
 
 unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
@@ -70,8 +71,7 @@ prove: $(READY)  ## run every generated test in full, with progress; hours. ONLY
 	@$(PY) -m tests.prove $(if $(ONLY),--only $(ONLY))
 
 docs: $(READY)  ## generate the pages in docs/ that come from tables
-	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md
-	@$(PY) -m klamm.telemetry.metric_table > docs/metrics.md
+	@$(PY) -m tests.generated_pages
 	@git --no-pager diff --stat docs
 
 clean:  ## remove the data of demo and cluster, and caches; keeps .venv

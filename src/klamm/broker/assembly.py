@@ -26,7 +26,7 @@ from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id, write_pid
 from klamm.broker.isr_znodes import IsrZnodes
-from klamm.broker.journal_topic import JournalTopic
+from klamm.broker.journal_topic import PRODUCE_TIMEOUT_S, JournalTopic
 from klamm.broker.lifecycle import BrokerState, CannotStart, Lifecycle, NodeStatus, Step
 from klamm.broker.listeners import BoundListeners, cannot_bind
 from klamm.broker.log_dir_failures import LogDirFailures
@@ -44,6 +44,7 @@ from klamm.broker.settings import controller_settings, log_settings, replication
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
@@ -62,7 +63,6 @@ from klamm.telemetry.journal_files import JournalFiles
 from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
-from klamm.zk.configs import ConfigStore
 
 log = structlog.get_logger("node")
 
@@ -91,7 +91,7 @@ async def _read_node_context(
     check_log_directories(world.disk, config)
     broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
     dynamic = DynamicConfig(config)
-    dynamic.apply(*await read_broker_configs(ConfigStore(store.client), broker_id))
+    dynamic.apply(*await read_broker_configs(store.configs, broker_id))
     return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
 
 
@@ -377,7 +377,7 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
         context.broker_id,
         topic,
         cache,
-        partial(Connection.open, context.world),
+        AsyncClient(context.world, (), AsyncSettings(f"klamm-journal-{context.broker_id}", PRODUCE_TIMEOUT_S)),
         lambda api, newest, build: channel.ask(api, newest, build, is_not_controller_for_any_topic),
     )
 

@@ -62,7 +62,7 @@ class ConfigChanges(ZnodeFollower):
     async def catch_up(self) -> None:
         """Handle every new notification, and delete the old ones. Raises KlammError."""
         store = self._store()
-        configs = ConfigStore(store.client)
+        configs = store.configs
         children = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():

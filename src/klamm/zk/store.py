@@ -26,6 +26,7 @@ from klamm.zk.admin_znodes import (
     encode_log_dir_event,
     encode_producer_id_block,
 )
+from klamm.zk.configs import ConfigStore
 from klamm.zk.controller_handover import HandoverRequest, remove_handover_request, watch_handover_request
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
@@ -71,6 +72,7 @@ class Store:
     def __init__(self, client: ZooKeeperClient) -> None:
         self.client = client
         """For what no store has a method for: registrations, and the tools of operators and tests."""
+        self.configs = ConfigStore(client)
         self.topic_requests = TopicRequestStore(client)
 
     # ---- the session
@@ -79,6 +81,11 @@ class Store:
     def session_id(self) -> int:
         """0 before the first connection."""
         return self.client.session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As agreed with the server."""
+        return self.client.session_timeout_ms
 
     @property
     def is_alive(self) -> bool:
