@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.unit.log.support import NOW_MS, Partition, batch, values_of
 
 from klamm.log.errors import AppendRefused, CorruptFile, ProducersRestoring
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.producers import Origin, Producers
 from klamm.log.snapshots import parse_snapshot, snapshot_bytes
@@ -130,7 +130,7 @@ def test_only_the_last_batch_of_a_producer_is_recognized_after_a_restart(orders:
         send(log, number)
     log.close()
 
-    back = orders.open(Known(True, 3))
+    back = orders.open(CheckpointedState(True, 3))
 
     assert send(back, 2) == 2
     assert refusal(back, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -162,7 +162,7 @@ def test_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Part
     log.truncate_to(3)
     log.close()
 
-    back = orders.open(Known(True, 3))
+    back = orders.open(CheckpointedState(True, 3))
 
     assert send(back, 0) == 0
     assert back.end_offset == 3
@@ -267,7 +267,7 @@ def test_commit_marker_truncated_after_a_restart_lowers_the_last_stable_offset(o
     log.update_high_watermark(2)
     log.close()
 
-    back = orders.open(Known(True, 2))
+    back = orders.open(CheckpointedState(True, 2))
     back.truncate_to(1)
     back.update_high_watermark(1)
 
@@ -315,7 +315,7 @@ def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, cont
     log.close()
     Path(log.segments.from_slot(2)[0].transaction_index.path).write_bytes(content)
 
-    back = orders.open(Known(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
+    back = orders.open(CheckpointedState(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
 
     assert back.aborted_transactions(0, log.end_offset) == before
     assert any("txnindex" in note for note in back.notes)
@@ -343,7 +343,7 @@ def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partiti
     assert log.producers.expire(NOW_MS * 2, 1) == 0
     log.close()
 
-    back = orders.open(Known(True, 1))
+    back = orders.open(CheckpointedState(True, 1))
 
     assert back.producers.first_unstable_offset == 0
     assert refusal(back, 1) is ErrorCode.INVALID_TXN_STATE
@@ -365,7 +365,7 @@ def test_last_stable_offset_is_not_below_the_log_start(orders: Partition) -> Non
 
 def test_producer_snapshot_has_kafkas_layout() -> None:
     producers = Producers()
-    producers.note_batch(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
+    producers.on_batch_written(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
 
     content = snapshot_bytes(producers.by_id)
 
@@ -381,7 +381,7 @@ def test_producer_snapshot_has_kafkas_layout() -> None:
 @pytest.mark.parametrize("cut", range(56))
 def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
     producers = Producers()
-    producers.note_batch(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
+    producers.on_batch_written(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
     content = snapshot_bytes(producers.by_id)
     assert len(content) == 56
 
@@ -483,13 +483,13 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.log = self.partition.open(Known(True, self.log.end_offset), segment_bytes=600)
+        self.log = self.partition.open(CheckpointedState(True, self.log.end_offset), segment_bytes=600)
 
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
         if flushed:
             self.log.flush_now()
-        self.log = self.partition.open(Known(False, self.log.recovery_point), segment_bytes=600)
+        self.log = self.partition.open(CheckpointedState(False, self.log.recovery_point), segment_bytes=600)
 
     @rule()
     def nothing_is_lost(self) -> None:
@@ -531,7 +531,7 @@ async def test_log_closed_during_a_replay_writes_complete_producer_state(orders:
 
     log.close()
 
-    back = orders.open(Known(True, 2500))
+    back = orders.open(CheckpointedState(True, 2500))
     assert send(back, 2500) == 2500
     await asyncio.sleep(0)
 
