@@ -121,7 +121,7 @@ class FetchContext(ABC):
     def has_partitions(self) -> bool:
         """Whether the fetch covers any partition, so that waiting makes sense."""
 
-    def is_void(self) -> bool:
+    def is_superseded(self) -> bool:
         """Whether a newer fetch has used the session, or the session ended: waiting is then pointless."""
         return False
 
@@ -191,13 +191,13 @@ class IncrementalFetch(FetchContext):
     def has_partitions(self) -> bool:
         return bool(self._session.partitions)
 
-    def is_void(self) -> bool:
+    def is_superseded(self) -> bool:
         return self._session.epoch != self._expected_epoch
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         """The changed results; partitions with records move behind those still to be read."""
         session = self._session
-        if self.is_void():
+        if self.is_superseded():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
         changed = [(cached, data) for cached, data in results.items() if must_send(cached, data)]
         for cached, data in changed:
@@ -240,6 +240,7 @@ class FetchSessions:
         return sum(len(s.partitions) for s in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
+        """The session with this id, or None."""
         return self._sessions.get(session_id)
 
     def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.unit.log.support import Partition, batch
 
 from klamm.log.errors import AppendRefused
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.model.errors import ErrorCode
 
 
@@ -97,13 +97,13 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.log = self.partition.open(Known(True, self.log.end_offset), segment_bytes=600)
+        self.log = self.partition.open(CheckpointedState(True, self.log.end_offset), segment_bytes=600)
 
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
         if flushed:
             self.log.flush_now()
-        self.log = self.partition.open(Known(False, self.log.recovery_point), segment_bytes=600)
+        self.log = self.partition.open(CheckpointedState(False, self.log.recovery_point), segment_bytes=600)
 
     @rule()
     def nothing_is_lost(self) -> None:

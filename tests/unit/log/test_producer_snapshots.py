@@ -11,7 +11,7 @@ from klamm.wire.records import header_at
 
 def test_producer_snapshot_has_kafkas_layout() -> None:
     producers = Producers()
-    producers.note_batch(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
+    producers.on_batch_written(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
 
     content = snapshot_bytes(producers.by_id)
 
@@ -27,7 +27,7 @@ def test_producer_snapshot_has_kafkas_layout() -> None:
 @pytest.mark.parametrize("cut", range(56))
 def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
     producers = Producers()
-    producers.note_batch(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
+    producers.on_batch_written(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
     content = snapshot_bytes(producers.by_id)
     assert len(content) == 56
 

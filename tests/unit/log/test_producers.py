@@ -7,7 +7,7 @@ from tests.unit.log.producing import MAX_SEQUENCE, PID, refusal, send
 from tests.unit.log.support import NOW_MS, Partition, batch, values_of
 
 from klamm.log.errors import ProducersRestoring
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
@@ -103,7 +103,7 @@ def test_only_the_last_batch_of_a_producer_is_recognized_after_a_restart(orders:
         send(log, number)
     log.close()
 
-    back = orders.open(Known(True, 3))
+    back = orders.open(CheckpointedState(True, 3))
 
     assert send(back, 2) == 2
     assert refusal(back, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -135,7 +135,7 @@ def test_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Part
     log.truncate_to(3)
     log.close()
 
-    back = orders.open(Known(True, 3))
+    back = orders.open(CheckpointedState(True, 3))
 
     assert send(back, 0) == 0
     assert back.end_offset == 3
@@ -189,7 +189,7 @@ async def test_log_closed_during_a_replay_writes_complete_producer_state(orders:
 
     log.close()
 
-    back = orders.open(Known(True, 2500))
+    back = orders.open(CheckpointedState(True, 2500))
     assert send(back, 2500) == 2500
     await asyncio.sleep(0)
 

@@ -7,7 +7,7 @@ from tests.unit.log.producing import PID, mark, refusal, send
 from tests.unit.log.support import NOW_MS, Partition, batch
 
 from klamm.log.errors import AppendRefused
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.wire.records import ControlType
@@ -89,7 +89,7 @@ def test_commit_marker_truncated_after_a_restart_lowers_the_last_stable_offset(o
     log.update_high_watermark(2)
     log.close()
 
-    back = orders.open(Known(True, 2))
+    back = orders.open(CheckpointedState(True, 2))
     back.truncate_to(1)
     back.update_high_watermark(1)
 
@@ -137,7 +137,7 @@ def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, cont
     log.close()
     Path(log.segments.from_slot(2)[0].transaction_index.path).write_bytes(content)
 
-    back = orders.open(Known(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
+    back = orders.open(CheckpointedState(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
 
     assert back.aborted_transactions(0, log.end_offset) == before
     assert any("txnindex" in note for note in back.notes)
@@ -165,7 +165,7 @@ def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partiti
     assert log.producers.expire(NOW_MS * 2, 1) == 0
     log.close()
 
-    back = orders.open(Known(True, 1))
+    back = orders.open(CheckpointedState(True, 1))
 
     assert back.producers.first_unstable_offset == 0
     assert refusal(back, 1) is ErrorCode.INVALID_TXN_STATE

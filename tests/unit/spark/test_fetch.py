@@ -110,14 +110,19 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert world.now > 3
 
-    def test_fetched_records_are_kept_when_the_next_request_cannot_be_sent(self) -> None:
+    def test_fetched_records_are_kept_when_the_next_request_cannot_be_sent(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         world = world_of_orders()
 
         def refuse_once(broker: int, request: Any) -> None:
             world.cluster.refuses_to_take = isinstance(request, FetchRequest) and len(world.cluster.fetched_from) == 3
 
+        def take_again(seconds: float) -> None:
+            world.cluster.refuses_to_take = False
+
         world.cluster.on_request = refuse_once
-        world.sleep = lambda seconds: setattr(world.cluster, "refuses_to_take", False)  # type: ignore[method-assign]
+        monkeypatch.setattr(world, "sleep", take_again)
 
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
