@@ -182,11 +182,16 @@ class TestTime:
         with pytest.raises(Unreachable, match=r"reading offset 50: .* the high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
-    def test_the_retry_backoff_doubles_up_to_a_second(self) -> None:
+    def test_the_retry_backoff_doubles_up_to_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
         waits: list[float] = []
-        world.sleep = lambda s: (waits.append(s), setattr(world, "now", world.now + s))  # type: ignore[method-assign]
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            world.now += seconds
+
+        monkeypatch.setattr(world, "sleep", wait)
 
         with pytest.raises(Unreachable):
             offsets_read(world, orders(0, 9), kafkaConsumer__pollTimeoutMs="8000")
