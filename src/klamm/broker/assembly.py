@@ -84,7 +84,7 @@ async def assemble(
 async def _read_node_context(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, sessions: ZooKeeperSessions
 ) -> NodeContext:
-    """Who this node is, as ZooKeeper and the log directories say."""
+    """Determine cluster id and broker id from ZooKeeper and the log directories."""
     store = sessions.store
     await store.create_top_level_paths()
     cluster_id = await store.read_or_create_cluster_id(new_topic_id(world.randomness.bytes))
@@ -96,7 +96,7 @@ async def _read_node_context(
 
 
 class Storage(NamedTuple):
-    """What a node holds before it is registered."""
+    """The parts of a node that exist before it is registered."""
 
     server: Server
     listeners: BoundListeners
@@ -157,7 +157,7 @@ def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitab
 
 
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
-    """Everything that runs while the broker is registered; nothing runs yet."""
+    """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
     journal = _build_journal(context, storage)
     on_error = _journal_error_reporter(journal)
@@ -193,7 +193,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
 
 
 def _build_journal(context: NodeContext, storage: Storage) -> Journal:
-    """Plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions."""
+    """Create the journal: plain files beside the partition directories, which Apache Kafka would also accept there."""
     logs = storage.logs
     first, *others = logs.live_directories
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
@@ -228,6 +228,7 @@ async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> No
 def _build_controller(
     context: NodeContext, journal: Journal, registration: Registration, features: Features, lifecycle: Lifecycle
 ) -> Controller:
+    """Create the node's controller and add it to the lifecycle."""
     controller = Controller(
         context.world,
         controller_settings(context.config, context.broker_id),
@@ -282,7 +283,7 @@ def _build_replicas(
     replica_logs: ReplicaLogs,
     lifecycle: Lifecycle,
 ) -> ReplicaManager:
-    """The protocol version decides who writes the ISRs of partitions led here: the controller, or this broker."""
+    """Create the replica manager; the protocol version decides whether the controller or this broker writes ISRs."""
     config = context.config
     send_alter_partition: SendAlterPartition = _alter_partition_sender(channel)
     isr_znodes = None
@@ -321,7 +322,7 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
 
 
 def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
-    """From the controller; brokers of older protocol versions take a block from ZooKeeper themselves."""
+    """How to allocate producer id blocks: from the controller, or from ZooKeeper in old protocol versions."""
     if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
         return lambda: allocate_from_zookeeper(context.store, context.broker_id)
     return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
@@ -336,7 +337,7 @@ def _build_followers(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ConfigChanges:
-    """Follow what others change in ZooKeeper: configs, the next controller, this broker's registration."""
+    """Create the parts that watch ZooKeeper: configs, handover requests, this broker's registration."""
     applier = ConfigFollower(
         context.dynamic,
         storage.logs,
@@ -383,7 +384,7 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
 
 
 def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
-    """Add what others can reach. The ports open last, and close first."""
+    """Add the parts that clients can reach; ports open last and close first."""
     context = parts.context
     dispatcher = Dispatcher(routes(parts))
     endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).render_page)
@@ -394,7 +395,7 @@ def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycl
 
 
 async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
-    """Raises CannotStart where the port cannot be bound."""
+    """Open the metrics port. Raises CannotStart if it cannot be bound."""
     host, port = config.klamm_metrics_host, config.klamm_metrics_port
     if not port:
         return

@@ -48,7 +48,7 @@ class Client(Protocol):
 
 
 class Metadata(Protocol):
-    """The metadata cache, as far as it is needed here."""
+    """What is needed of the metadata cache."""
 
     @property
     def brokers(self) -> Any: ...
@@ -66,7 +66,7 @@ class TopicUnavailable(KlammError):
 
 
 class JournalTopic:
-    """A part of a node. It produces in the background; nothing waits for it."""
+    """Publishes the journal to a topic in the background; nothing waits for it."""
 
     def __init__(
         self,
@@ -136,6 +136,7 @@ class JournalTopic:
             return Position()
 
     def _read_lines(self, position: Position) -> Tailed:
+        """Read the journal lines after this position."""
         return read_next_lines(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
     def _lost_line(self, files: int) -> bytes:
@@ -184,6 +185,7 @@ class JournalTopic:
         return leader
 
     async def _create_topic(self) -> None:
+        """Ask the controller to create the topic, unless it exists. Raises TopicUnavailable."""
         if self._metadata.has_topic(self._topic):
             return
         copies = min(_MAX_REPLICATION_FACTOR, max(1, len(self._metadata.brokers)))
@@ -196,6 +198,7 @@ class JournalTopic:
 
 
 def _timestamp(line: bytes) -> int:
+    """The time of a journal line in ms; 0 if it cannot be decoded."""
     try:
         return msgspec.json.decode(line, type=_Line).ts_ms
     except msgspec.DecodeError:

@@ -73,6 +73,7 @@ class Registration:
         self._update = asyncio.get_running_loop().create_task(update, name="registration-update")
 
     async def _register(self, store: Store) -> None:
+        """Write the registration and keep its broker epoch."""
         now_ms = self._context.world.clock.now_ms()
         self._context.status.broker_epoch = await self._registrar.register(store.client, now_ms)
         self.on_registered(store.session_id)

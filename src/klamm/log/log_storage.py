@@ -289,7 +289,7 @@ class LogStorage:
     # -- failure -------------------------------------------------------------------------------------------------------
 
     def _refuse_if_failed(self) -> None:
-        """Raise StorageFailed if the log has failed."""
+        """Raise AppendRefused (KAFKA_STORAGE_ERROR) if the log has failed."""
         if self._failed:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, self._out_of_use())
 

@@ -34,7 +34,7 @@ class LogsPort(Protocol):
         ...
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermark checkpoints from now on."""
+        """Write the high watermark checkpoints of all log directories."""
 
 
 class MetadataPort(Protocol):
