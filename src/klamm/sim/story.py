@@ -11,6 +11,7 @@ _UNTOLD = (
     trace.PartitionMoved,
     trace.ReplicaMoved,
     trace.RequestQueued,
+    trace.ConnectionOpened,
     trace.RequestAnswered,
     trace.ReplicaRolesChanged,
 )

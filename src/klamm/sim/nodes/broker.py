@@ -52,6 +52,7 @@ from klamm.sim.history.trace import (
     RequestReceived,
     RequestUnanswered,
     SessionReestablished,
+    UncleanDefaultChanged,
 )
 from klamm.sim.hosts import Host
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
@@ -176,7 +177,7 @@ class StubBroker:
         self._numbers = itertools.count()
         self._asking: dict[int, str] = {}
         """What is asked of its controller and not answered, by name."""
-        self._observer = ControllerObserver(self.number, incarnation, self._on_controller_event)
+        self._observer = ControllerObserver(self.number, incarnation, settings, self._on_controller_event)
         self.controller = Controller(
             world,
             settings,
@@ -235,7 +236,8 @@ class StubBroker:
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
-        return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
+        opening = Connection.open(self._world, host, port, client_id, timeout_s)
+        return await self._observer.connect(host, opening)
 
     async def shut_down(self) -> bool:
         """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
@@ -256,6 +258,11 @@ class StubBroker:
         """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
         self.replicas.fail(partitions)
         self._notices.notify(self.number)
+
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
+        self.controller.allow_unclean_election(allowed)
 
     # ---- orders
 
