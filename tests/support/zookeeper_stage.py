@@ -99,7 +99,7 @@ class Stage:
         """Close the server's port and its connections."""
         name = server.partition(":")[0]
         await self._listeners.pop(name).close()
-        self.servers[name].drop_all()
+        self.servers[name].disconnect_clients()
 
     async def start_all(self) -> None:
         for name in SERVERS:

@@ -56,8 +56,6 @@ from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.runtime.memory import LongWork
-from klamm.runtime.time_slices import TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
@@ -150,7 +148,7 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
         await storage.logs.load(overrides)
     except BadLogDirectory as error:
         raise CannotStart(str(error)) from error
-    write_pid(context.world.disk, context.config.log_directories[0])
+    write_pid(context.world.disk, context.config.log_directories[0], context.world.process_id)
 
 
 def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
@@ -237,7 +235,7 @@ def _build_controller(
         journal,
         registration.register_again,
         wait_for_features=features.wait_for_epoch,
-        make_slices=lambda: TimeSlices(LongWork()),
+        make_slices=context.world.make_slices,
     )
 
     def start() -> None:

@@ -12,7 +12,6 @@ from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
 from klamm.runtime.network import reason_of
-from klamm.runtime.processes import own_pid
 from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
 from klamm.zk.znodes import CLUSTER_ID
@@ -90,9 +89,9 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
     return entries
 
 
-def write_pid(disk: Disk, directory: str) -> None:
+def write_pid(disk: Disk, directory: str, process_id: int) -> None:
     """Call it once this process holds the directory's lock: the file is true for as long as it does. Raises OSError."""
-    disk.write_atomically(f"{directory}/{PID_FILE}", f"{own_pid()}\n".encode())
+    disk.write_atomically(f"{directory}/{PID_FILE}", f"{process_id}\n".encode())
 
 
 def read_pid(disk: Disk, directory: str) -> int | None:

@@ -32,9 +32,9 @@ logger = structlog.get_logger("logs")
 
 _LOCK = ".lock"
 _WITHOUT = {
-    RECOVERY_POINTS: "every segment is recovered unless the last shutdown was clean",
-    LOG_STARTS: "logs start at their first segment",
-    HIGH_WATERMARKS: "high watermarks start at the log start offset and follow the leader",
+    RECOVERY_POINTS: "Nothing to do: every segment is recovered, unless the last shutdown was clean.",
+    LOG_STARTS: "Nothing to do: logs start at their first segment.",
+    HIGH_WATERMARKS: "Nothing to do: high watermarks start at the log start offset and follow the leader.",
 }
 """What happens where one of the checkpoints cannot be read."""
 _NOT_LOGS = {"__cluster_metadata-0"}
@@ -92,7 +92,7 @@ class LogDirectory:
         if self._lock is None:
             raise BadLogDirectory(
                 f"{self.path} is in use by another process, which holds {self.path}/{_LOCK}. "
-                "Stop that node or name another directory in log.dirs."
+                "Stop that process, or change log.dirs."
             )
         meta = read_meta(self._disk, self.path)
         if meta is not None:

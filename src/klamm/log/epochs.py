@@ -110,6 +110,8 @@ def parse_epochs(content: bytes, path: str) -> list[EpochEntry]:
         try:
             epoch, start_offset = map(int, fields)
         except ValueError as error:
-            raise CorruptFile(f"{path} line {number}: {' '.join(fields)!r} is not EPOCH OFFSET") from error
+            raise CorruptFile(
+                f"{path}, line {number}: {' '.join(fields)!r} is not EPOCH OFFSET (two numbers)"
+            ) from error
         epochs.assign(epoch, start_offset)
     return list(epochs.entries)

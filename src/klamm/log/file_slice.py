@@ -65,16 +65,22 @@ class FileSlice:
 
     def _refuse_if_truncated(self) -> None:
         if self._position + self._size > self._shared.valid_bytes:
-            raise SliceLost(f"{self._path} was truncated to {self._shared.valid_bytes} bytes while it was being sent")
+            raise SliceLost(
+                f"{self._path} was truncated to {self._shared.valid_bytes} bytes while a response was sent from it: "
+                "the client must fetch again"
+            )
 
     def _read_failed(self, error: OSError) -> SliceLost:
         """Report an I/O error to the log; the SliceLost to raise."""
         self._on_failed(error)
-        return SliceLost(f"{self._path} cannot be read: {error}")
+        return SliceLost(f"{self._path} cannot be read: {error}. Check the disk; the log directory goes offline.")
 
     def _too_short(self, at: int) -> SliceLost:
         """The SliceLost for a file that ends before the slice does."""
-        return SliceLost(f"{self._path} has lost its bytes from {self._position + at} on: another process truncated it")
+        return SliceLost(
+            f"{self._path} ends at byte {self._position + at}, before the records that are sent from it: another "
+            "process truncated it. Stop that process."
+        )
 
 
 def _pread(shared: SharedFile, count: int, position: int) -> bytes:

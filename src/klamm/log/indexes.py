@@ -65,7 +65,9 @@ class _Index:
         try:
             size = file.size()
             if size % self._entry.size:
-                raise CorruptFile(f"{self.path} has {size} bytes, not a multiple of {self._entry.size}")
+                raise CorruptFile(
+                    f"{self.path} has {size} bytes, which is not a multiple of its entry size {self._entry.size}"
+                )
             ends = [file.pread(self._entry.size, at) for at in (0, size - self._entry.size)] if size else []
         finally:
             file.close()
@@ -143,7 +145,10 @@ class OffsetIndex(_Index):
         _first, last = ends
         self.last_offset = self.base_offset + last[0]
         if (last[0] <= 0 and self.count > 1) or last[0] < 0 or last[1] < 0 or last[1] >= log_bytes:
-            raise CorruptFile(f"{self.path} ends with offset +{last[0]} at {last[1]}; its log has {log_bytes} bytes")
+            raise CorruptFile(
+                f"{self.path}: its last entry (offset {self.last_offset} at byte {last[1]}) does not fit the segment, "
+                f"which has {log_bytes} bytes"
+            )
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry: the last offset of the batch that begins at `position`. Offsets must increase."""
@@ -205,7 +210,10 @@ class TimeIndex(_Index):
         first, last = ends
         self.last = TimestampOffset(last[0], self.base_offset + last[1])
         if last[1] < 0 or last[0] < first[0] or (self.count > 1 and last[1] <= first[1]):
-            raise CorruptFile(f"{self.path} ends with timestamp {last[0]} at offset +{last[1]}")
+            raise CorruptFile(
+                f"{self.path}: its last entry (timestamp {last[0]}, offset {self.last.offset}) does not come after "
+                f"its first (timestamp {first[0]}, offset {self.base_offset + first[1]})"
+            )
 
     def _no_entry(self) -> TimestampOffset:
         return TimestampOffset(-1, self.base_offset)

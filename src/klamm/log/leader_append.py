@@ -6,7 +6,7 @@ its timestamps or has a codec of its own, all records are needed: `preparation.p
 
 from typing import Final, NamedTuple
 
-from klamm.log.append_rules import AppendRules, check_size
+from klamm.log.append_rules import WRONG_CLIENT, AppendRules, check_size
 from klamm.log.errors import AppendRefused
 from klamm.log.preparation import Preparation, Refusal, prepare
 from klamm.log.producers import Origin
@@ -65,13 +65,13 @@ def _check_and_stamp(buffer: Buffer, rules: AppendRules, origin: Origin) -> Chec
         header = _only_batch(buffer)
         _check_header(header, rules, origin)
         if not crc_is_valid(buffer, header):
-            raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"batch of {header.size} bytes: CRC does not match")
+            raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the batch again.") from error
     try:
         check_plausible(buffer, header)
     except CorruptRecords as error:  # the CRC is right: sending it again does not help
-        raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{error}. {WRONG_CLIENT}") from error
     return CheckedBatch(header, buffer)
 
 
@@ -87,7 +87,8 @@ def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch
     if batch.header.size > rules.segment_bytes:
         raise AppendRefused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"batch of {batch.header.size} bytes does not fit a segment of {rules.segment_bytes}",
+            f"the batch has {batch.header.size} bytes, segment.bytes of the topic is {rules.segment_bytes}. Lower "
+            "batch.size in the producer, or raise segment.bytes.",
         )
     return batch
 
@@ -95,16 +96,27 @@ def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch
 def _only_batch(buffer: Buffer) -> BatchHeader:
     """The header of the buffer's only batch. Raises AppendRefused."""
     if len(buffer) < HEADER_BYTES:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{len(buffer)} bytes hold no record batch")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the request has {len(buffer)} bytes for this partition, a record batch has at least {HEADER_BYTES}. "
+            f"{WRONG_CLIENT}",
+        )
     header = header_at(buffer)
     if header.magic != MAGIC:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch has magic {header.magic}; {MAGIC} is accepted")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has magic {header.magic}, only magic {MAGIC} is accepted. Update the producer's client.",
+        )
     if header.size > len(buffer):
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes is cut off after {len(buffer)} bytes"
+            ErrorCode.INVALID_RECORD,
+            f"the batch header says {header.size} bytes, only {len(buffer)} came. {WRONG_CLIENT}",
         )
     if header.size < len(buffer) and next(batches(buffer, header.size), None) is not None:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, "more than one record batch for one partition")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            "the request has more than one record batch for this partition. Send one batch per partition.",
+        )
     return header
 
 
@@ -115,24 +127,31 @@ def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> No
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch announces {count} records and {header.last_offset_delta + 1} offsets"
+            ErrorCode.INVALID_RECORD,
+            f"the batch header says {count} records, but last offset delta {header.last_offset_delta}. {WRONG_CLIENT}",
         )
     if header.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
         raise AppendRefused(
-            ErrorCode.INVALID_TIMESTAMP, "batch has timestamp type LogAppendTime, the topic uses CreateTime"
+            ErrorCode.INVALID_TIMESTAMP,
+            "the batch has timestamp type LogAppendTime, the topic has message.timestamp.type=CreateTime. Send "
+            "CreateTime.",
         )
     if origin is not Origin.CLIENT:
         return
     if header.base_offset != 0:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}; a producer must send 0"
+            ErrorCode.INVALID_RECORD,
+            f"the batch has base offset {header.base_offset}, a producer must send 0. {WRONG_CLIENT}",
         )
     if header.is_control:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD, "the batch is a control batch, which only brokers may write. Send data batches."
+        )
     if header.has_producer and header.base_sequence <= NO_SEQUENCE:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} sent base sequence {header.base_sequence}; it must not be negative",
+            f"producer {header.producer_id} sent base sequence {header.base_sequence}, it must not be negative. "
+            f"{WRONG_CLIENT}",
         )
 
 

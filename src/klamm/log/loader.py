@@ -94,9 +94,9 @@ class Loader:
         else:
             self._rebuild_producers(producers, segments, log_start, end)
         if end < self._known.recovery_point:
-            lost = f"offsets {end} to {self._known.recovery_point - 1} were flushed and are missing"
             self._notes.append(
-                f"the log ends at {end}: {lost}. Check the disk; the replica copies them from its leader."
+                f"offsets {end} to {self._known.recovery_point - 1} are missing, although they were flushed to disk: "
+                f"the log ends at {end}. Check the disk; a follower copies them from its leader."
             )
         recovery_point = end if self._known.is_clean else min(self._known.recovery_point, end)
         epochs_changed = list(epochs.entries) != stored_epochs
@@ -124,7 +124,7 @@ class Loader:
         except FileNotFoundError:
             return None if segments.size else []
         except CorruptFile as error:
-            self._notes.append(f"read the leader epochs from the batches: {error}")
+            self._notes.append(f"{error}: the leader epochs were read from the batches instead. Nothing to do.")
             return None
 
     def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
@@ -134,7 +134,9 @@ class Loader:
                 for found in segment.headers(0):
                     note_epoch(epochs, found.header.partition_leader_epoch, found.header.base_offset)
             except CorruptRecords as error:
-                self._notes.append(f"read the leader epochs of {segment.log_path} only up to a damaged batch: {error}")
+                self._notes.append(
+                    f"{error}: the leader epochs of this segment were read up to this batch. Check the disk."
+                )
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,7 @@ class Loader:
     def _rebuild_indexes(self, segments: Segments, slot: int, reason: str, *, transactions: bool) -> None:
         """Rebuild the indexes of one flushed segment from its batches."""
         segment, following = segments.from_slot(slot)[0], segments.at(slot + 1)
-        self._notes.append(f"built the indexes of {segment.log_path} again: {reason}")
+        self._notes.append(f"rebuilt the indexes of {segment.log_path}: {reason}. Nothing to do.")
         producers = Producers()
         if transactions:
             self._producers_before(segments, slot, producers)
@@ -197,15 +199,23 @@ class Loader:
 
     def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
         for problem in rebuilt.kept:
-            self._notes.append(f"kept a damaged batch in {segment.log_path}, it was flushed: {problem}")
+            self._notes.append(
+                f"kept a damaged batch, because it was flushed: {segment.log_path}, {problem}. Check the disk. To "
+                "copy this replica from its leader, stop the node and move the partition's directory away."
+            )
         if rebuilt.cut is not None:
-            where = f"{segment.size} bytes, offset {rebuilt.next_offset}"
-            self._notes.append(f"cut {segment.log_path} at {where}: {rebuilt.cut}")
+            self._notes.append(
+                f"truncated {segment.log_path} to {segment.size} bytes, log end offset {rebuilt.next_offset}: "
+                f"{rebuilt.cut}. A follower copies what is missing from its leader."
+            )
 
     def _remove_segments_after(self, segments: Segments, behind: Sequence[Segment]) -> None:
         """Remove the unflushed segments after the one that was truncated."""
         for segment in reversed(behind):
-            self._notes.append(f"removed {segment.log_path}: it lies behind the cut and was not flushed")
+            self._notes.append(
+                f"removed {segment.log_path}: it follows the truncated segment and was not flushed. A follower copies "
+                "it from its leader."
+            )
             segments.remove(segment)
             remove_segment_files(self._disk, segment)
 
@@ -214,7 +224,10 @@ class Loader:
         known = self._known
         if not known.is_clean or known.log_start <= known.recovery_point:
             return known.log_start
-        self._notes.append(f"ignored the log start offset {known.log_start}: the log ended at {known.recovery_point}")
+        self._notes.append(
+            f"ignored the checkpointed log start offset {known.log_start}, which is after the log end offset "
+            f"{known.recovery_point}: the log starts at its first segment. Nothing to do."
+        )
         return 0
 
     def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
@@ -223,7 +236,10 @@ class Loader:
             end = segments.active.next_offset()
             if end >= start:
                 return end
-            self._notes.append(f"removed everything: the log ends at {end} and starts at {start}")
+            self._notes.append(
+                f"removed all segments: the log end offset {end} is before the log start offset {start}. A follower "
+                "copies the records from its leader."
+            )
             for segment in reversed(list(segments)):
                 segments.remove(segment)
                 remove_segment_files(self._disk, segment)

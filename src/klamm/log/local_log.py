@@ -143,7 +143,7 @@ class LocalLog:
             return Location(segment, position, 0)
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
-            raise CorruptRecords(f"{segment.log_path} has lost its bytes from {position} on")
+            raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
         if max_bytes >= available:
             return Location(segment, position, available)
         first = entry_size(segment.pread(PREFIX_BYTES, position))

@@ -32,7 +32,7 @@ from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _MAX_OPEN_WHILE_LOADING = 4
-_RESTORING = "the producers before a truncation are being replayed. Append again soon."
+_RESTORING = "the log was truncated, and the state of its producers is being read again. Retry."
 _FEW_BYTES = 16 * 1024
 
 
@@ -171,7 +171,9 @@ class Log(LogStorage):
             local.segments.active.append(pieces, size, first_offset, last_offset, max_timestamp)
         except OSError as error:
             self._report_failure(error)
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise AppendRefused(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write to {self.directory}: {error}. Repair the disk."
+            ) from error
         local.end_offset = last_offset + 1
         if self.epochs.latest_epoch != leader_epoch:
             self.epochs.assign(leader_epoch, first_offset)
@@ -424,5 +426,5 @@ def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:
     try:
         return read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
     except CorruptFile as error:
-        notes.append(f"ignored the topic id until the controller sends it again: {error}")
+        notes.append(f"{error}: the controller sends the topic id again. Nothing to do.")
         return None

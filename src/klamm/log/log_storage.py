@@ -156,7 +156,9 @@ class LogStorage:
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Set the topic id, once; the caller has checked that there is no other."""
-        assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
+        assert self._topic_id in (None, topic_id), (
+            f"{self.partition} already has topic id {self._topic_id}, the new one is {topic_id}"
+        )
         if self._topic_id is None:
             self._topic_id = topic_id
             self._small_files.on_topic_id_assigned()
@@ -285,11 +287,14 @@ class LogStorage:
 
     def _refuse_if_failed(self) -> None:
         if self._failed:
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, self._out_of_use())
 
     def _check_usable(self) -> None:
         if self._failed:
-            raise StorageFailed(f"{self.directory} is out of use after an I/O error")
+            raise StorageFailed(self._out_of_use())
+
+    def _out_of_use(self) -> str:
+        return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:
         """The log is about to be deleted: refuse any further use."""
@@ -315,7 +320,9 @@ class LogStorage:
             raise  # reported already
         except OSError as error:
             self._report_failure(error)
-            raise StorageFailed(f"{self.directory}: {error}") from error
+            raise StorageFailed(
+                f"I/O error in {self.directory}: {error}. Repair the disk and restart the node."
+            ) from error
 
     def _delete_later(self, paths: Sequence[str]) -> None:
         if self._owner is not None:

@@ -28,6 +28,7 @@ logger = structlog.get_logger("logs")
 ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
 """What a checkpoint says of these logs."""
 
+_REPAIR: Final = "Repair the disk and restart the node."
 _MAX_CREATED_AT_ONCE: Final = 100
 _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
@@ -96,11 +97,18 @@ class LogManager:
             return_exceptions=True,
         )
         for topic, reason in configs.problems.items():
-            logger.error("invalid topic config ignored: the broker's defaults apply", topic=topic, reason=reason)
+            logger.error(
+                "invalid topic config ignored, the broker's defaults apply",
+                topic=topic,
+                reason=reason,
+                action=f"Correct it: klamm config set --topic {topic}",
+            )
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
-            reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
-            problem = BadLogDirectory(f"no log directory can be used: {reasons}")
+            reasons = "; ".join(f"{d.path}: {str(d.offline_reason).rstrip('.')}" for d in self._directories.values())
+            problem = BadLogDirectory(
+                f"No log directory can be used: {reasons}. Repair one of them, or change log.dirs."
+            )
         if problem is not None:
             for directory in self._directories.values():
                 directory.unlock()
@@ -138,7 +146,8 @@ class LogManager:
         other = self._homes.get(log.partition)
         if other is not None:
             raise BadLogDirectory(
-                f"{log.partition} lies in both {other.path} and {directory.path}. Move the older one away."
+                f"{log.partition} is in two log directories, {other.path} and {directory.path}. Move the older copy "
+                "out of its log directory."
             )
         self._logs[log.partition] = log
         self._homes[log.partition] = directory
@@ -151,7 +160,7 @@ class LogManager:
         self._unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, its partition is offline",
+            "log cannot be read, the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,
@@ -246,7 +255,7 @@ class LogManager:
             return self._with_topic_id(log, request.topic_id)
         # one that was there or just made may have lost its directory since
         return refused.get(request.partition) or StorageFailed(
-            self._why_unavailable(request) or f"{request.partition} was deleted meanwhile"
+            self._why_unavailable(request) or f"{request.partition} was deleted while its log was opened"
         )
 
     def _create(self, request: LogRequest) -> Log:
@@ -279,12 +288,18 @@ class LogManager:
     def _why_unavailable(self, request: LogRequest) -> str | None:
         unreadable = self._unreadable.get(request.partition)
         if unreadable is not None:
-            return f"{unreadable.path} cannot be read: {unreadable.reason}"
+            return (
+                f"the log in {unreadable.path} cannot be read: {unreadable.reason}. Stop the node and move the "
+                "directory away: the replica is then copied from the leader."
+            )
         if request.partition in self._offline:
-            return f"{request.partition} lies in {self._offline[request.partition]}, which is out of use"
+            return f"{request.partition} is in the offline log directory {self._offline[request.partition]}. {_REPAIR}"
         if not request.is_new and self.offline_directories:
-            return f"{request.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
-        return None if self.live_directories else "no log directory is in use: all are offline"
+            return (
+                f"{request.partition} is in no live log directory; it may be in an offline one: "
+                f"{', '.join(self.offline_directories)}. {_REPAIR}"
+            )
+        return None if self.live_directories else f"{request.partition}: all log directories are offline. {_REPAIR}"
 
     def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
         return [self._open_one(request, home) for request, home in places]
@@ -308,7 +323,7 @@ class LogManager:
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
-            raise StorageFailed(f"{home.path}: {home.offline_reason}")
+            raise StorageFailed(f"cannot open {partition}: {home.path} is offline: {home.offline_reason}. {_REPAIR}")
         self._register(result, home)
         return result
 
@@ -335,7 +350,7 @@ class LogManager:
         except OSError as error:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
-            raise StorageFailed(f"{home.path}: {error}") from error
+            raise StorageFailed(f"cannot delete {partition} in {home.path}: {error}. {_REPAIR}") from error
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
         return True

@@ -42,11 +42,11 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
     fields = _properties(content.decode(errors="replace"))
     version = fields.pop("version", None)
     if version is None:
-        raise CorruptFile(f"{path} is damaged: it has no version. {_RESTORE}")
+        raise CorruptFile(f"{path} is damaged: it has no line version=0. {_RESTORE}")
     if version != _VERSION:
         raise BadLogDirectory(
-            f"{path} is of version {version}; a directory of ZooKeeper mode has {_VERSION}. "
-            "Give the node a log.dirs entry that no KRaft node has formatted."
+            f"{path} has version={version}, a log directory in ZooKeeper mode has version={_VERSION}. "
+            "Change log.dirs to a directory that no KRaft node has formatted."
         )
     broker_id = fields.pop("broker.id", None)
     if broker_id is not None and not broker_id.isdigit():
@@ -82,7 +82,8 @@ def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaPr
         if len(values) > 1:
             places = "; ".join(f"{directory} has {value}" for value, directory in values.items())
             raise BadLogDirectory(
-                f"log directories disagree on {what.replace('_', '.')}: {places}. Name only directories of one node."
+                f"The log directories have different {what.replace('_', '.')}s in {META_PROPERTIES}: {places}. "
+                "List only directories of one node in log.dirs."
             )
     return found
 

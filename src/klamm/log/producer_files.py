@@ -87,7 +87,7 @@ def rebuild_producers(
         try:
             _replay_segment(producers, segment, disk, begin, end)
         except CorruptRecords as error:
-            notes.append(f"replayed the producers of {segment.log_path} only up to a damaged batch: {error}")
+            notes.append(f"{error}: the producer state was read up to this batch. Check the disk.")
     producers.end_offset = end
     return notes
 

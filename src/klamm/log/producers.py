@@ -131,7 +131,8 @@ class Producers:
         if known.transaction_start is not None and not header.is_transactional:
             raise AppendRefused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a batch outside its open transaction",
+                f"producer {header.producer_id} sent a batch without transaction while its transaction is open. "
+                "Commit or abort the transaction first.",
             )
         return None
 
@@ -144,8 +145,9 @@ class Producers:
         if marker.coordinator_epoch < known.coordinator_epoch:
             raise AppendRefused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"marker of coordinator epoch {marker.coordinator_epoch} for producer {header.producer_id}; "
-                f"{known.coordinator_epoch} was seen",
+                f"the transaction marker for producer {header.producer_id} has coordinator epoch "
+                f"{marker.coordinator_epoch}, a newer coordinator wrote with {known.coordinator_epoch}. Stop the old "
+                "one.",
             )
 
     # -- after an append, and in replay ------------------------------------------------------------------------------
@@ -252,7 +254,8 @@ def _check_epoch(known: Producer, header: BatchHeader) -> None:
     if header.producer_epoch < known.epoch:
         raise AppendRefused(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {header.producer_id} has epoch {known.epoch}; a batch came with {header.producer_epoch}",
+            f"producer {header.producer_id} sent a batch of epoch {header.producer_epoch}, its current epoch is "
+            f"{known.epoch}: another instance took over. Restart this producer.",
         )
 
 
@@ -266,6 +269,6 @@ def _check_sequence(known: Producer, header: BatchHeader) -> None:
     if not in_order:
         raise AppendRefused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} of epoch {header.producer_epoch} sent sequence {sequence}; "
-            f"the last was {known.last_sequence} of epoch {known.epoch}",
+            f"producer {header.producer_id}, epoch {header.producer_epoch}, sent sequence {sequence}, the last one was "
+            f"{known.last_sequence} of epoch {known.epoch}: a batch between them is missing. Restart the producer.",
         )

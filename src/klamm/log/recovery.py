@@ -72,7 +72,7 @@ class SegmentRebuild:
             except CorruptRecords as error:
                 result.cut = str(error)
             if result.cut is None and segment.size < size:
-                result.cut = f"{size - segment.size} bytes behind the last batch are not a batch"
+                result.cut = f"the last {size - segment.size} bytes are not a complete batch"
             if result.cut is None and limit is None and good_end < segment.size:
                 result.cut = result.kept.pop()  # the end of the log is not known from a damaged batch
             if result.cut is not None:
@@ -100,13 +100,13 @@ class SegmentRebuild:
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:
     """Why the batch is damaged; None where it is not."""
     header = batch.header
-    where = f"the batch at position {batch.position}"
+    where = f"batch at byte {batch.position}"
     if not crc_is_valid(batch.buffer, header):
-        return f"{where}, offset {header.base_offset}: CRC does not match"
+        return f"{where}, offset {header.base_offset}: its CRC does not match its bytes"
     if header.base_offset < expected or not segment.fits(header.last_offset):
-        return f"{where} has offset {header.base_offset}, expected {expected} or later"
+        return f"{where}: its offset is {header.base_offset}, expected is {expected} or later"
     if limit is not None and header.last_offset >= limit:
-        return f"{where} has offsets up to {header.last_offset}, the next segment begins at {limit}"
+        return f"{where}: its last offset is {header.last_offset}, but the next segment begins at {limit}"
     return None
 
 

@@ -193,7 +193,11 @@ class Segment:
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        return scan_headers(self._files.get(self.log_path), position, self.size)
+        """The batches from this position on. Raises CorruptRecords, naming file and position."""
+        try:
+            yield from scan_headers(self._files.get(self.log_path), position, self.size)
+        except CorruptRecords as error:
+            raise CorruptRecords(f"{self.log_path}, {error}") from error
 
     def pread(self, count: int, position: int) -> bytes:
         return self._files.get(self.log_path).pread(count, position)
@@ -247,7 +251,10 @@ class Segment:
         for found in self.headers_from(self.offset_index.last_offset):
             next_offset, position = found.header.next_offset, found.position + found.header.size
         if position != self.size:
-            raise CorruptRecords(f"{self.log_path}: {self.size - position} bytes behind the last batch are not one")
+            raise CorruptRecords(
+                f"{self.log_path}: the last {self.size - position} bytes, from byte {position}, are not a complete "
+                "batch"
+            )
         return next_offset
 
     def check_end(self) -> None:
@@ -255,10 +262,15 @@ class Segment:
         next_offset = self.next_offset()
         last = max(self.offset_index.last_offset if self.offset_index.count else -1, self.largest.offset)
         if self.size and last >= next_offset:
-            path = self.log_path.removesuffix(LOG)
-            raise CorruptFile(f"an index of {path} ends with offset {last}; the log ends at {next_offset}")
+            raise CorruptFile(
+                f"an index of {self.log_path} has offset {last} in its last entry, the segment ends before "
+                f"{next_offset}"
+            )
         if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
-            raise CorruptFile(f"{self.time_index.path}: no batch at {self.largest.offset} has its last timestamp")
+            raise CorruptFile(
+                f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
+                f"{self.largest.offset}, the batch there has another"
+            )
 
     def _max_timestamp_at(self, offset: int) -> int | None:
         spot = self.find(offset)

@@ -62,11 +62,16 @@ class TransactionIndex:
 
     def _check(self, content: bytes) -> None:
         if len(content) % _ENTRY.size:
-            raise CorruptFile(f"{self.path} has {len(content)} bytes, not a multiple of {_ENTRY.size}")
+            raise CorruptFile(
+                f"{self.path} has {len(content)} bytes, which is not a multiple of its entry size {_ENTRY.size}"
+            )
         before = self._base_offset
         for version, _producer_id, first, last, stable in _ENTRY.iter_unpack(content):
             if version != _VERSION or not (0 <= first < last and before <= last and 0 <= stable <= last + 1):
-                raise CorruptFile(f"{self.path} has an entry {first} to {last}, stable {stable}, version {version}")
+                raise CorruptFile(
+                    f"{self.path}: an entry is not valid: version {version}, first offset {first}, last offset "
+                    f"{last}, last stable offset {stable}"
+                )
             before = last + 1
 
     def truncate_to(self, offset: int) -> None:

@@ -22,11 +22,11 @@ from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.signals import interrupted_by_stop_signals
-from klamm.sim.campaign import be_quiet
+from klamm.sim.campaign import silence_logging
 from klamm.sim.cluster import Outcome, run_schedule, run_script
 from klamm.sim.invariants.table import ALWAYS, AT_REST
 from klamm.sim.scripts import shrink
-from klamm.sim.scripts.shrink import Shrinker, broken_rule
+from klamm.sim.scripts.shrink import Shrinker, violated_invariant
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
 
 def hunt(job: Job) -> Found:
     """Run schedules until the mutant is caught by an invariant that it names."""
-    be_quiet()
+    silence_logging()
     mutant = MUTANTS[job.mutant]
     others: Counter[str] = Counter()
     discounted = 0
@@ -138,7 +138,7 @@ def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
 
 def catcher(violation: str) -> str:
     """The number of the invariant that was violated, or the kind of error that ended the run."""
-    name = broken_rule(violation)
+    name = violated_invariant(violation)
     return str(NUMBERS.get(name, name))
 
 

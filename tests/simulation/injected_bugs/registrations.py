@@ -121,7 +121,7 @@ def registered_once(patch: Patch) -> None:
 def _registered_once(patch: Patch) -> None:
     async def once(self: Any, event: RegisterBrokerAndReelect, cause: str) -> None:
         if event.store is self._store:
-            self._election.use(event.store)
+            self._election.use_session(event.store)
             await self._register(event.store)
             await self._election.elect(cause)
 

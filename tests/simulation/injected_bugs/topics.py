@@ -36,7 +36,7 @@ def deletions_do_not_wait(patch: Patch) -> None:
         begun = topic in context.topics_with_deletion_started
         return Verdict(Step.COMPLETE if begun else Step.BEGIN)
 
-    patch.setattr(topic_deletion, "decide", at_once)
+    patch.setattr(topic_deletion, "decide_deletion_step", at_once)
 
 
 def deletions_do_not_resume(patch: Patch) -> None:

@@ -223,7 +223,7 @@ def test_checkpointed_log_start_above_a_clean_log_end_is_ignored(orders: Partiti
     back = orders.open(Known(True, 4, log_start=40))
 
     assert (back.start_offset, back.end_offset, values_of(back)) == (0, 4, written)
-    assert "ignored the log start offset 40" in back.notes[0]
+    assert "ignored the checkpointed log start offset 40" in back.notes[0]
 
 
 def test_missing_leader_epochs_are_rebuilt_from_the_batches(orders: Partition) -> None:
@@ -363,7 +363,7 @@ def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partit
 
     assert (back.end_offset, len(back.segments)) == (1000, len(log.segments))
     assert [v for v in values_of(back) if v] == undamaged_values(log, 5)
-    assert any(f"cut {fifth.log_path}" in note for note in back.notes)
+    assert any(f"truncated {fifth.log_path}" in note for note in back.notes)
 
 
 def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Partition) -> None:
@@ -386,7 +386,7 @@ def test_damaged_last_batch_is_truncated_even_if_it_was_flushed(orders: Partitio
     back = reopened(orders, Known(recovery_point=1000))
 
     assert back.end_offset == 999
-    assert any("offsets 999 to 999 were flushed and are missing" in note for note in back.notes)
+    assert any("offsets 999 to 999 are missing, although they were flushed" in note for note in back.notes)
     assert back.append_as_leader(batch("after"), 9).first_offset == 999
 
 

@@ -11,11 +11,11 @@ from tests.unit.spark.scripts import log, offsets_read, plan, scripted
 from klamm.client.errors import Unreachable, UnsupportedVersion
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import CorruptBatch
 from klamm.spark.errors import DataLoss
 from klamm.spark.ranges import OffsetRange
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AbortedTransaction, FetchRequest, MetadataRequest
+from klamm.wire.vectors.batches import CorruptBatch
 
 ORDERS = TopicPartition("orders", 0)
 SMALL_FETCHES = {"kafka__max__partition__fetch__bytes": "300"}

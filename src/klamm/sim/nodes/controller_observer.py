@@ -1,4 +1,4 @@
-"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+"""Reports what a controller does to the simulation: terms, events, transitions, requests queued, sent and answered."""
 
 import asyncio
 import sys
@@ -37,7 +37,7 @@ from klamm.wire.messages import LeaderAndIsrRequest
 OnEvent = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
-_LINES_TOLD: Final = 3
+_TRACEBACK_LINES: Final = 3
 
 
 class ControllerObserver(Observer):
@@ -83,7 +83,7 @@ class ControllerObserver(Observer):
         )
 
     def on_unexpected_error(self, error: Exception) -> None:
-        lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
+        lines = traceback.extract_tb(error.__traceback__)[-_TRACEBACK_LINES:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
         self._on_event(UnexpectedError(self._broker, error, where))
 
@@ -107,9 +107,10 @@ class ControllerObserver(Observer):
         """Open the controller's connection to a broker, wrapped so that its requests are reported."""
         target = BrokerId(int(host.removeprefix(_HOST_PREFIX)))
         self._on_event(ConnectionOpened(self._broker, self._incarnation, target))
-        return _Watched(self, target, await connecting)
+        return _ObservedConnection(self, target, await connecting)
 
-    def sends(self, target: BrokerId, message: Any, version: int) -> None:
+    def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
+        """Report a control request that is sent to this broker."""
         again = self._newest.get(target) is message
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
@@ -118,15 +119,16 @@ class ControllerObserver(Observer):
         self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        """Report a broker's response to a control request."""
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
-    def settled(self, target: BrokerId) -> None:
-        """Count one request fewer in flight to this broker."""
+    def on_request_ended(self, target: BrokerId) -> None:
+        """Count one request in flight to this broker less."""
         self._in_flight[target] -= 1
 
 
-class _Watched:
-    """A connection that tells what goes over it."""
+class _ObservedConnection:
+    """A connection from the controller to a broker that reports its requests and responses."""
 
     def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
         self._observer = observer
@@ -138,11 +140,11 @@ class _Watched:
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        self._observer.sends(self._target, message, version)
+        self._observer.on_request_sent(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
         finally:
-            self._observer.settled(self._target)
+            self._observer.on_request_ended(self._target)
         self._observer.answered(self._target, message, response)
         return response
 
