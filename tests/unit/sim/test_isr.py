@@ -29,6 +29,7 @@ MEMBERS = {
     "it went, and only controllers write ISRs": (NEW, 4, 3, True),
     "its leader took it in again after the controller had put it out": (OLD, 6, 3, False),
     "the controller may have read before it went": (OLD, 4, 6, False),
+    "the controller may have heard before that it went": (OLD, 4, 2, False),
     "who only controllers could have let in": (NEW, 6, 3, True),
 }
 
@@ -78,6 +79,4 @@ def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
     for zxid, event in sorted(performed, key=lambda each: each[0]):
         history.at.zxid = zxid
         history.absorb(event)
-    if ended.term is not None and not ended.has_failed and not ended.is_cut_short:
-        history.broker_views.on_event_ended(ended)
     return the_dead_have_left(history, ended) is not None

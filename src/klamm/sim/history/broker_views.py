@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from klamm.controller.decisions.features import supports
-from klamm.controller.events import BrokerChange, ControlledShutdown, LeaderAndIsrResponseReceived
+from klamm.controller.events import BrokerChange, ControlledShutdown, Event, LeaderAndIsrResponseReceived
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.controllers import ControllerHistory
@@ -37,6 +37,8 @@ class BrokerViews:
     topics: TopicHistory
     read_since: dict[int, int] = field(default_factory=dict)
     """Which registrations a controller knows is at least as new as this zxid."""
+    _read_until: dict[int, int] = field(default_factory=dict)
+    """It has read them by then: the zxid at the end of failover, or of the last change of brokers."""
     _reading_since: dict[int, int] = field(default_factory=dict)
     """The same once the change of brokers that it handles is done."""
     _made_since: dict[tuple[BrokerId, int, BrokerId], int] = field(default_factory=dict)
@@ -61,11 +63,11 @@ class BrokerViews:
             return None
         return _agreed({epoch != NOT_REGISTERED for epoch in self.epochs(term, broker, since)})
 
-    def is_registered_throughout(self, term: Term | None, broker: BrokerId) -> bool:
+    def is_registered_throughout(self, term: Term | None, broker: BrokerId, since: int | None = None) -> bool:
         """In one run: it did not come, go or bounce as far as the controller can know."""
         if term is None:
             return False
-        epochs = self.epochs(term, broker)
+        epochs = self.epochs(term, broker, since)
         return len(epochs) == 1 and NOT_REGISTERED not in epochs
 
     def is_leaving(self, term: Term | None, broker: BrokerId) -> Answer:
@@ -92,6 +94,16 @@ class BrokerViews:
     def is_online(self, term: Term | None, p: TopicPartition, broker: BrokerId) -> Answer:
         """Live, and the replica lies on a working log directory."""
         return both(self.is_live(term, broker), negated(self.has_failed(term, p, broker)))
+
+    def was_registered_when_read(self, term: Term, broker: BrokerId) -> bool:
+        """Whether it was registered all the while in which the controller last read the registrations."""
+        since = self.read_since.get(term.epoch, 0)
+        return -1 not in self.registrations.epochs_since(broker, since, self._read_until.get(term.epoch, since))
+
+    def handled_since(self, term: Term, event: Event) -> int:
+        """As `read_since`, at the end of this event, which may be a change of brokers."""
+        known = self._reading_since if isinstance(event, BrokerChange) else self.read_since
+        return known.get(term.epoch, 0)
 
     def made_since(self, term: Term, target: BrokerId) -> int:
         """As `read_since`, of the moment when the request was made that goes out now: it may be before it connected."""
@@ -124,11 +136,15 @@ class BrokerViews:
             self._on_answers(event.term, what, is_done=False)
 
     def on_event_ended(self, event: EventEnded) -> None:
+        acting = self.controllers.active
+        if acting is not None and acting.epoch not in self._read_until:
+            self._read_until[acting.epoch] = self.controllers.at.zxid
         if event.term is None or event.has_failed or event.is_cut_short:
             return
         epoch, what = event.term.epoch, event.event
         if isinstance(what, BrokerChange):
             self.read_since[epoch] = self._reading_since.pop(epoch)
+            self._read_until[epoch] = self.controllers.at.zxid
         elif isinstance(what, ControlledShutdown):
             known = self._leaving.setdefault(epoch, {})
             error = what.reply.result().error

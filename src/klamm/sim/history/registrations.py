@@ -32,11 +32,12 @@ class RegistrationHistory:
     stopped: set[tuple[BrokerId, int]] = field(default_factory=set)
     """(broker, incarnation) of those that left in order."""
 
-    def epochs_since(self, broker: BrokerId, zxid: int) -> set[int]:
-        """Its broker epochs then and later; -1 where it was not registered."""
+    def epochs_since(self, broker: BrokerId, zxid: int, until: int | None = None) -> set[int]:
+        """Its broker epochs then and later, up to another zxid; -1 where it was not registered."""
         epochs: set[int] = set()
         for at, epoch in reversed(self.changes.get(broker, ())):
-            epochs.add(epoch)
+            if until is None or at <= until:
+                epochs.add(epoch)
             if at <= zxid:
                 return epochs
         epochs.add(-1)

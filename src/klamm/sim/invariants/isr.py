@@ -108,8 +108,15 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
 
 
 def _must_be_removed(history: History, event: EventEnded, term: Term, p: TopicPartition, member: BrokerId) -> bool:
-    """Whether the controller had to remove this member from the ISR: it was gone when the event began."""
-    if history.broker_views.is_registered(term, member) is not False:
+    """Whether the controller had to remove this member from the ISR: it was gone when the controller looked.
+
+    A leader of an old protocol may take it in again afterwards; the controller hears only of one that it knew.
+    """
+    views = history.broker_views
+    if views.is_registered(term, member, views.handled_since(term, event.event)) is not False:
         return False
+    if not leaders_write_isrs(history):
+        return True
     began_at = history.controllers.began_at[event.broker, event.incarnation]
-    return not leaders_write_isrs(history) or history.states.isr_entries[p, member] <= began_at
+    is_news = not isinstance(event.event, BrokerChange) or views.was_registered_when_read(term, member)
+    return is_news and history.states.isr_entries[p, member] <= began_at

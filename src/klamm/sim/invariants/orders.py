@@ -146,7 +146,7 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     views = history.broker_views
     for broker, partitions in history.requests.unannounced.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
-        if not views.is_registered_throughout(term, broker):
+        if not views.is_registered_throughout(term, broker, views.handled_since(term, event.event)):
             continue
         if views.is_leaving(term, broker) is not False and not leaves_now:
             continue
