@@ -357,7 +357,7 @@ class Controller:
     def _on_event_succeeded(self, event: Event) -> None:
         """Reset the event's retry backoff; schedule retries of writes that ZooKeeper refused during the event."""
         term = self._election.term
-        again = retry_events_for(term.store.writer.take_refused()) if term is not None else {}
+        again = retry_events_for(term.store.writer.pop_refused_paths()) if term is not None else {}
         for late in again.values():
             self._retry_later(late)
         if self._retry_backoffs_s and event.retry_key not in again:

@@ -1,6 +1,7 @@
 """One simulated cluster for one seed: controllers with stub brokers, what befalls them, what is checked meanwhile."""
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +39,7 @@ _INVARIANTS_BY_EVENT: Final = by_event()
 
 class SimulatedCluster(ScheduledRun):
     faults = FAULTS
-    verbs: Mapping[str, Verb] = {**SCRIPTED_VERBS, **VERBS}
+    verbs: Mapping[str, Verb] = ChainMap(VERBS, SCRIPTED_VERBS)
     verb_timeout_s = VERB_TIMEOUT_S
 
     def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
+from tests.mutants.page import section_of
 from tests.simulation.injected_bugs.mutant import Mutant
 from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
@@ -282,7 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hunts.take_up(kept(sources))
     is_over = _run(hunts, chosen.cores or core_count())
     if chosen.record:
-        PAGE.write_text(page({**rows_of(PAGE.read_text() if PAGE.exists() else ""), **hunts.rows()}))
+        earlier = PAGE.read_text() if PAGE.exists() else ""
+        generated = section_of(earlier)
+        PAGE.write_text(page({**rows_of(earlier.removesuffix(generated)), **hunts.rows()}) + generated)
     print("\n".join(hunts.rows().values()))
     return _verdict(hunts) if is_over else 130
 

@@ -90,7 +90,7 @@ class Orders:
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):
-                    replicas.take_orders(instructions_of(message, builder.version(item)), 0.0)
+                    replicas.apply_leader_and_isr(instructions_of(message, builder.version(item)), 0.0)
                 elif isinstance(message, StopReplicaRequest):
                     replicas.stop(stop_instructions_of(message, builder.version(item)))
         hosted = {p: (r.leader_epoch, r.is_fetching) for p, r in sorted(replicas.hosted.items()) if p in logs}

@@ -23,6 +23,8 @@ UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
 
 
 class Control:
+    """Serves the controller's requests."""
+
     def __init__(
         self, cache: MetadataCache, replicas: ReplicaManager, on_topic_gone: Callable[[str], None] = lambda _topic: None
     ) -> None:
