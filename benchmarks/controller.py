@@ -90,22 +90,19 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
 
 
 async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
-    async def die(numbers: Sequence[int]) -> None:
-        await stage.unregister(numbers)
-
     async def all_return() -> float:
         for number in BROKERS:
             await stage.register(number)
         return time.time()
 
     await stage.measure(FAILOVER, stage.become_controller)
-    await stage.measure(DEAD, partial(die, [HEAVY]))
+    await stage.measure(DEAD, partial(stage.unregister, [HEAVY]))
     await stage.measure(BACK, partial(stage.register, HEAVY))
     if not whole:
         return
     await stage.timed(SHUTDOWN, partial(stage.controlled_shutdown, LEAVING))
     await stage.bounce(LEAVING)
-    await stage.measure(ALL_DEAD, partial(die, BROKERS))
+    await stage.timed(ALL_DEAD, partial(stage.unregister_and_wait, BROKERS))
     await stage.measure(ALL_BACK, all_return)
     await stage.measure(REASSIGN, partial(stage.reassign, list(_rotated_replicas(min(count, REASSIGNED)))))
     names = [f"made-{i:04}" for i in range(CREATED)]

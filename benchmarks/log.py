@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import real_world
@@ -77,10 +77,10 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     print_row("read 1 MiB", megabytes, 1 << 20)
     log.close()
     begin = time.perf_counter()
-    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known())
+    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=CheckpointedState())
     print_row("recover, per batch", (time.perf_counter() - begin) / (end // step), len(batch))
     begin = time.perf_counter()
-    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known(True, end))
+    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=CheckpointedState(True, end))
     print(f"  open after a clean end {(time.perf_counter() - begin) * 1000:31.2f} ms")
 
 

@@ -25,7 +25,6 @@ from tests.support.cluster import Cluster, running_cluster
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
-from klamm.spark.batches import read_run
 from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import read_options
@@ -34,8 +33,9 @@ from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.read_client import read_client
 from klamm.spark.source import FIELDS, read_ranges
-from klamm.spark.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
 from klamm.wire.records import NewRecord, build_batch
+from klamm.wire.vectors.batches import read_run
+from klamm.wire.vectors.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
 
 KEY_BYTES = 10
 COLUMNS = tuple(field.name for field in FIELDS)

@@ -89,6 +89,12 @@ class Stage:
         for number in list(numbers):
             await self._sessions.pop(number).close()
 
+    async def unregister_and_wait(self, numbers: Iterable[int]) -> None:
+        """End sessions, and wait until the controller has handled it: nobody may be left to receive a request."""
+        await self.unregister(numbers)
+        await self._through_the_queue()
+        await self._through_the_queue()
+
     async def bounce(self, number: int) -> None:
         """Restart a broker, and wait until the controller has handled it."""
         await self.unregister([number])

@@ -78,7 +78,7 @@ class Recorder:
     async def vanish(self) -> None:
         """Stop without closing the session: the registration goes when it expires."""
         assert self.zookeeper is not None
-        self.zookeeper._give_up()
+        self.zookeeper._abort_session()
         self._hang_up()
 
     async def bounce(self, others_gone: Sequence[int] = ()) -> None:

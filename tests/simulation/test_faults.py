@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.cluster import CORE_ALONE, run_script
-from klamm.sim.faults.table import ROWS, Row
+from klamm.sim.cluster import CORE_RECOVERY_SHARE, run_script
+from klamm.sim.faults.table import FAULT_ROWS, FaultRow
 from klamm.sim.schedules import Policy
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
@@ -40,8 +40,8 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
     return Script(options, sorted([*topics, *faults, *work]), 75.0)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_fault_takes_effect_and_breaks_no_invariant(row: Row) -> None:
+@pytest.mark.parametrize("row", FAULT_ROWS, ids=lambda row: row.name)
+def test_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
     outcome = run_script(of_one_kind(row.name), with_story=True)
 
     assert outcome.violation is None
@@ -73,7 +73,7 @@ def test_healing_without_restarts_leaves_killed_nodes_down_until_the_final_phase
     options = next(
         replace(Options.plain(seed, 3), heals_core=True)
         for seed in range(100)
-        if Rng(f"{seed}/rest").random() >= CORE_ALONE
+        if Rng(f"{seed}/rest").random() >= CORE_RECOVERY_SHARE
     )
 
     outcome = run_script(Script(options, [kill], heal_at_s=25.0), with_story=True)

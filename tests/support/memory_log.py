@@ -80,7 +80,7 @@ class MemoryLog:
     pieces: list[Piece] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     is_broken: bool = False
-    owes_flush: bool = False
+    needs_flush_before_ack: bool = False
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
     truncations: list[int] = field(default_factory=list)

@@ -70,19 +70,19 @@ class MemoryEnsemble:
 
     # ---- for the model
 
-    def learn(self, transaction: Transaction) -> None:
+    def receive_transaction(self, transaction: Transaction) -> None:
         self._tree.zxid = transaction.zxid
         for change in transaction.changes:
-            fired = self._tree.fires(change)
+            fired = self._tree.triggered_watches(change)
             self._tree.apply(change, transaction.zxid, transaction.time_ms)
             for event, _ in fired:
                 for client in self.watchers.fire(event):
                     client.on_watch(event)
 
-    def follow(self) -> None:
+    def on_leader_reachable(self) -> None:
         """Does nothing: this server is never behind."""
 
-    def hang_up(self) -> None:
+    def on_leader_lost(self) -> None:
         """Does nothing: this server never loses its leader."""
 
 

@@ -14,7 +14,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import HostNetwork
-from klamm.sim.streams import End
+from klamm.sim.streams import ConnectionEnd
 from klamm.sim.world import SeededRandomness, Universe
 from klamm.sim.zookeeper import packets
 from klamm.sim.zookeeper.connection import ServerConnection
@@ -99,7 +99,7 @@ class Stage:
         """Close the server's port and its connections."""
         name = server.partition(":")[0]
         await self._listeners.pop(name).close()
-        self.servers[name].drop_all()
+        self.servers[name].disconnect_clients()
 
     async def start_all(self) -> None:
         for name in SERVERS:
@@ -120,7 +120,7 @@ class Stage:
             self.network.cut("client", name)
             self.network.cut(name, "client")
 
-    def open_ends(self) -> list[End]:
+    def open_ends(self) -> list[ConnectionEnd]:
         """The client's ends of open connections."""
         return [end for end in self.network._ends if end.host.name == "client"]
 
@@ -205,7 +205,7 @@ class WatchedConnection(ServerConnection):
             self._stage.record(_OTHERS.get(Opcode(opcode), str(opcode)))
         super()._serve(packet, session)
 
-    def _read(self, xid: int, opcode: int, reader: Reader) -> None:
+    def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
         stage = self._stage
         if opcode == Opcode.MULTI_READ:
             stage.multi_reads_until_old -= 1
@@ -213,7 +213,7 @@ class WatchedConnection(ServerConnection):
             if not stage.knows_multi_read:
                 self._write(packets.reply(xid, self._server.tree.zxid, stage.answers_unknown_with))
                 return
-        super()._read(xid, opcode, reader)
+        super()._serve_read(xid, opcode, reader)
 
     def _write(self, frame: bytes) -> None:
         is_answer = self._has_greeted and INT.unpack_from(frame, 4)[0] >= 0

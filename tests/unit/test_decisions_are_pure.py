@@ -1,4 +1,7 @@
-"""`decisions/` of controller and coordinator are plain functions: facts in, a plan out. Nothing waits, reads a clock or does I/O there."""
+"""`decisions/` of controller and coordinator are plain functions: facts in, a plan out.
+
+Nothing waits, reads a clock or does I/O there.
+"""
 
 import ast
 from collections.abc import Iterator

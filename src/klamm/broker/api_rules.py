@@ -1,4 +1,4 @@
-"""What security and quotas need to know of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
+"""Authorization and quota rules of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -29,6 +29,8 @@ class Authorization(NamedTuple):
 
 
 class ApiRules(NamedTuple):
+    """Authorization and quota of one API."""
+
     authorization: Authorization = Authorization()
     quota: QuotaClass = QuotaClass.REQUEST
 

@@ -20,7 +20,7 @@ from klamm.telemetry.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What request handlers, metrics and the node's own life need."""
+    """The parts that request handlers, metrics and the node itself need."""
 
     context: NodeContext
     logs: LogManager

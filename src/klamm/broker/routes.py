@@ -43,7 +43,6 @@ from klamm.broker.settings import allows_static_members
 from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
 from klamm.broker.topic_policy import load_create_policy
-from klamm.zk.configs import ConfigStore
 from klamm.zk.consumer_offsets import ConsumerOffsets
 
 
@@ -58,9 +57,7 @@ def routes(parts: Parts) -> list[Route]:
     control = Control(cache, replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
     controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
-    config_admin = ConfigAdmin(
-        broker_id, dynamic, cache, lambda: ConfigStore(context.store().client), load_alter_policy(config)
-    )
+    config_admin = ConfigAdmin(broker_id, dynamic, cache, lambda: context.store().configs, load_alter_policy(config))
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:

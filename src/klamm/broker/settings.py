@@ -19,6 +19,7 @@ FIRST_WITH_STATIC_MEMBERS: Final[Ibp] = (2, 3, 0)
 
 
 def server_limits(config: NodeConfig) -> ServerLimits:
+    """Limits of the network server."""
     return ServerLimits(
         config.socket_request_max_bytes,
         config.connections_max_idle_ms,
@@ -30,6 +31,7 @@ def server_limits(config: NodeConfig) -> ServerLimits:
 
 
 def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSettings:
+    """Settings of the controller."""
     return ControllerSettings(
         broker_id,
         config.inter_broker_listener,
@@ -51,10 +53,12 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
 
 
 def _has_delegation_tokens(config: NodeConfig) -> bool:
+    """Whether delegation tokens are enabled: a secret key is configured."""
     return any(config.given.get(f"delegation.token.{name}.key") for name in ("secret", "master"))
 
 
 def replication_settings(config: NodeConfig) -> ReplicationSettings:
+    """Settings of replication."""
     return ReplicationSettings(
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         replica_fetch_wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -70,6 +74,7 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
 
 
 def log_settings(config: NodeConfig) -> LogManagerSettings:
+    """Settings of the log manager."""
     return LogManagerSettings(
         recovery_threads_per_directory=config.num_recovery_threads_per_data_dir,
         retention_check_interval_ms=config.log_retention_check_interval_ms,

@@ -12,7 +12,7 @@ from klamm.cli.output import print_error, print_line, print_table
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.versions import Request
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
-from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, assess_shutdown
 from klamm.log.meta_properties import read_meta
 from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
@@ -134,7 +134,7 @@ async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
     broker = BrokerId(broker_id)
     hosted = sorted({p.topic for p, facts in cluster.partitions.items() if broker in facts.replicas})
     min_isr = await _read_min_isr(world, host, listener.port, hosted)
-    return judge_stop(broker, cluster.brokers, _partition_facts(cluster, min_isr))
+    return assess_shutdown(broker, cluster.brokers, _partition_facts(cluster, min_isr))
 
 
 def _partition_facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionFacts]:

@@ -1,6 +1,6 @@
-"""One channel per registered broker, ours included: requests in order, one in flight, sent again until answered.
+"""One channel per registered broker: it sends one request at a time, in order, and resends until it is answered.
 
-Source: ControllerChannelManager.scala, RequestSendThread (3.9).
+The broker of this node has a channel, too. Source: ControllerChannelManager.scala, RequestSendThread (3.9).
 """
 
 import asyncio
@@ -35,20 +35,20 @@ from klamm.wire.api import ApiKey
 from klamm.wire.errors import WireError
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
-_LISTED_IN_JOURNAL: Final = 2_000
-"""Partitions that a request's line names; a longer list stands there as its length."""
+_MAX_JOURNALLED_PARTITIONS: Final = 2_000
+"""A request with more partitions is journalled with their number instead of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPorts:
-    """What channels need of the outside: a way to connect, and where answers go."""
+    """What channels get from their owner: `connect` opens a connection to a broker, `put` queues an event."""
 
     connect: Connect
     put: Callable[[Event], object]
 
 
 class Channels:
-    """All channels of one term."""
+    """The channels of one controller term, by broker."""
 
     def __init__(
         self,
@@ -66,20 +66,21 @@ class Channels:
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
+        """The number of channels."""
         return len(self._channels)
 
     @property
     def waiting(self) -> int:
-        """Requests not yet answered, over all brokers."""
+        """The number of requests without an answer, over all brokers."""
         return sum(channel.waiting for channel in self._channels.values())
 
     def queues(self) -> Iterator[tuple[BrokerId, int, Timer]]:
-        """For each broker: requests not yet answered, and how long the oldest change in each request waited."""
+        """For each broker, the number of requests without an answer, and the times that requests spent in its queue."""
         for broker, channel in self._channels.items():
             yield broker, channel.waiting, channel.queue_time
 
     def add(self, broker: Broker) -> str | None:
-        """The reason where the broker cannot be reached: it lacks the listener that control requests go to."""
+        """Open a channel to the broker. Returns the reason if the broker lacks the listener for control requests."""
         endpoint = broker.endpoint(self._settings.control_listener)
         if endpoint is None:
             return f"broker {broker.id} has no listener {self._settings.control_listener}"
@@ -88,10 +89,10 @@ class Channels:
         return None
 
     def remove(self, broker: BrokerId) -> None:
-        """Drop the broker's queued requests, and report its queued replica deletions as failed."""
+        """Close the broker's channel, drop its queued requests and report its queued replica deletions as failed."""
         channel = self._channels.get(broker)
         if channel is not None:
-            channel.give_up()
+            channel.fail_queued_deletions()
         self._close(broker)
 
     def _close(self, broker: BrokerId) -> None:
@@ -103,7 +104,7 @@ class Channels:
             closing.add_done_callback(self._closing.discard)
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
-        """Queue a request for the broker; without a channel to it the request is dropped."""
+        """Queue a request for the broker; without a channel to the broker the request is dropped."""
         channel = self._channels.get(broker)
         if channel is not None:
             channel.put(item)
@@ -111,7 +112,7 @@ class Channels:
     def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
         """Replicas whose deletion is queued for this broker and not sent yet."""
         channel = self._channels.get(broker)
-        return set() if channel is None else {p.key for p in deleted_by(channel.waiting_stops)}
+        return set() if channel is None else {p.key for p in partitions_deleted_by(channel.waiting_stops)}
 
     async def close(self) -> None:
         """Close every channel, and wait until their connections are closed."""
@@ -120,12 +121,14 @@ class Channels:
         await asyncio.gather(*self._closing)
 
 
-def deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
+def partitions_deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
     """The partitions whose replica these StopReplica requests delete."""
     return (p for item in stops for p, stop in item.stops.items() if stop.delete_partition)
 
 
 class Channel:
+    """The queue of requests to one broker, and the task that sends them."""
+
     def __init__(
         self,
         broker: Broker,
@@ -145,33 +148,36 @@ class Channel:
         self._oldest_put = 0.0
         self.queue_time = Timer()
         self._item: ControlItem | None = None
-        """On its way."""
+        """The request that is being sent, None between two requests."""
         self._arrived = asyncio.Event()
         self._connection: BrokerConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
 
     @property
     def waiting(self) -> int:
+        """The number of requests without an answer: those queued and the one being sent."""
         return len(self._pending) + (self._item is not None)
 
     @property
     def waiting_stops(self) -> Iterator[StopReplicaItem]:
+        """The queued StopReplica requests."""
         return self._pending.stops
 
     def put(self, item: ControlItem) -> None:
+        """Queue a request."""
         if not len(self._pending):
             self._oldest_put = asyncio.get_running_loop().time()
         self._pending.put(item)
         self._arrived.set()
 
-    def give_up(self) -> None:
-        """The broker is gone: drop its queued requests, and report their replica deletions as failed."""
+    def fail_queued_deletions(self) -> None:
+        """Report the replica deletions of all requests without an answer as failed, because the broker is gone."""
         under_way = [self._item] if self._item is not None else []
-        self._refuse_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
+        self._fail_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
 
-    def _refuse_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
+    def _fail_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
         """Report every replica deletion in these requests as failed with this error."""
-        replicas = list(deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
+        replicas = list(partitions_deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
         if replicas:
             errors = dict.fromkeys(replicas, error)
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
@@ -185,7 +191,7 @@ class Channel:
             await self._builder.let_go(self._pending.take())
 
     async def _run(self) -> None:
-        """Send the queued requests one after the other, each after the response to the previous one."""
+        """Send queued requests one after the other, each after the response to the one before."""
         while True:
             while not len(self._pending):
                 self._arrived.clear()
@@ -202,24 +208,25 @@ class Channel:
                 self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
                 self._journal.flush()
                 self._disconnect()
-                self._refuse_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
+                self._fail_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
             await self._builder.let_go(item)
 
     async def _send(self, item: ControlItem) -> None:
+        """Send the request, and queue events for its responses."""
         for message in await self._builder.bodies(item, self._broker):
-            response = await self._deliver(item, message)
-            self._tell(item, message, response)
+            response = await self._send_until_answered(item, message)
+            self._queue_response_event(item, message, response)
 
-    async def _deliver(self, item: ControlItem, message: Any) -> Any:
-        """The broker's response; retries until there is one, since all requests are idempotent at the receiver."""
+    async def _send_until_answered(self, item: ControlItem, message: Any) -> Any:
+        """Send the request until the broker answers; repetitions do no harm, control requests are idempotent."""
         api, version = ApiKey(message.API_KEY), self._builder.version(item)
         self._journal_request(item, api, version)
         started = asyncio.get_running_loop().time()
         failures = 0
         while True:
             try:
-                response = await self._attempt(api, version, message)
+                response = await self._send_once(api, version, message)
             except WireError:
                 raise  # it would never be sent: a mistake
             except KlammError as error:
@@ -237,7 +244,7 @@ class Channel:
             self._journal.flush()
             return response
 
-    async def _attempt(self, api: ApiKey, version: int, message: Any) -> Any:
+    async def _send_once(self, api: ApiKey, version: int, message: Any) -> Any:
         """Connect if needed, send the request once, and return the broker's response."""
         connection = self._connection
         if connection is None or connection.closed:
@@ -249,8 +256,8 @@ class Channel:
             )
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
-    def _tell(self, item: ControlItem, message: Any, response: Any) -> None:
-        """Queue an event for LeaderAndIsr, a failed UpdateMetadata, or the deletions of a StopReplica."""
+    def _queue_response_event(self, item: ControlItem, message: Any, response: Any) -> None:
+        """Queue the event of a LeaderAndIsr, of a failed UpdateMetadata, or of the deletions of a StopReplica."""
         if isinstance(response, LeaderAndIsrResponse):
             self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
         elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:
@@ -259,15 +266,17 @@ class Channel:
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     def _disconnect(self) -> None:
+        """Close the connection to the broker, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _journal_request(self, item: ControlItem, api: ApiKey, version: int) -> None:
+        """Journal the request that is about to be sent, with its partitions and causes."""
         if not self._journal.is_kept:
             return
         partitions = item.partitions
-        listed = by_topic(partitions) if len(partitions) <= _LISTED_IN_JOURNAL else {}
+        listed = by_topic(partitions) if len(partitions) <= _MAX_JOURNALLED_PARTITIONS else {}
         facts: dict[str, Any] = {"version": version, "count": len(partitions)}
         if len(item.causes) > 1:
             facts["causes"] = item.causes

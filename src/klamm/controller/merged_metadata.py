@@ -1,7 +1,7 @@
-"""Many UpdateMetadata that wait for one broker become few, which leave it with the same knowledge.
+"""Merging many UpdateMetadata that wait for one broker into few that leave it with the same metadata.
 
-A topic may be deleted and made again under its name any number of times meanwhile: what stays of that is the word that
-earlier partitions went, and the newest of those that live. A name stands once in a request, under one topic id.
+A topic may be deleted and recreated under its name several times meanwhile. Kept are the deletions of earlier
+partitions and the newest states of existing ones. Within a request a topic name occurs once, with one topic id.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -14,26 +14,30 @@ from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.wire.messages import UpdateMetadataPartitionState
 
 States: TypeAlias = dict[Partition, UpdateMetadataPartitionState]
-Told: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
+"""The newest state of each partition."""
+StatesByNumber: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
+"""By partition number, a partition of a topic name and its state."""
 
 SPARSE: Final = 4
+"""Requests filled to less than 1/SPARSE on average are merged even if they name different partitions."""
 
 
-def are_sparse(requests: int, told: int, most: int) -> bool:
-    """Requests that are filled to less than one part in so many are too many, whatever they tell of."""
-    return told < requests * most // SPARSE
+def are_sparse(request_count: int, partition_count: int, max_partitions: int) -> bool:
+    """Whether so many requests with so few partitions are worth merging only to make them fewer."""
+    return partition_count < request_count * max_partitions // SPARSE
 
 
 class _TopicIncarnations:
-    """What was told of one name under which a topic goes, in order; by partition number the newest counts."""
+    """The states queued for topics that had one name in turn; by partition number, the newest state counts."""
 
     def __init__(self) -> None:
-        self.earlier: Told = {}
+        self.earlier: StatesByNumber = {}
         """These went before the last life began."""
-        self.gone: Told = {}
-        self.living: Told = {}
+        self.gone: StatesByNumber = {}
+        self.living: StatesByNumber = {}
 
     def add(self, partition: Partition, state: UpdateMetadataPartitionState) -> None:
+        """Add a queued state; call in the order in which the states were queued."""
         number = partition.partition
         goes = state.leader == LEADER_DURING_DELETE
         if self.gone and (not goes or self.gone.get(number, (partition,))[0] is not partition):
@@ -47,34 +51,41 @@ class _TopicIncarnations:
             self.living[number] = partition, state
 
 
-def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[UpdateMetadataItem | int]:
-    """`most`: partitions in one request."""
-    sendings = {item.sending for item in metadata}
-    if len(metadata) < 2 or (len(sendings) == 1 and None not in sendings):
+def merge_metadata(metadata: list[UpdateMetadataItem], max_partitions: int) -> Iterator[UpdateMetadataItem | int]:
+    """Merge requests into ones of at most `max_partitions`.
+
+    Yields merged requests, and between them the number of partitions processed since the last yield.
+    """
+    send_groups = {item.send_group for item in metadata}
+    if len(metadata) < 2 or (len(send_groups) == 1 and None not in send_groups):
         yield from metadata  # nothing to merge, and looking for it holds the loop
         return
-    lives, newest = yield from _sorted(metadata)
+    lives, newest = yield from _group_by_incarnation(metadata)
     earlier = _states(each.earlier for each in lives)
     gone = _states(each.gone for each in lives)
     living = _states(each.living for each in lives)
     newest |= gone
-    told = sum(len(item.states) for item in metadata)
-    if len(earlier) + len(newest) + len(living) == told and not are_sparse(len(metadata), told, most):
+    partition_count = sum(len(item.states) for item in metadata)
+    if len(earlier) + len(newest) + len(living) == partition_count and not are_sparse(
+        len(metadata), partition_count, max_partitions
+    ):
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded
         return
     causes = joined_causes(metadata)
     version = metadata[-1].broker_list_version
-    if not told:
+    if not partition_count:
         yield UpdateMetadataItem({}, causes, version)  # the list of brokers
     for states, deletes in ((earlier, True), (newest, bool(gone)), (living, False)):
         left = iter(states.items())
-        while part := dict(islice(left, most)):
+        while part := dict(islice(left, max_partitions)):
             yield UpdateMetadataItem(part, causes, version, deletes)
             yield len(part)
 
 
-def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
-    """The lives of topics that went, and the newest of all others."""
+def _group_by_incarnation(
+    metadata: list[UpdateMetadataItem],
+) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
+    """Separate states of names under which a topic was deleted from the newest states of all others."""
     names: set[str] = set()
     for item in metadata:
         if item.deletes:
@@ -95,5 +106,6 @@ def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Co
     return lives.values(), newest
 
 
-def _states(told: Iterable[Told]) -> States:
-    return {p: state for each in told for p, state in each.values()}
+def _states(incarnations: Iterable[StatesByNumber]) -> States:
+    """The states of these partitions in one dict."""
+    return {p: state for each in incarnations for p, state in each.values()}

@@ -1,9 +1,9 @@
-"""Many LeaderAndIsr and StopReplica that wait for one broker become few, which leave its replicas as all would have.
+"""Merging many LeaderAndIsr and StopReplica that wait for one broker into few with the same effect.
 
-A partition may come to a broker and go again any number of times meanwhile. Of each partition stays, in this order: one
-stop of what it was before, which deletes if any of them did; the newest of what it is told to be since; one stop of
-that. What it is told to be goes where a deletion comes after it. So every deletion that was asked for is answered, and
-after the last LeaderAndIsr that an answer could be mistaken for.
+A replica may be stopped and created again several times meanwhile. For each partition there remain, in this order: one
+StopReplica of what was before, which deletes if any of them did; the newest LeaderAndIsr since then; one StopReplica
+after that. A LeaderAndIsr before a deletion is dropped. So every requested deletion is answered, and answered after the
+last LeaderAndIsr that its response could be confused with.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -24,12 +24,15 @@ from klamm.model.ids import TopicPartition
 from klamm.wire.messages import StopReplicaPartitionState
 
 
-def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generator[int, None, bool]:
-    """Whether merging them leaves fewer requests; `most`: partitions in one."""
+def is_worth_merging(stops: Sequence[StopReplicaItem], max_partitions: int) -> Generator[int, None, bool]:
+    """Whether merging leaves fewer requests of at most `max_partitions`.
+
+    A generator that yields the numbers of partitions processed, and returns the answer.
+    """
     told = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
-    if are_sparse(len(stops), told, most):
+    if are_sparse(len(stops), told, max_partitions):
         return True
     named: set[Partition] = set()
     for item in stops:
@@ -38,8 +41,8 @@ def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generato
     return len(named) < told
 
 
-def merge_control_requests(items: Iterable[ControlItem], most: int) -> Steps:
-    """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
+def merge_control_requests(items: Iterable[ControlItem], max_partitions: int) -> Steps:
+    """Merge queued requests, given in order; UpdateMetadata comes first, since it may be sent earlier."""
     metadata: list[UpdateMetadataItem] = []
     leading: list[LeaderAndIsrItem] = []
     stops: list[StopReplicaItem] = []
@@ -49,30 +52,30 @@ def merge_control_requests(items: Iterable[ControlItem], most: int) -> Steps:
             metadata.append(item)
         elif isinstance(item, LeaderAndIsrItem):
             leading.append(item)
-            for piece in item.pieces(most):
-                merged.lead(piece)
+            for piece in item.pieces(max_partitions):
+                merged.add_leader_and_isr(piece)
                 yield len(piece.states)
         else:
             stops.append(item)
-            merged.stop(item)
+            merged.add_stop_replica(item)
             yield len(item.stops)
-    yield from merge_metadata(metadata, most)
-    yield from _stop_items(merged.before.values(), stops, most)
+    yield from merge_metadata(metadata, max_partitions)
+    yield from _stop_items(merged.before.values(), stops, max_partitions)
     if merged.states.states:
         merged.states.causes = joined_causes(leading)
         yield merged.states
-    yield from _stop_items(merged.after.values(), stops, most)
+    yield from _stop_items(merged.after.values(), stops, max_partitions)
 
 
 @dataclass(slots=True)
 class _Stop:
-    """What one replica is told; topics that had the name one after the other each wait for the answer."""
+    """The merged StopReplica of one replica; `partitions` are those of that name that wait for the response."""
 
     state: StopReplicaPartitionState
     partitions: dict[Partition, None] = field(default_factory=dict)
 
-    def join(self, newer: "_Stop") -> "_Stop":
-        """A deletion without regard to the leader epoch stays one: what it is about may have any."""
+    def merge(self, newer: "_Stop") -> "_Stop":
+        """Merge with a newer stop; a deletion that ignores the leader epoch keeps ignoring it."""
         delete = self.state.delete_partition or newer.state.delete_partition
         forced = self.state.delete_partition and self.state.leader_epoch < 0
         epoch = self.state.leader_epoch if forced else newer.state.leader_epoch
@@ -81,44 +84,50 @@ class _Stop:
 
 
 class _MergedRequests:
+    """The merged requests: stops before the states, the states, and stops after them."""
+
     def __init__(self) -> None:
         self.before: dict[TopicPartition, _Stop] = {}
-        """Before it is told again to be there."""
+        """By partition name, stops that come before the LeaderAndIsr."""
         self.states = LeaderAndIsrItem({}, (), 0)
         self.after: dict[TopicPartition, _Stop] = {}
-        self._told: dict[TopicPartition, list[Partition]] = {}
-        """Whose states name which partition, by key: a name may have had several."""
+        self._merged_partitions: dict[TopicPartition, list[Partition]] = {}
+        """By partition name, the partitions in `states`: topics of one name may have had several."""
 
-    def lead(self, item: LeaderAndIsrItem) -> None:
+    def add_leader_and_isr(self, item: LeaderAndIsrItem) -> None:
+        """Add a LeaderAndIsr; stops of its partitions now come before it."""
         for p in item.states:
             key = p.key
             stopped = self.after.pop(key, None)
             if stopped is not None:
-                _put(self.before, key, stopped)
+                _merge_stop(self.before, key, stopped)
             if p not in self.states.states:
-                self._told.setdefault(key, []).append(p)
-        self.states.take_in(item)
+                self._merged_partitions.setdefault(key, []).append(p)
+        self.states.merge_states_from(item)
 
-    def stop(self, item: StopReplicaItem) -> None:
+    def add_stop_replica(self, item: StopReplicaItem) -> None:
+        """Add a StopReplica; a deletion drops the states queued for its partitions."""
         for p, state in item.stops.items():
             key = p.key
             if state.delete_partition:
-                for told in self._told.pop(key, ()):
+                for told in self._merged_partitions.pop(key, ()):
                     del self.states.states[told]
                 earlier = self.before.pop(key, None)
                 if earlier is not None:
                     later = self.after.get(key)
-                    self.after[key] = earlier if later is None else earlier.join(later)
-            _put(self.after, key, _Stop(state, {p: None}))
+                    self.after[key] = earlier if later is None else earlier.merge(later)
+            _merge_stop(self.after, key, _Stop(state, {p: None}))
 
 
-def _put(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
+def _merge_stop(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
+    """Put the stop of this partition name into `stops`, merged with an older one."""
     older = stops.get(key)
-    stops[key] = newer if older is None else older.join(newer)
+    stops[key] = newer if older is None else older.merge(newer)
 
 
-def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], most: int) -> Steps:
+def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], max_partitions: int) -> Steps:
+    """StopReplica requests with at most `max_partitions` of these stops."""
     told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
-    while part := dict(islice(told, most)):
+    while part := dict(islice(told, max_partitions)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)
         yield len(part)

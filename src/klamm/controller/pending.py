@@ -1,7 +1,7 @@
-"""What waits for one broker, in order; requests coalesce to the newest state of each partition where order allows.
+"""The queue of control requests for one broker; requests are merged where their order allows.
 
-So a slow broker's queue is bounded by its partitions, not by how much happened meanwhile. Kafka keeps every request.
-Where much waits, a piece of it is merged with each request that comes, and what comes meanwhile stands behind that.
+So the queue of a slow broker is bounded by its number of partitions; Kafka keeps every request. If many requests wait,
+all of them are merged in small steps, one with each request that is put; requests put meanwhile wait behind.
 """
 
 from collections import deque
@@ -19,25 +19,27 @@ from klamm.controller.control_requests import (
     joined_causes,
 )
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.merged_stops import have_much_in_common, merge_control_requests
+from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
 
 MAX_UNMERGED_REQUESTS: Final = 64
-"""Requests waiting before large ones are merged, too."""
+"""With more waiting requests than this, large requests are merged, too."""
 MERGE_STEP_PARTITIONS: Final = 5_000
-"""Partitions looked at for that with each request: a millisecond."""
-FREED_REQUESTS: Final = 2
-"""Requests that became others, freed with each that comes or goes."""
+"""Partitions processed in one step of that merge, about a millisecond."""
+MAX_FREED_REQUESTS: Final = 2
+"""Merged requests that are freed with each request put or taken, so that freeing them does not hold the loop."""
 
 
 class PendingRequests:
+    """The waiting requests, in order."""
+
     def __init__(self) -> None:
         self._items: deque[ControlItem] = deque()
         self._compacted_to = 0
-        """How many were left when large ones were last merged: looking again pays once there are twice as many."""
+        """The number of requests after the last compaction; the next one begins when there are twice as many."""
         self._compaction: _Compaction | None = None
-        """Under way; what it is about is still in `_items`."""
-        self._spent: list[ControlItem] = []
-        """What the last one was about: freed at once, it would hold the loop."""
+        """The compaction in progress; its requests are still in `_items`."""
+        self._replaced_requests: list[ControlItem] = []
+        """Requests that a compaction replaced, and that are freed in small steps."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -46,21 +48,22 @@ class PendingRequests:
         """Remove and return the oldest request."""
         item = self._items.popleft()
         self._compaction = None  # it would bring back what goes now
-        del self._spent[-FREED_REQUESTS:]
+        del self._replaced_requests[-MAX_FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
     @property
     def stops(self) -> Iterator[StopReplicaItem]:
+        """The waiting StopReplica requests."""
         return (item for item in self._items if isinstance(item, StopReplicaItem))
 
     def put(self, item: ControlItem) -> None:
-        """LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list.
+        """Queue a request, merged into a waiting one where that is possible.
 
-        The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
-        never later.
+        A LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list: the
+        broker must know the leaders it names. Metadata may be sent earlier than it was queued, never later.
         """
-        del self._spent[-FREED_REQUESTS:]
+        del self._replaced_requests[-MAX_FREED_REQUESTS:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
             return
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
@@ -68,19 +71,20 @@ class PendingRequests:
         self._items.append(item)
         if self._compaction is None and len(self._items) > max(MAX_UNMERGED_REQUESTS, 2 * self._compacted_to):
             self._compaction = _Compaction(list(self._items))
-        if self._compaction is not None and self._compaction.go_on():
+        if self._compaction is not None and self._compaction.advance():
             self._items = deque((*self._compaction.left, *islice(self._items, len(self._compaction.items), None)))
             self._compacted_to = len(self._compaction.left)
-            self._spent = self._compaction.items
+            self._replaced_requests = self._compaction.items
             self._compaction = None
 
-    def _mergeable(self) -> range:
-        """Indexes, the newest first; what is being compacted stays as it is."""
+    def _mergeable_indexes(self) -> range:
+        """Indexes of requests that may still change, the newest first: all that are not being compacted."""
         first = 0 if self._compaction is None else len(self._compaction.items)
         return range(len(self._items) - 1, first - 1, -1)
 
     def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
-        for index in self._mergeable():
+        """Merge into a waiting LeaderAndIsr; false if there is none that may take it."""
+        for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, StopReplicaItem):
                 return False
@@ -94,7 +98,8 @@ class PendingRequests:
         return False
 
     def _merge_metadata(self, item: UpdateMetadataItem) -> bool:
-        for index in self._mergeable():
+        """Merge into a waiting UpdateMetadata; false if there is none that may take it."""
+        for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
                 if waiting.deletes or len(waiting.states) + len(item.states) > REQUEST_PARTITIONS:
@@ -105,13 +110,15 @@ class PendingRequests:
 
 
 class _Compaction:
+    """The merge of all requests in `items` into `left`, done in steps."""
+
     def __init__(self, items: list[ControlItem]) -> None:
         self.items = items
         self.left: list[ControlItem] = []
-        self._steps = _compacted(items)
+        self._steps = _compaction_steps(items)
 
-    def go_on(self) -> bool:
-        """Whether that was the last piece."""
+    def advance(self) -> bool:
+        """Do one step of the merge; true after the last step."""
         looked_at = 0
         for step in self._steps:
             if not isinstance(step, int):
@@ -123,9 +130,13 @@ class _Compaction:
         return True
 
 
-def _compacted(items: list[ControlItem]) -> Steps:
-    """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
-    if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
+def _compaction_steps(items: list[ControlItem]) -> Steps:
+    """The steps that merge these requests.
+
+    Unless merging StopReplica requests saves some, these stay, and the requests between two of them become
+    UpdateMetadata and one LeaderAndIsr.
+    """
+    if (yield from is_worth_merging([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
         yield from merge_control_requests(items, REQUEST_PARTITIONS)
         return
     metadata: list[UpdateMetadataItem] = []
@@ -136,14 +147,14 @@ def _compacted(items: list[ControlItem]) -> Steps:
         elif isinstance(item, LeaderAndIsrItem):
             orders.append(item)
         else:
-            yield from _stretch(metadata, orders)
+            yield from _merge_between_stops(metadata, orders)
             metadata, orders = [], []
             yield item
-    yield from _stretch(metadata, orders)
+    yield from _merge_between_stops(metadata, orders)
 
 
-def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
-    """Merged UpdateMetadata first, then the LeaderAndIsr requests merged into one."""
+def _merge_between_stops(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
+    """The steps that merge the requests between two StopReplica: UpdateMetadata first, then one LeaderAndIsr."""
     yield from merge_metadata(metadata, REQUEST_PARTITIONS)
     if len(orders) < 2:
         yield from orders
@@ -151,6 +162,6 @@ def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem])
     merged = LeaderAndIsrItem({}, joined_causes(orders), 0)
     for order in orders:
         for piece in order.pieces(REQUEST_PARTITIONS):
-            merged.take_in(piece)
+            merged.merge_states_from(piece)
             yield len(piece.states)
     yield merged

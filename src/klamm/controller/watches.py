@@ -1,4 +1,4 @@
-"""Which event a fired watch stands for. The watch itself tells nothing: the handler reads what is there now."""
+"""The event for each fired watch. A watch carries no data: the handler of the event reads the znode."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,7 +8,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk import znodes
 from klamm.zk.watches import EventType, WatchEvent
 
-_CHILDREN: dict[str, type[Event]] = {
+_EVENT_OF_CHANGED_CHILDREN: dict[str, type[Event]] = {
     znodes.BROKER_IDS: events.BrokerChange,
     znodes.TOPICS: events.TopicChange,
     znodes.DELETE_TOPICS: events.TopicDeletion,
@@ -17,27 +17,29 @@ _CHILDREN: dict[str, type[Event]] = {
 }
 
 
-_RETRIED_BY: dict[str, Callable[[], Event]] = {
+_RETRY_EVENT_OF_PATH: dict[str, Callable[[], Event]] = {
     znodes.DELETE_TOPICS: events.TopicDeletion,
     znodes.ISR_CHANGES: events.IsrChangeNotification,
     znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
     znodes.REASSIGN_PARTITIONS: events.ZkPartitionReassignment,
     znodes.PREFERRED_ELECTION: lambda: events.ReplicaLeaderElection(None, unclean=False),
 }
-"""Requests and notifications that are worked off and removed."""
+"""Requests and notifications that are removed once they are handled."""
 
 
-def events_after(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
-    """What retries writes to these paths that ZooKeeper refused, by key."""
-    kinds = {_RETRIED_BY.get(path) or _RETRIED_BY.get(path.rpartition("/")[0]): None for path in refused}
+def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
+    """The events that repeat writes to these refused paths, by retry key."""
+    kinds = {
+        _RETRY_EVENT_OF_PATH.get(path) or _RETRY_EVENT_OF_PATH.get(path.rpartition("/")[0]): None for path in refused
+    }
     found = [events.ResumeAfterFailure() if kind is None else kind() for kind in kinds]
     return {event.retry_key: event for event in found}
 
 
-def event_of(watch: WatchEvent) -> Event | None:
-    """None where nothing follows from it."""
+def event_for(watch: WatchEvent) -> Event | None:
+    """The event for a fired watch; None if the path does not concern the controller."""
     if watch.type is EventType.CHILDREN_CHANGED:
-        kind = _CHILDREN.get(watch.path)
+        kind = _EVENT_OF_CHANGED_CHILDREN.get(watch.path)
         return kind() if kind else None
     if watch.path == znodes.CONTROLLER:
         return events.Reelect() if watch.type is EventType.DELETED else events.ControllerChange()

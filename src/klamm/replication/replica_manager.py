@@ -1,4 +1,4 @@
-"""The replicas of one broker, and all that is done with them. Source: ReplicaManager.scala (Kafka 3.9)."""
+"""All replicas of one broker and the operations on them. Source: ReplicaManager.scala (Kafka 3.9)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ from klamm.replication.health import PartitionHealth
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
-from klamm.replication.offset_lookup import FoundOffset, look_up
+from klamm.replication.offset_lookup import FoundOffset, look_up_offset
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
@@ -150,7 +150,7 @@ class ReplicaManager:
     # ---- the controller's requests
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        """Carry out a LeaderAndIsr; who may send one is the caller's to check."""
+        """Apply a LeaderAndIsr; the caller has checked that the sender may send one."""
         response = await self._leadership.become_leader_or_follower(request, version)
         if not self._checkpoints_run and not response.error_code:
             self._checkpoints_run = True
@@ -159,6 +159,7 @@ class ReplicaManager:
         return response
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        """Apply a StopReplica."""
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -198,7 +199,7 @@ class ReplicaManager:
         """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
         try:
             partition = self._hosted.find(topic_partition)
-            return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
+            return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
         except StorageFailed:
@@ -253,7 +254,7 @@ class ReplicaManager:
     # ---- failures
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are no longer fetched."""
+        """Mark partitions of a failed log directory as offline and stop fetching them."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosted.set_offline(partitions)

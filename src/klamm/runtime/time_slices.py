@@ -9,6 +9,7 @@ Time is the loop's. On a simulated loop it stands still while a callback compute
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
@@ -54,11 +55,11 @@ class Slices(Protocol):
         """End the work: the objects it created may be collected."""
 
 
-class _Pieces:
+class _Pieces(ABC):
     """What follows from checkpoints, wherever these give the loop back."""
 
-    async def checkpoint(self, items: int = 1) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def checkpoint(self, items: int = 1) -> None: ...
 
     async def give_back(self) -> None:
         await asyncio.sleep(0)

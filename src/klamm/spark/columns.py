@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.fields import Fields, HeaderFields, Slices
-from klamm.spark.varints import Longs
+from klamm.wire.vectors.fields import Fields, HeaderFields, Slices
+from klamm.wire.vectors.varints import Longs
 
 HEADER_STRUCT: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import CorruptBatch, Headers, Run, check_crc, check_order
 from klamm.spark.columns import Rows, record_batch
-from klamm.spark.fields import Fields, read_fields, read_headers
-from klamm.spark.starts import Areas, Finder, find_bodies
 from klamm.spark.transactions import Aborted, committed_batches, data_batches
-from klamm.spark.varints import Bytes, Longs
 from klamm.wire.compression import BadCompression, Codec
 from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT
 from klamm.wire.unfolding import decompress
+from klamm.wire.vectors.batches import CorruptBatch, Headers, Run, check_crc, check_order
+from klamm.wire.vectors.fields import Fields, read_fields, read_headers
+from klamm.wire.vectors.starts import Areas, Finder, find_bodies
+from klamm.wire.vectors.varints import Bytes, Longs
 
 GROUP_BYTES: Final = 8 << 20  # decompressed bytes worked on at once: bounds memory, and keeps columns in cache
 MAX_ROWS_PER_BATCH: Final = 1 << 16  # of one Arrow record batch

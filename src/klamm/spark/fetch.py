@@ -14,12 +14,12 @@ from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, pa
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.spark.batches import CorruptBatch, Run, read_run
 from klamm.spark.errors import RangeLost
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
+from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 
 BYTES_PER_OFFSET: Final = 1024.0
 """A guess, until the first records came."""

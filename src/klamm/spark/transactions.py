@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from klamm.spark.batches import Run
 from klamm.wire.records.batch import CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
+from klamm.wire.vectors.batches import Run
 
 ABORT: Final = 0  # type of a control record; a commit is 1
 

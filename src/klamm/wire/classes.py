@@ -32,7 +32,7 @@ def make_classes() -> dict[str, type[WireStruct]]:
         own: dict[str, type[WireStruct]] = {}
         for struct in message.structs():
             if struct.name in made:
-                raise ValueError(f"two structs are named {struct.name}")
+                raise ValueError(f"message table of {message.name}: the struct name {struct.name} is in use; rename it")
             own[struct.name] = made[struct.name] = _make_class(struct, message, own)
     return made
 

@@ -43,13 +43,15 @@ def parse(table: str) -> Iterator[Message]:
             yield Message(body.name, body.name, NO_API, False, versions, first_flexible, body)
             continue
         if words[0] != "api":
-            raise ValueError(f"expected `api NAME KEY VERSIONS` or `record NAME VERSIONS`: {lines[at][1]!r}")
+            text = f"{lines[at][1]!r} is not `api NAME KEY VERSIONS` or `record NAME VERSIONS`"
+            raise ValueError(f"message table: {text}")
         name, key = words[1], int(words[2])
         versions, first_flexible = _versions_of(words[3:])
         at += 1
         for side in ("request", "response"):
             if at >= len(lines) or lines[at][1] != side:
-                raise ValueError(f"{name}: expected `{side}`")
+                got = repr(lines[at][1]) if at < len(lines) else "the end of the table"
+                raise ValueError(f"message table of {name}: {got} comes where `{side}` must follow")
             body = Struct(name + side.capitalize())
             at = _Body(lines, versions, {}).read(at + 1, lines[at][0], body)
             yield Message(body.name, name, key, side == "request", versions, first_flexible, body)
@@ -65,7 +67,7 @@ def parse_versions(text: str, last: int) -> Versions:
     """Versions such as `3`, `3+` or `0-2`; `last` ends an open range."""
     match = _VERSIONS.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a range of versions")
+        raise ValueError(f"{text!r} is not a range of versions; write 3, 3+ or 0-2")
     first = int(match[1])
     if match[2] is None:
         return Versions(first, first)
@@ -90,7 +92,7 @@ class _Body:
             last = into.fields[-1].element
             if at < len(self._lines) and self._lines[at][0] > depth:
                 if not isinstance(last, Struct) or last.fields:
-                    raise ValueError(f"fields below {line!r}, which is no new struct")
+                    raise ValueError(f"message table: {line!r} has fields below it, but its type is not a new struct")
                 at = self.read(at, depth, last)
         return at
 
@@ -99,7 +101,7 @@ class _Body:
         name, type_text, *rest = text.split()
         match = _TYPE.fullmatch(type_text)
         if match is None:
-            raise ValueError(f"cannot read the type in {text!r}")
+            raise ValueError(f"message table: the type in {text!r} is not valid; write for example `topics [Topic]`")
         kind = _KINDS.get(match[2])
         element = self._structs.setdefault(match[2], Struct(match[2])) if kind is None else kind
         nullable_from = NEVER if match[3] is None else int(match[4] or 0)

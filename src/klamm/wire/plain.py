@@ -60,7 +60,7 @@ class _Reader(_FieldPath):
         try:
             return self._struct(self._message.body)
         except (ParseError, IndexError) as error:
-            reason = str(error) if isinstance(error, ParseError) else "the bytes end here"
+            reason = str(error) if isinstance(error, ParseError) else "the message ends within this field"
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
@@ -87,7 +87,7 @@ class _Reader(_FieldPath):
         """Decode a tagged field that must end at `stop`."""
         value = self._field(field)
         if self._at != stop:
-            raise ParseError("the tagged field does not have its declared size")
+            raise ParseError(f"the tagged field ends at byte {self._at}, its size says byte {stop}")
         return value
 
     def _field(self, field: Field) -> Any:
@@ -104,7 +104,7 @@ class _Reader(_FieldPath):
     def _array(self, element: Kind | Struct, count: int) -> Any:
         minimum = min_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // minimum:
-            raise ParseError(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
+            raise ParseError(f"{count} elements do not fit into the {len(self._buffer) - self._at} bytes that remain")
         items = [self._with_path(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
@@ -120,7 +120,7 @@ class _Reader(_FieldPath):
         if length is None:
             return None
         if kind is Kind.STR and length > MAX_STRING_BYTES:
-            raise ParseError(f"a string of {length} bytes")
+            raise ParseError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         raw = self._read_bytes(length)
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
@@ -129,7 +129,7 @@ class _Reader(_FieldPath):
         if length >= 0:
             return length
         if not nullable:
-            raise ParseError("null, where null is not allowed")
+            raise ParseError("the value is null, but this field is not nullable")
         return None
 
     def _uvarint(self) -> int:
@@ -147,7 +147,7 @@ class _Reader(_FieldPath):
 
     def _check_remaining(self, size: int) -> None:
         if self._at + size > len(self._buffer):
-            raise ParseError(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
+            raise ParseError(f"the field needs {size} bytes, only {len(self._buffer) - self._at} remain")
 
 
 class _Writer(_FieldPath):
@@ -207,12 +207,12 @@ class _Writer(_FieldPath):
             return self._null(kind, nullable)
         raw = value.encode() if kind is Kind.STR else bytes(value)
         if kind is Kind.STR and len(raw) > MAX_STRING_BYTES:
-            raise ValueError(f"a string of {len(raw)} bytes; at most {MAX_STRING_BYTES} fit")
+            raise ValueError(f"a string of {len(raw)} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         return self._length(kind, len(raw)) + raw
 
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
         if not nullable:
-            raise ValueError("None, where null is not allowed")
+            raise ValueError("the value is None, but this field is not nullable")
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:

@@ -34,7 +34,7 @@ def writes_unbound(patch: Patch) -> None:
 def context_survives_the_term(patch: Patch) -> None:
     """A new term begins with the memory of the earlier one."""
     kept: dict[int, ControllerContext] = {}
-    begin = controller_election.ControllerElection._begin
+    begin = controller_election.ControllerElection._create_term
 
     def begin_with_the_old(self: Any, store: Any, epoch: Any, cause: str) -> None:
         def context(number: int) -> ControllerContext:
@@ -45,7 +45,7 @@ def context_survives_the_term(patch: Patch) -> None:
         patch.setattr(controller_election, "ControllerContext", context)
         begin(self, store, epoch, cause)
 
-    patch.setattr(controller_election.ControllerElection, "_begin", begin_with_the_old)
+    patch.setattr(controller_election.ControllerElection, "_create_term", begin_with_the_old)
 
 
 def the_deposed_go_on(patch: Patch) -> None:
@@ -89,7 +89,7 @@ def elected_means_nothing_to_do(patch: Patch) -> None:
         await self.resign(cause, why)
 
     patch.setattr(controller_election.ControllerElection, "elect", give_up_early)
-    patch.setattr(controller_election.ControllerElection, "move", keep)
+    patch.setattr(controller_election.ControllerElection, "resign_and_delete_znode", keep)
 
 
 def resigned_without_a_watch(patch: Patch) -> None:

@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
+from tests.mutants.page import section_of
 from tests.simulation.injected_bugs.mutant import Mutant
 from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.signals import interrupted_by_stop_signals
-from klamm.sim.campaign import be_quiet
+from klamm.sim.campaign import silence_logging
 from klamm.sim.cluster import Outcome, run_schedule, run_script
 from klamm.sim.invariants.table import ALWAYS, AT_REST
 from klamm.sim.scripts import shrink
-from klamm.sim.scripts.shrink import Shrinker, broken_rule
+from klamm.sim.scripts.shrink import Shrinker, violated_invariant
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
 
 def hunt(job: Job) -> Found:
     """Run schedules until the mutant is caught by an invariant that it names."""
-    be_quiet()
+    silence_logging()
     mutant = MUTANTS[job.mutant]
     others: Counter[str] = Counter()
     discounted = 0
@@ -138,7 +139,7 @@ def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
 
 def catcher(violation: str) -> str:
     """The number of the invariant that was violated, or the kind of error that ended the run."""
-    name = broken_rule(violation)
+    name = violated_invariant(violation)
     return str(NUMBERS.get(name, name))
 
 
@@ -282,7 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hunts.take_up(kept(sources))
     is_over = _run(hunts, chosen.cores or core_count())
     if chosen.record:
-        PAGE.write_text(page({**rows_of(PAGE.read_text() if PAGE.exists() else ""), **hunts.rows()}))
+        earlier = PAGE.read_text() if PAGE.exists() else ""
+        generated = section_of(earlier)
+        PAGE.write_text(page({**rows_of(earlier.removesuffix(generated)), **hunts.rows()}) + generated)
     print("\n".join(hunts.rows().values()))
     return _verdict(hunts) if is_over else 130
 

@@ -121,7 +121,7 @@ def registered_once(patch: Patch) -> None:
 def _registered_once(patch: Patch) -> None:
     async def once(self: Any, event: RegisterBrokerAndReelect, cause: str) -> None:
         if event.store is self._store:
-            self._election.use(event.store)
+            self._election.use_session(event.store)
             await self._register(event.store)
             await self._election.elect(cause)
 
@@ -140,14 +140,14 @@ def sessions_after_the_end(patch: Patch) -> None:
 
 def closing_sessions_reconnect(patch: Patch) -> None:
     """A session that is being closed seeks another connection where it loses its own, and hears that it expired."""
-    lose = Session._lose
+    lose = Session._end_connection
 
     def lose_and_go_on(self: Session, reason: str, now: float, *, hung_up: bool = False) -> None:
         closing, self._closing = self._closing, False
         lose(self, reason, now, hung_up=hung_up)
         self._closing = closing
 
-    patch.setattr(Session, "_lose", lose_and_go_on)
+    patch.setattr(Session, "_end_connection", lose_and_go_on)
 
 
 def renewal_outlives_the_end(patch: Patch) -> None:

@@ -15,22 +15,22 @@ from klamm.sim.nodes.replicas import Replicas
 def brokers_follow_anyone(patch: Patch) -> None:
     """The broker accepts requests of controllers with an old epoch."""
 
-    def refuse(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+    def check_epochs(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         is_stale = -1 < message_broker_epoch < broker_epoch
         self.controller_epoch = controller_epoch
         return ErrorCode.STALE_BROKER_EPOCH if is_stale else ErrorCode.NONE
 
-    patch.setattr(Replicas, "refuse", refuse)
+    patch.setattr(Replicas, "check_epochs", check_epochs)
 
 
 def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
     """The broker accepts requests with an old broker epoch."""
-    refuse = Replicas.refuse
+    check_epochs = Replicas.check_epochs
 
     def any_run(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        return refuse(self, -1, broker_epoch, controller_epoch)
+        return check_epochs(self, -1, broker_epoch, controller_epoch)
 
-    patch.setattr(Replicas, "refuse", any_run)
+    patch.setattr(Replicas, "check_epochs", any_run)
 
 
 def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:

@@ -36,7 +36,7 @@ def deletions_do_not_wait(patch: Patch) -> None:
         begun = topic in context.topics_with_deletion_started
         return Verdict(Step.COMPLETE if begun else Step.BEGIN)
 
-    patch.setattr(topic_deletion, "decide", at_once)
+    patch.setattr(topic_deletion, "decide_deletion_step", at_once)
 
 
 def deletions_do_not_resume(patch: Patch) -> None:
@@ -60,7 +60,7 @@ def leaderless_replicas_stay_online(patch: Patch) -> None:
 
 def ids_lost_when_rewritten(patch: Patch) -> None:
     """A rewritten topic znode loses its topic id."""
-    change = topic_assignments.AssignmentStore._change
+    change = topic_assignments.AssignmentStore._try_change
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
         encode = topic_assignments.znodes.encode_topic
@@ -68,4 +68,4 @@ def ids_lost_when_rewritten(patch: Patch) -> None:
             inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
             return await change(store, changes, ids, failed, is_first)
 
-    patch.setattr(topic_assignments.AssignmentStore, "_change", without_ids)
+    patch.setattr(topic_assignments.AssignmentStore, "_try_change", without_ids)

@@ -52,7 +52,7 @@ def asked(
     return Proposal(BrokerId(sender), leader_epoch, ids(isr), recovery, partition_epoch)
 
 
-ROWS = {
+FAULT_ROWS = {
     "partition epoch ahead of us": (asked(partition_epoch=9), ErrorCode.NOT_CONTROLLER),
     "leader epoch ahead of us": (asked(leader_epoch=6), ErrorCode.NOT_CONTROLLER),
     "leader epoch behind": (asked(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
@@ -71,7 +71,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("proposal", "error"), ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(("proposal", "error"), FAULT_ROWS.values(), ids=FAULT_ROWS)
 def test_alter_partition_is_refused_with_the_error_code_for_its_cause(proposal: Proposal, error: ErrorCode) -> None:
     context, partition = cluster()
 

@@ -145,7 +145,7 @@ async def test_a_returned_broker_gets_no_request_before_its_pending_deletions_we
         raise MalformedReply("garbled")
 
     with monkeypatch.context() as broken:
-        broken.setattr("klamm.controller.handlers.brokers.on_brokers_return", unwilling)
+        broken.setattr("klamm.controller.handlers.brokers.send_pending_deletions", unwilling)
         with pytest.raises(MalformedReply):
             await on_broker_change(room.term, BrokerChange())
     room.channels.take()

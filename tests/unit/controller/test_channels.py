@@ -92,7 +92,7 @@ async def test_queued_deletions_for_a_removed_broker_are_reported_as_failed() ->
     states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
     channel.put(StopReplicaItem(states, ("1.1.1",), 1))
 
-    channel.give_up()
+    channel.fail_queued_deletions()
     await channel.close()
 
     [event] = told

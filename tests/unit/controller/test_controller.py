@@ -276,7 +276,7 @@ async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(
 
     with monkeypatch.context() as broken:
         broken.setattr("klamm.controller.handlers.topics.load_topics", mistaken)
-        broken.setattr("klamm.controller.controller_election.ControllerElection.move", mistaken)
+        broken.setattr("klamm.controller.controller_election.ControllerElection.resign_and_delete_znode", mistaken)
         await nodes.topic("a", [(1,)])
     handled = len(nodes.journal(1, "done"))
     await nodes.topic("b", [(1,)])

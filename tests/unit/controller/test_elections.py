@@ -14,7 +14,7 @@ from klamm.controller.decisions.elections import (
     elect_offline,
     elect_preferred,
     plan_elections,
-    rejected,
+    rejected_candidates,
     without_live_isr,
 )
 from klamm.model.assignment import ReplicaAssignment
@@ -133,13 +133,13 @@ def test_a_clean_leader_is_always_the_first_live_in_sync_replica() -> None:
 
 def test_election_reasons_name_every_replica_that_was_not_elected() -> None:
     given = facts("1234", "34", live="234", leaving="2")
-    assert rejected(given, BrokerId(4)) == (
+    assert rejected_candidates(given, BrokerId(4)) == (
         (1, "not live"),
         (2, "shutting down"),
         (3, "not the preferred replica"),
     )
-    assert rejected(facts("12", "2", live="12"), BrokerId(2)) == ((1, "not in the ISR"),)
-    assert rejected(facts("12", "1", live="2"), None) == ((1, "not live"), (2, "not in the ISR"))
+    assert rejected_candidates(facts("12", "2", live="12"), BrokerId(2)) == ((1, "not in the ISR"),)
+    assert rejected_candidates(facts("12", "1", live="2"), None) == ((1, "not live"), (2, "not in the ISR"))
 
 
 # ---- plans for many

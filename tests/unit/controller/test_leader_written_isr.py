@@ -15,7 +15,7 @@ from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
 )
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.watches import event_of
+from klamm.controller.watches import event_for
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
@@ -67,7 +67,7 @@ async def test_a_changed_state_znode_triggers_its_watch_and_completes_the_reassi
     await ask(room, a_0=[2])
 
     for _ in range(2):  # our own write of the leader epoch is heard first
-        event = next(e for e in map(event_of, heard) if isinstance(e, PartitionReassignmentIsrChange))
+        event = next(e for e in map(event_for, heard) if isinstance(e, PartitionReassignmentIsrChange))
         heard.clear()
         await room.handle(on_state_change, event)
         if room.partition("a-0").assignment.is_being_reassigned:

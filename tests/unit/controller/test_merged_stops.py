@@ -9,7 +9,7 @@ import pytest
 from tests.support.controller_room import words
 
 import klamm.controller.pending
-from klamm.controller.channels import deleted_by
+from klamm.controller.channels import partitions_deleted_by
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
     ControlItem,
@@ -20,7 +20,7 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
     metadata_state,
 )
-from klamm.controller.merged_stops import have_much_in_common, merge_control_requests
+from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
@@ -90,7 +90,7 @@ class Orders:
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):
-                    replicas.take_orders(instructions_of(message, builder.version(item)), 0.0)
+                    replicas.apply_leader_and_isr(instructions_of(message, builder.version(item)), 0.0)
                 elif isinstance(message, StopReplicaRequest):
                     replicas.stop(stop_instructions_of(message, builder.version(item)))
         hosted = {p: (r.leader_epoch, r.is_fetching) for p, r in sorted(replicas.hosted.items()) if p in logs}
@@ -171,7 +171,9 @@ def test_merging_keeps_the_deletions_of_a_topic_and_its_recreated_namesake() -> 
     items += [*orders.comes(0), *orders.stops(0, delete=True)]
 
     [item] = [i for i in merge(items) if isinstance(i, StopReplicaItem)]
-    assert set(deleted_by([item])) == set(deleted_by(i for i in items if isinstance(i, StopReplicaItem)))
+    assert set(partitions_deleted_by([item])) == set(
+        partitions_deleted_by(i for i in items if isinstance(i, StopReplicaItem))
+    )
     assert len(item.stops) == 2
 
 
@@ -180,10 +182,10 @@ def test_large_stop_replica_requests_of_different_partitions_are_not_merged() ->
     different: list[ControlItem] = [item for n in range(3) for item in orders.stops(n, delete=True)]
     stops = [i for i in different if isinstance(i, StopReplicaItem)]
 
-    assert answer(have_much_in_common(stops, most=2_500))
-    assert not answer(have_much_in_common(stops, most=1))
-    assert answer(have_much_in_common([*stops, *stops], most=1))
-    assert not answer(have_much_in_common(stops[:1], most=2_500))
+    assert answer(is_worth_merging(stops, max_partitions=2_500))
+    assert not answer(is_worth_merging(stops, max_partitions=1))
+    assert answer(is_worth_merging([*stops, *stops], max_partitions=1))
+    assert not answer(is_worth_merging(stops[:1], max_partitions=2_500))
 
 
 def a_life(orders: Orders, dice: random.Random) -> list[ControlItem]:
@@ -214,7 +216,9 @@ def test_merged_requests_leave_the_broker_as_all_single_requests_would(seed: int
     left = merge(items)
 
     assert orders.carried_out(left) == orders.carried_out(items)
-    asked, kept = (set(deleted_by(i for i in each if isinstance(i, StopReplicaItem))) for each in (items, left))
+    asked, kept = (
+        set(partitions_deleted_by(i for i in each if isinstance(i, StopReplicaItem))) for each in (items, left)
+    )
     assert kept >= asked
 
 
@@ -235,5 +239,7 @@ def test_merging_in_steps_while_requests_come_and_go_leaves_the_broker_the_same(
     left += [pending.take() for _ in range(len(pending))]
 
     assert orders.carried_out(left) == orders.carried_out(items)
-    asked, kept = (set(deleted_by(i for i in each if isinstance(i, StopReplicaItem))) for each in (items, left))
+    asked, kept = (
+        set(partitions_deleted_by(i for i in each if isinstance(i, StopReplicaItem))) for each in (items, left)
+    )
     assert kept >= asked

@@ -135,12 +135,12 @@ async def test_outdated_encoded_states_are_released_in_several_loop_iterations()
     context.add_brokers([Broker(ONE, ())])
     batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), CountedSlices(PIECE))
     partitions = led(context, "a", 3 * PIECE)
-    batch.add_known(ONE, partitions)
+    batch.add_existing_replicas(ONE, partitions)
 
-    async with changes_in_a_pass(lambda: sum(p.order is not None for p in partitions)) as changes:
+    async with changes_in_a_pass(lambda: sum(p.shared_state is not None for p in partitions)) as changes:
         await batch.send("c")
 
-    assert not any(p.order for p in partitions)
+    assert not any(p.shared_state for p in partitions)
     assert [c for c in changes if c] == [PIECE] * 6  # made, and let go
 
 
@@ -189,7 +189,7 @@ def test_partitions_without_a_leader_are_collected_without_blocking_the_loop() -
 
     context.led_by[ONE] = Watched(context.led_by[ONE])
 
-    assert next(context.led_by_nobody_online()) is first
+    assert next(context.without_online_leader()) is first
     assert seen == [first]
 
 

@@ -13,7 +13,7 @@ from klamm.controller.handlers.reassignment_requests import (
     on_list_reassignments,
     on_zk_reassignment,
 )
-from klamm.controller.watches import event_of
+from klamm.controller.watches import event_for
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import parse_topic_partition
 from klamm.zk import znodes
@@ -97,7 +97,7 @@ async def test_a_malformed_request_znode_is_journalled_and_removed(payload: byte
 
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
     assert room.entries("refused")[-1].facts["what"] == znodes.REASSIGN_PARTITIONS
-    assert [type(event_of(watch)) for watch in heard] == [ZkPartitionReassignment]  # which sets the watch again
+    assert [type(event_for(watch)) for watch in heard] == [ZkPartitionReassignment]  # which sets the watch again
 
 
 async def test_an_empty_list_is_removed() -> None:

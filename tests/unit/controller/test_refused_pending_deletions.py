@@ -55,7 +55,7 @@ async def test_a_reassignment_waits_until_its_pending_deletion_can_be_written_an
     assert told.facts["partitions"] == {"a": [0]}
     assert "setAcl" in told.facts["why"]
     assert not any("+delete -> 1" in request for request in room.channels.take())
-    assert room.term.store.writer.take_refused()  # it is tried again
+    assert room.term.store.writer.pop_refused_paths()  # it is tried again
 
     allow(room, *paths)
     requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
@@ -87,7 +87,7 @@ async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_
     assert "NO_AUTH" in cluster.why("a")
     assert "setAcl" in cluster.why("a")
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.room.term.store.writer.take_refused()
+    assert cluster.room.term.store.writer.pop_refused_paths()
 
     await cluster.room.become_controller()
     await cluster.do(on_topic_deletion, TopicDeletion())

@@ -18,7 +18,7 @@ from klamm.controller.events import ApiPartitionReassignment, BrokerChange, Even
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
-from klamm.controller.watches import events_after
+from klamm.controller.watches import retry_events_for
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
@@ -106,11 +106,11 @@ RETRIED_BY = {
 async def test_a_refused_write_is_retried_by_the_event_that_handles_its_path(
     path: str, event: Callable[[], events.Event]
 ) -> None:
-    assert list(events_after([path, path])) == [event().retry_key]
+    assert list(retry_events_for([path, path])) == [event().retry_key]
 
 
 async def test_a_refused_removal_of_an_election_request_is_retried_by_a_preferred_election() -> None:
-    [retried] = events_after([znodes.PREFERRED_ELECTION]).values()
+    [retried] = retry_events_for([znodes.PREFERRED_ELECTION]).values()
     assert isinstance(retried, events.ReplicaLeaderElection)
     assert (retried.partitions, retried.unclean) == (None, False)
 

@@ -77,17 +77,17 @@ async def test_brokers_share_a_state_in_one_batch_and_the_next_batch_carries_the
 
     assert len(shared) == 1
     assert "LISR a-0=2/[2]/1/5 -> 1" in scene.outbox.texts
-    assert p.order is None
+    assert p.shared_state is None
 
 
 async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
-    p.order = leader_and_isr_state(p, False, True, brief=True)
+    p.shared_state = leader_and_isr_state(p, False, True, brief=True)
     scene.batch.clear()
 
-    assert p.order is None
+    assert p.shared_state is None
 
 
 async def test_unregistered_brokers_get_no_requests() -> None:

@@ -19,7 +19,7 @@ from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.watches import event_of
+from klamm.controller.watches import event_for
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
@@ -183,7 +183,7 @@ async def test_the_preferred_replica_election_znode_is_processed_once_and_remove
 
     assert (room.stored("a-0").leader, room.stored("a-1").leader) == (1, 2)
     assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
-    assert [type(event_of(watch)) for watch in heard] == [ReplicaLeaderElection]  # which sets the watch again
+    assert [type(event_for(watch)) for watch in heard] == [ReplicaLeaderElection]  # which sets the watch again
 
 
 async def test_the_preferred_replica_election_znode_is_processed_each_time_it_is_created() -> None:

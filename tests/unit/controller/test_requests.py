@@ -186,8 +186,8 @@ async def test_the_parts_of_a_split_update_metadata_are_recognized_as_one_change
         scene.batch.add_metadata(ids(2), scene.partitions)
         await scene.batch.send("c")
 
-    sendings = [item.sending for _, item in scene.outbox.sent if isinstance(item, UpdateMetadataItem)]
-    assert [sendings.index(sending) for sending in sendings] == [0, 0, 2, 2]
+    send_groups = [item.send_group for _, item in scene.outbox.sent if isinstance(item, UpdateMetadataItem)]
+    assert [send_groups.index(send_group) for send_group in send_groups] == [0, 0, 2, 2]
 
 
 async def test_requests_carry_the_topic_ids_of_topics_that_have_one() -> None:

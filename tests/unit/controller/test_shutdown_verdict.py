@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, assess_shutdown
 from klamm.model.ids import BrokerId, TopicPartition
 
 A0 = TopicPartition("a", 0)
@@ -12,7 +12,7 @@ def judged(leader: int, replicas: str, isr: str, min_isr: int, live: str = "123"
     """Of broker 1; one digit is one broker."""
     brokers = [tuple(map(BrokerId, map(int, text))) for text in (replicas, isr, live)]
     facts = PartitionFacts(A0, BrokerId(leader), brokers[0], brokers[1], min_isr)
-    return judge_stop(BrokerId(1), frozenset(brokers[2]), [facts])
+    return assess_shutdown(BrokerId(1), frozenset(brokers[2]), [facts])
 
 
 CASES = {

@@ -85,9 +85,9 @@ def test_large_requests_are_not_merged_but_each_added_request_compacts_part_of_a
 
 
 def test_the_parts_of_one_split_update_metadata_are_not_compacted() -> None:
-    pending, sending = PendingRequests(), object()
+    pending, send_group = PendingRequests(), object()
     for number in range(MAX_UNMERGED_REQUESTS + 1):
-        pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
+        pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, send_group=send_group))
 
     assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(MAX_UNMERGED_REQUESTS + 1)]
 

@@ -108,7 +108,7 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
     """A follower asks for everything at once: an exception would end the fetching of all its partitions."""
 
     def refuse(*_args) -> None:
-        raise CorruptRecords("the segment has lost its bytes")
+        raise CorruptRecords("the segment ends at byte 0")
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)

@@ -1,12 +1,7 @@
-"""The table of invariants: complete, each with a name and a sentence, and drawn into the manual."""
-
-from pathlib import Path
+"""The table of invariants: complete, each with a name and a sentence."""
 
 from klamm.sim.history.trace import StateWritten
-from klamm.sim.invariants.page import drawn
 from klamm.sim.invariants.table import ALWAYS, AT_REST, by_event
-
-PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
 
 
 def test_invariant_numbers_have_no_gap_except_46() -> None:
@@ -30,7 +25,3 @@ def test_invariant_is_checked_only_for_its_declared_event_types() -> None:
     assert sum(map(len, asked.values())) == sum(len(row.sees) for row in ALWAYS)
     assert all(row.sees for row in ALWAYS)
     assert not any(row.sees for row in AT_REST)
-
-
-def test_invariants_page_equals_the_generated_table() -> None:
-    assert PAGE.read_text() == drawn()

@@ -9,7 +9,7 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
 from klamm.sim.invariants.isr import the_dead_have_left
-from klamm.sim.nodes.controller_observer import BrokersBefore
+from klamm.sim.nodes.controller_observer import BrokerKnowledge
 
 BEGAN = 5
 OLD, NEW = "2.6-IV0", "3.9-IV0"
@@ -29,7 +29,7 @@ async def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it
     """After a change of brokers; `entered` is the zxid at which it came into the ISR."""
     room = await room_of(protocol)
     term = Term(BrokerId(1), 1, room.term)
-    known = BrokersBefore({BrokerId(3): 1} if was_known else {}, 0)
+    known = BrokerKnowledge({BrokerId(3): 1} if was_known else {}, 0)
 
     assert (
         is_left_behind(room, term, entered, EventEnded(BrokerId(1), 1, term, BrokerChange(), known, False)) is is_found

@@ -24,7 +24,7 @@ async def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disab
     room, term, history = await begun(was_allowed)
 
     history.controllers.forbid_unclean_by_default()
-    forbid(room)
+    forbid_by_acl(room)
 
     assert is_unclean(room, history) is is_found
     history.absorb(EventEnded(ONE, 1, term, EVENT, None, False))
@@ -36,7 +36,7 @@ async def test_topic_config_that_forbids_unclean_election_overrides_the_broker_d
     history.topics.unclean["a"] = False
 
     history.controllers.forbid_unclean_by_default()
-    forbid(room)
+    forbid_by_acl(room)
 
     assert is_unclean(room, history)
 
@@ -53,7 +53,7 @@ async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
     return room, term, history
 
 
-def forbid(room: Room) -> None:
+def forbid_by_acl(room: Room) -> None:
     room.term.settings = replace(room.term.settings, unclean_leader_election=False)
 
 

@@ -11,7 +11,7 @@ from klamm.sim.schedules import Policy
 from klamm.sim.scripts import shrink
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
-from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, broken_rule
+from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, violated_invariant
 from klamm.sim.scripts.text import decode_script
 
 WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
@@ -77,9 +77,9 @@ def test_shrinker_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_broken_rule_is_the_invariant_name_before_the_colon() -> None:
-    assert broken_rule("fenced_writes: t1-0 written by") == "fenced_writes"
-    assert broken_rule("AssertionError([{'message': 'x: y'}])") == "AssertionError"
-    assert broken_rule(None) == ""
+    assert violated_invariant("fenced_writes: t1-0 written by") == "fenced_writes"
+    assert violated_invariant("AssertionError([{'message': 'x: y'}])") == "AssertionError"
+    assert violated_invariant(None) == ""
 
 
 def test_printed_test_contains_the_same_script() -> None:

@@ -11,11 +11,11 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import read_run
 from klamm.spark.columns import arrow_schema
 from klamm.spark.decoder import RecordSelection, decode
-from klamm.spark.starts import Finder, find_bodies
 from klamm.spark.transactions import Aborted
+from klamm.wire.vectors.batches import read_run
+from klamm.wire.vectors.starts import Finder, find_bodies
 
 ORDERS = TopicPartition("orders", 3)
 ALL_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")

@@ -22,12 +22,12 @@ from tests.unit.spark.batch_bytes import (
 
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
-from klamm.spark.batches import CorruptBatch, read_run
 from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
-from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
 from klamm.spark.transactions import Aborted
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
+from klamm.wire.vectors.batches import CorruptBatch, read_run
+from klamm.wire.vectors.starts import Finder, find_in_a_loop, find_in_lockstep
 
 WAYS = {"loop": find_in_a_loop, "lockstep": find_in_lockstep}
 

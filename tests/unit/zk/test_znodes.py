@@ -291,7 +291,7 @@ def test_numbers_that_no_request_can_carry_are_malformed(payload: bytes) -> None
 def test_broker_ids_are_read_as_kafka_writes_them() -> None:
     children = ["0", "7", "2147483647", "2147483648", "07", "-1", "\u00b2", "\u0663", "x", "", "9" * 5_000]
 
-    assert [b for b in map(znodes.broker_of, children) if b is not None] == [0, 7, 2147483647]
+    assert [b for b in map(znodes.broker_id_of, children) if b is not None] == [0, 7, 2147483647]
 
 
 def test_partition_list_znodes_decode_to_what_was_encoded() -> None:

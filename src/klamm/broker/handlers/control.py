@@ -24,6 +24,8 @@ UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
 
 
 class Control:
+    """Serves the controller's requests."""
+
     def __init__(
         self,
         cache: MetadataCache,

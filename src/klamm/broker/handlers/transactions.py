@@ -1,4 +1,4 @@
-"""Transactions as the leaders of partitions see them: who has one open, and the markers that end it.
+"""Transactions on partition leaders: active producers, and the markers that end transactions.
 
 Markers come from a transaction coordinator on another broker, or from an operator (kafka-transactions.sh abort).
 Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
@@ -47,7 +47,7 @@ def _ignore(producer_id: int, partitions: Sequence[int], is_commit: bool) -> Non
 
 
 class Transactions:
-    """`timeout_ms`: how long the in-sync replicas may take to have a marker."""
+    """Serves WriteTxnMarkers and DescribeProducers; `timeout_ms` limits the replication of a marker."""
 
     def __init__(
         self, replicas: ReplicaManager, clock: Clock, timeout_ms: int, on_offsets_marked: OnOffsetsMarked = _ignore

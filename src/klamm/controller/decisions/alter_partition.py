@@ -1,7 +1,7 @@
-"""May a leader change its ISR? The rows of the AlterPartition table, in Kafka's order.
+"""Whether a leader may change its ISR: the checks of AlterPartition, in Kafka's order.
 
-Source: KafkaController.tryProcessAlterPartition (3.9). Beyond it, the requester must be the leader we know, and the new
-ISR must be non-empty and within the assignment.
+Beyond Kafka, the requester must be the leader that the controller knows, and the new ISR must be non-empty and within
+the assignment. Source: KafkaController.tryProcessAlterPartition (3.9).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 2
 
 
 class Proposal(NamedTuple):
-    """What a leader asks for one of its partitions."""
+    """The ISR that a leader proposes for one of its partitions."""
 
     leader: BrokerId  # the broker that asks
     leader_epoch: int
@@ -27,7 +27,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Accepted with `write`; already so with `current`; else refused with an error and its reason."""
+    """The result for one proposal: a state to `write`, the `current` state if it stays, or an error with its reason."""
 
     error: ErrorCode = ErrorCode.NONE
     why: str = ""
@@ -36,29 +36,29 @@ class Verdict(NamedTuple):
 
 
 def check_sender(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
-    """The epoch must be exactly that of the registration we know."""
+    """NONE if the broker is registered with exactly this epoch, else STALE_BROKER_EPOCH."""
     known = context.registered.get(broker)
     return ErrorCode.NONE if known is not None and known.epoch == broker_epoch else ErrorCode.STALE_BROKER_EPOCH
 
 
-def judge(context: ControllerContext, partition: Partition | None, asked: Proposal, version: int) -> Verdict:
+def judge(context: ControllerContext, partition: Partition | None, proposal: Proposal, version: int) -> Verdict:
     """Accept or refuse a leader's proposed ISR, comparing its epochs first, then its content."""
     now = partition.leadership if partition else None
     if partition is None or now is None:
         return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no leadership known")
-    if asked.partition_epoch > now.partition_epoch or asked.leader_epoch > now.leader_epoch:
+    if proposal.partition_epoch > now.partition_epoch or proposal.leader_epoch > now.leader_epoch:
         return Verdict(ErrorCode.NOT_CONTROLLER, "the leader knows a newer epoch than this controller")
-    if asked.leader_epoch < now.leader_epoch:
+    if proposal.leader_epoch < now.leader_epoch:
         return Verdict(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {now.leader_epoch}")
-    if (asked.leader, asked.isr, asked.recovery) == (now.leader, now.isr, now.recovery):
+    if (proposal.leader, proposal.isr, proposal.recovery) == (now.leader, now.isr, now.recovery):
         return Verdict(current=now)
-    if asked.partition_epoch < now.partition_epoch:
+    if proposal.partition_epoch < now.partition_epoch:
         return Verdict(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {now.partition_epoch}")
-    return _judge_content(context, partition, now, asked, version)
+    return _judge_content(context, partition, now, proposal, version)
 
 
 def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
-    """Accepted proposals are written where the state is still the one that the leader proposed to change."""
+    """Write accepted proposals, except where the stored state changed after the leader made its proposal."""
     plan = StatePlan()
     for p, now in stored.items():
         if now.partition_epoch == accepted[p].partition_epoch:
@@ -69,25 +69,25 @@ def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping
 
 
 def _judge_content(
-    context: ControllerContext, partition: Partition, now: LeaderAndIsr, asked: Proposal, version: int
+    context: ControllerContext, partition: Partition, now: LeaderAndIsr, proposal: Proposal, version: int
 ) -> Verdict:
     """Check sender, recovery state and ISR members of a proposal whose epochs are current."""
-    if asked.leader != now.leader:
+    if proposal.leader != now.leader:
         return Verdict(ErrorCode.INVALID_REQUEST, f"the leader is {now.leader}")
-    if asked.recovery not in LeaderRecoveryState.__members__.values():
-        return Verdict(ErrorCode.INVALID_REQUEST, f"unknown recovery state {asked.recovery}")
-    if asked.recovery == LeaderRecoveryState.RECOVERING and len(asked.isr) > 1:
+    if proposal.recovery not in LeaderRecoveryState.__members__.values():
+        return Verdict(ErrorCode.INVALID_REQUEST, f"unknown recovery state {proposal.recovery}")
+    if proposal.recovery == LeaderRecoveryState.RECOVERING and len(proposal.isr) > 1:
         return Verdict(ErrorCode.INVALID_REQUEST, "a recovering leader stands alone in its ISR")
-    if asked.recovery == LeaderRecoveryState.RECOVERING and now.recovery == LeaderRecoveryState.RECOVERED:
+    if proposal.recovery == LeaderRecoveryState.RECOVERING and now.recovery == LeaderRecoveryState.RECOVERED:
         return Verdict(ErrorCode.INVALID_REQUEST, "a recovered leader does not begin to recover")
-    if not asked.isr:
+    if not proposal.isr:
         return Verdict(ErrorCode.INVALID_REQUEST, "an ISR is never empty")
-    if ineligible := [b for b in asked.isr if b not in context.live or b not in partition.replicas]:
+    if ineligible := [b for b in proposal.isr if b not in context.live or b not in partition.replicas]:
         refusal = (
             ErrorCode.INELIGIBLE_REPLICA
             if version >= FIRST_VERSION_WITH_TOPIC_IDS
             else ErrorCode.OPERATION_NOT_ATTEMPTED
         )
         return Verdict(refusal, f"not live or not a replica: {', '.join(map(str, ineligible))}")
-    recovery = LeaderRecoveryState(asked.recovery)
-    return Verdict(write=now._replace(isr=asked.isr, recovery=recovery, controller_epoch=context.epoch))
+    recovery = LeaderRecoveryState(proposal.recovery)
+    return Verdict(write=now._replace(isr=proposal.isr, recovery=recovery, controller_epoch=context.epoch))

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, and those that balance leaders. Source: processReplicaLeaderElection (3.9)."""
+"""Elections requested by tools, and elections that balance leaders. Source: processReplicaLeaderElection (3.9)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,44 +11,45 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 
 @dataclass(slots=True)
 class RequestedElections:
-    """Which partitions are to be elected, and why the others are not."""
+    """The partitions of a request to elect, and those refused."""
 
     electable: dict[TopicPartition, Partition] = field(default_factory=dict)
     refused: dict[TopicPartition, Refusal] = field(default_factory=dict)
 
     def add(self, context: ControllerContext, asked: Iterable[TopicPartition], unclean: bool) -> None:
+        """Add requested partitions to `electable` or, with the reason, to `refused`."""
         for key in asked:
             partition = context.partition(key.topic, key.partition)
             if partition is None:
                 self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             elif context.is_to_be_deleted(partition):
                 self.refused[key] = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
-            elif (needless := _why_needless(context, partition, unclean)) is not None:
+            elif (needless := _why_not_needed(context, partition, unclean)) is not None:
                 self.refused[key] = Refusal(ErrorCode.ELECTION_NOT_NEEDED, needless)
             else:
                 self.electable[key] = partition
 
 
-def _why_needless(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
-    """A partition whose leader nobody knows has none: Kafka fails over it, and answers nobody."""
+def _why_not_needed(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
+    """Why the partition needs no election: it has an online leader (unclean), or its preferred replica leads."""
     if unclean:
-        return f"broker {partition.leader} leads, and is alive" if _is_led(context, partition) else None
-    led = _leads_as_preferred(partition)
+        return f"broker {partition.leader} leads, and is alive" if _has_online_leader(context, partition) else None
+    led = _preferred_replica_leads(partition)
     return f"the preferred replica {partition.leader} leads already" if led else None
 
 
-def _is_led(context: ControllerContext, partition: Partition) -> bool:
-    """By a broker that stays: one that shuts down counts as gone."""
+def _has_online_leader(context: ControllerContext, partition: Partition) -> bool:
+    """Whether the leader is live; a broker that is shutting down counts as dead."""
     return partition.leader != NO_BROKER and context.is_online(partition.leader, partition)
 
 
-def not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
-    """What is told of a partition once its election is over; None where it found the leader asked for."""
+def why_not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
+    """The error of a partition after its election; None if it has the requested leader."""
     if unclean:
-        if _is_led(context, partition):
+        if _has_online_leader(context, partition):
             return None
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_listed(partition)} is alive")
-    if _leads_as_preferred(partition):
+    if _preferred_replica_leads(partition):
         return None
     if not partition.replicas:
         return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "its topic's znode assigns it to nobody")
@@ -56,8 +57,8 @@ def not_elected(context: ControllerContext, partition: Partition, unclean: bool)
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
 
 
-def _leads_as_preferred(partition: Partition) -> bool:
-    """A znode written by hand may assign nobody: then nobody is preferred."""
+def _preferred_replica_leads(partition: Partition) -> bool:
+    """Whether the first replica leads; false if the znode assigns no replica."""
     return partition.replicas[:1] == (partition.leader,)
 
 
@@ -67,14 +68,15 @@ def _listed(partition: Partition) -> str:
 
 @dataclass(slots=True)
 class Imbalance:
-    """How far leaders are from their preferred replicas, for each broker that is one."""
+    """How many partitions each broker leads or should lead, as the preferred replica."""
 
     preferred: dict[BrokerId, int] = field(default_factory=dict)
-    """Partitions that have it as their first replica."""
+    """By broker, the number of partitions whose preferred replica it is."""
     elsewhere: dict[BrokerId, list[Partition]] = field(default_factory=dict)
-    """Those of them that another broker leads, or none."""
+    """By broker, partitions whose preferred replica it is and that it does not lead."""
 
     def count(self, partitions: Iterable[Partition]) -> None:
+        """Add these partitions to the counts."""
         for p in partitions:
             if not p.replicas:
                 continue  # assigned to nobody, by hand
@@ -84,20 +86,23 @@ class Imbalance:
                 self.elsewhere.setdefault(first, []).append(p)
 
     def ratio(self, broker: BrokerId) -> float:
+        """The share of the broker's preferred partitions that it does not lead."""
         return len(self.elsewhere.get(broker, ())) / self.preferred[broker]
 
 
 @dataclass(slots=True)
 class RebalancePlan:
+    """The partitions to elect, and those left as they are."""
+
     elect: list[Partition] = field(default_factory=list)
     left: dict[Partition, str] = field(default_factory=dict)
-    """Not elected, although they count: why."""
+    """Partitions that are not elected, with the reason."""
     ratios: dict[BrokerId, float] = field(default_factory=dict)
-    """Of the brokers that are over the limit."""
+    """The imbalance ratio of each broker above the limit."""
 
 
 def plan_rebalance(context: ControllerContext, imbalance: Imbalance, percentage: int) -> RebalancePlan:
-    """Brokers that lead too few of what they should; a replica that is not alive or not in sync is left alone."""
+    """Elect preferred replicas of brokers whose imbalance exceeds `percentage`, where they are live and in sync."""
     plan = RebalancePlan()
     for broker in sorted(imbalance.elsewhere):
         ratio = imbalance.ratio(broker)

@@ -1,4 +1,4 @@
-"""ISR changes that leaders ask for or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
+"""ISR changes that leaders propose or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
 
 import uuid
 from collections.abc import Mapping
@@ -36,8 +36,8 @@ from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
 
-class _JudgedPartition(NamedTuple):
-    """One partition of a request, and what became of it."""
+class _JudgedProposal(NamedTuple):
+    """One partition of an AlterPartition request, with the verdict."""
 
     topic: AlterPartitionRequestTopicData
     number: int
@@ -47,29 +47,29 @@ class _JudgedPartition(NamedTuple):
 
 
 async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -> None:
-    """Judge each partition, write what is accepted, tell everyone; answer even where we were deposed meanwhile."""
+    """Check each partition, write accepted ISRs, notify all brokers, answer; then complete reassignments."""
     request = event.request
     sender = check_sender(term.context, BrokerId(request.broker_id), request.broker_epoch)
     if sender is not ErrorCode.NONE:
         event.refuse(sender)
         return
-    asked = [_judge(term, event, topic, p) for topic in request.topics for p in topic.partitions]
-    changed = await _write(term, asked)
-    term.refuse("alter-partition", _refused(asked))
-    term.batch.add_metadata(term.context.registered, (a.partition for a in asked if a.partition is not None))
+    judged = [_judge(term, event, topic, p) for topic in request.topics for p in topic.partitions]
+    changed = await _write(term, judged)
+    term.refuse("alter-partition", _refused(judged))
+    term.batch.add_metadata(term.context.registered, (a.partition for a in judged if a.partition is not None))
     await term.send_requests()
-    event.answer(_response(asked, changed, event.version))
-    accepted = {a.partition: None for a in asked if a.partition in changed.reached or a.verdict.current is not None}
+    event.answer(_response(judged, changed, event.version))
+    accepted = {a.partition: None for a in judged if a.partition in changed.reached or a.verdict.current is not None}
     await complete_if_in_sync(term, [p for p in accepted if p is not None])
 
 
-async def _write(term: TermContext, asked: list[_JudgedPartition]) -> StatesChanged:
-    """What lost a race is refused, not decided again: the leader proposes anew.
+async def _write(term: TermContext, judged: list[_JudgedProposal]) -> StatesChanged:
+    """Write accepted ISRs; a proposal that lost a race is refused, and the leader proposes again.
 
-    A write that ZooKeeper took although its answer was lost counts as written. Told that it failed, the leader would
-    wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
+    A write that ZooKeeper applied although its answer was lost counts as written. A refusal would leave the leader
+    waiting for a LeaderAndIsr that nobody sends.
     """
-    wanted = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
+    wanted = {a.partition: a.verdict.write for a in judged if a.partition is not None and a.verdict.write is not None}
     known = StatesRead({p: p.leadership for p in wanted if p.leadership is not None})
 
     async def plan(stored: States) -> StatePlan:
@@ -87,7 +87,7 @@ def _judge(
     event: AlterPartitionReceived,
     topic: AlterPartitionRequestTopicData,
     data: AlterPartitionRequestPartitionData,
-) -> _JudgedPartition:
+) -> _JudgedProposal:
     """Check one partition of an AlterPartition request against the controller's state."""
     proposal = Proposal(
         BrokerId(event.request.broker_id),
@@ -99,10 +99,10 @@ def _judge(
     known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        return _JudgedPartition(topic, data.partition_index, None, proposal, verdict)
+        return _JudgedProposal(topic, data.partition_index, None, proposal, verdict)
     partition = known.partitions.get(data.partition_index) if known else None
     verdict = judge(term.context, partition, proposal, event.version)
-    return _JudgedPartition(topic, data.partition_index, partition, proposal, verdict)
+    return _JudgedProposal(topic, data.partition_index, partition, proposal, verdict)
 
 
 def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
@@ -113,33 +113,34 @@ def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: in
 
 
 def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[BrokerId, ...]:
-    """The broker epochs of version 3 are not looked at, as in Kafka: brokers of this mode send -1."""
+    """The proposed ISR. The broker epochs of version 3 are ignored as in Kafka: brokers in ZooKeeper mode send -1."""
     if version >= FIRST_VERSION_WITH_BROKER_EPOCHS:
         return tuple(BrokerId(member.broker_id) for member in data.new_isr_with_epochs)
     return tuple(BrokerId(b) for b in data.new_isr)
 
 
-def _refused(asked: list[_JudgedPartition]) -> dict[Partition, str]:
+def _refused(judged: list[_JudgedProposal]) -> dict[Partition, str]:
     """The refused partitions, each with its error code and reason for the journal."""
     return {
         a.partition: f"{a.verdict.error.name}: {a.verdict.why}"
-        for a in asked
+        for a in judged
         if a.partition is not None and a.verdict.error is not ErrorCode.NONE
     }
 
 
-def _response(asked: list[_JudgedPartition], changed: StatesChanged, version: int) -> AlterPartitionResponse:
+def _response(judged: list[_JudgedProposal], changed: StatesChanged, version: int) -> AlterPartitionResponse:
     """The AlterPartition response for these partitions, grouped by topic."""
     topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
-    for a in asked:
+    for a in judged:
         key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)
         topic = topics.setdefault(key, AlterPartitionResponseTopicData(key[0], key[1], []))
         topic.partitions.append(_partition_response(a, changed))
     return AlterPartitionResponse(topics=list(topics.values()))
 
 
-def _partition_response(asked: _JudgedPartition, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
-    partition, verdict = asked.partition, asked.verdict
+def _partition_response(judged: _JudgedProposal, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
+    """The response for one partition: its state, or an error."""
+    partition, verdict = judged.partition, judged.verdict
     state = verdict.current
     error = verdict.error
     if partition is not None and verdict.write is not None:
@@ -147,9 +148,9 @@ def _partition_response(asked: _JudgedPartition, changed: StatesChanged) -> Alte
         if state is None:
             error = ErrorCode.UNKNOWN_SERVER_ERROR if partition in changed.failed else ErrorCode.INVALID_UPDATE_VERSION
     if state is None:
-        return AlterPartitionResponsePartitionData(partition_index=asked.number, error_code=error)
+        return AlterPartitionResponsePartitionData(partition_index=judged.number, error_code=error)
     return AlterPartitionResponsePartitionData(
-        partition_index=asked.number,
+        partition_index=judged.number,
         leader_id=state.leader,
         leader_epoch=state.leader_epoch,
         isr=state.isr,
@@ -159,9 +160,9 @@ def _partition_response(asked: _JudgedPartition, changed: StatesChanged) -> Alte
 
 
 async def on_isr_change_notification(term: TermContext, event: IsrChangeNotification) -> None:
-    """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
+    """Read ISRs that leaders of an old protocol version wrote themselves, and notify all brokers."""
     async with notifications(term, ISR_CHANGES) as announced:
-        named = _named(term, announced.found)
+        named = _partitions_by_notification(term, announced.found)
         partitions = list(dict.fromkeys(p for listed in named.values() for p in listed))
         read = await term.store.read_states(partitions)
         term.refuse("ISR change", read.unreadable)
@@ -176,8 +177,8 @@ async def on_isr_change_notification(term: TermContext, event: IsrChangeNotifica
             await complete_if_in_sync(term, read.found)
 
 
-def _named(term: TermContext, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
-    """By notification, the partitions it names, as far as they are known."""
+def _partitions_by_notification(term: TermContext, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
+    """The known partitions that each notification names; unreadable notifications are journalled."""
     named: dict[str, list[Partition]] = {}
     for name, payload in announced.items():
         try:

@@ -1,9 +1,9 @@
-"""Moving partitions to other brokers. Source: KafkaController.onPartitionReassignment (3.9).
+"""Reassignment of partitions to other brokers. Source: KafkaController.onPartitionReassignment (3.9).
 
-Each step is taken for all partitions of a call before the next one begins, and Kafka's names of the steps stand beside
-them. The topic znode has the new assignment first (U1) and the bare target last (B6): a controller that takes over in
-between finds there what is under way, and resumes it. Beyond Kafka: the leader moves before its replica is dropped
-(KAFKA-14808), and nothing is dropped while no replica that stays can lead.
+Each step is done for all partitions of a call before the next step begins; Kafka's names of the steps (U1, A1, B6) are
+given. Step U1 writes the new assignment to the topic znode first, step B6 the bare target last: a controller that takes
+over in between reads there what is in progress, and resumes it. Beyond Kafka, the leader moves before its replica is
+dropped (KAFKA-14808), and no replica is dropped while none that stays can lead.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,7 @@ from klamm.controller.batch_sizes import WRITE_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
-from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
+from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
 from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
@@ -32,6 +32,7 @@ from klamm.zk.fenced import chunks
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
+"""By partition, why its reassignment cannot begin or continue."""
 
 
 async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons:
@@ -40,10 +41,10 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
     Returns the reasons of those that could not begin.
     """
     failed = await _move_leaders_first(term, wanted)
-    dropped = await _dropped(term, {p: a for p, a in wanted.items() if p not in failed})
+    dropped = await _dropped_replicas(term, {p: a for p, a in wanted.items() if p not in failed})
     touched = await _fence_leaders(term, dropped)
     touched |= dict.fromkeys(await remove_from_isrs(term, dropped))
-    failed |= _not_droppable(term, dropped, touched)
+    failed |= _why_not_droppable(term, dropped, touched)
     failed |= await schedule_deletion_of_moved(term, dropped)
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
@@ -56,9 +57,9 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def advance_reassignments(term: TermContext, partitions: Collection[Partition], again: bool = False) -> None:
-    """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too.
+    """Run phase B for partitions whose target is in sync, phase A for the others; also resumes after a failover.
 
-    `again`: a retry after ZooKeeper failed; phase A is not repeated where its requests were sent.
+    `again` marks a retry after a ZooKeeper failure: phase A is not repeated where its requests were sent.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
     await _elect_first_leaders(
@@ -66,7 +67,7 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
     )  # its deletion may have begun
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
-    stored = await _read_all(term, _moving(partitions))
+    stored = await _read_all(term, _being_reassigned(partitions))
     async for p, state in term.slices.each(stored.items()):
         if awaited(p.assignment, state.isr):
             waiting[p] = state
@@ -79,22 +80,22 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
 
 
 async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
-    """Partitions that never had a leader get one now; an adding replica may lead."""
+    """Elect first leaders of new partitions; an adding replica may lead."""
     await _start_replicas(term, new)
     await bring_online(term, new, elect_offline)
 
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Adding replicas become New; a broker that is dead gets them with its first LeaderAndIsr."""
-    new = _startable(term, partitions)
+    """Move adding replicas to New; on dead brokers to Offline, since they are created when the broker starts."""
+    new = _replicas_to_create(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
         if broker not in term.context.registered:
             term.context.move_replicas(broker, its, ReplicaState.OFFLINE)
 
 
-def _startable(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
-    """Adding replicas that do not exist yet, by broker; after a failover they are Online, or Offline."""
+def _replicas_to_create(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
+    """Adding replicas that are NonExistent, by broker. After a failover these replicas are Online or Offline."""
     found: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.assignment.adding:
@@ -112,13 +113,13 @@ async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]
     await _complete(term, [p async for p, s in term.slices.each(stored.items()) if not awaited(p.assignment, s.isr)])
 
 
-def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
+def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
     """Those of these partitions that are being reassigned."""
     return (p for p in partitions if p.assignment.is_being_reassigned)
 
 
-async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The stored states; where leaders write them themselves, their next change is watched (U4)."""
+async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+    """The partition states of one chunk; where leaders write them themselves, the znodes are watched (U4)."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
@@ -133,31 +134,34 @@ async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partitio
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
     """Where an override drops the leader, first elect one of the replicas that stay."""
     leaving = {
-        p: a.replicas async for p, a in term.slices.each(wanted.items()) if p.leader in unneeded(p.assignment, a)
+        p: a.replicas
+        async for p, a in term.slices.each(wanted.items())
+        if p.leader in dropped_replicas(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
     why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-async def _dropped(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+async def _dropped_replicas(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
-    They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
-    would leave a member behind that is no replica, and that nobody takes out again.
+    They are removed from the ISR before the assignment is written. In the other order, a controller that dies in
+    between would leave an ISR member that is not a replica, and that no later step removes.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
     async for p, assignment in term.slices.each(wanted.items()):
-        for broker in unneeded(p.assignment, assignment):
+        for broker in dropped_replicas(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
 
 
 async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
-    """Where leaders write their ISRs themselves: the partitions whose leader cannot, until it is told of the new epoch.
+    """Raise leader epochs so that leaders of old protocol versions cannot write ISRs while replicas are dropped.
 
-    It could take a dropped replica in while we drop it: of the assignment it hears last, and of the version of the
-    state all that it must. What is in memory of the ISR is what is stored, from here on.
+    Such a leader could add a dropped replica to the ISR again, since it learns of the assignment last. With a new
+    version of the state znode its writes fail. Returns the partitions whose leader is fenced; does nothing where only
+    the controller writes states.
     """
     if term.settings.controller_owns_partition_state:
         return {}
@@ -165,10 +169,10 @@ async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Part
     return dict.fromkeys(await _raise_epochs(term, await _read_all(term, led)))
 
 
-def _not_droppable(
+def _why_not_droppable(
     term: TermContext, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
 ) -> Reasons:
-    """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
+    """The reasons for partitions whose dropped replica is still in the ISR, or whose leader could add it again."""
     reasons: Reasons = {}
     for broker, partitions in dropped.items():
         for p in partitions:
@@ -180,7 +184,7 @@ def _not_droppable(
 
 
 async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
-    """U1 and U2: ZooKeeper, then memory."""
+    """Steps U1 and U2: write the assignments to ZooKeeper, then to memory."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(term, changed)  # U1
     async for p, assignment in term.slices.each(wanted.items()):
@@ -191,7 +195,7 @@ async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
-    """U3: delete the replicas that the new assignment does not have."""
+    """Step U3: delete the replicas that the new assignment does not have."""
     going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
     if going:
         term.refuse("dropped replica", await replicas_deleted(term, going))
@@ -215,7 +219,7 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 
 
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
-    """A1: send the assignment with a new leader epoch. A2: adding replicas become New and create their logs."""
+    """Steps A1 and A2: send the assignment with a new leader epoch, and move adding replicas to New."""
     raised = await _raise_epochs(term, stored)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
@@ -228,12 +232,12 @@ async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
-    steps = (_raise(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
+    """Raise leader epochs by one, with nothing else changed; returns the partitions that were written."""
+    steps = (_raise_chunk(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
     return [p for chunk in await gather_limited(steps) for p in chunk]
 
 
-async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
+async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
     """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
@@ -249,9 +253,10 @@ async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> li
 
 
 async def _complete(term: TermContext, partitions: list[Partition]) -> None:
+    """Phase B: make the target the assignment, delete removed replicas, and resume topic deletions."""
     if not partitions:
         return
-    for broker, fresh in _startable(term, partitions).items():  # in sync already, and told with B3
+    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already, and told with B3
         term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
@@ -280,40 +285,43 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """B2 to B6. Brokers are told of the target first; memory has it once ZooKeeper has it."""
+    """Steps B2 to B6: brokers are told of the target first, memory gets it once ZooKeeper has it.
+
+    Returns the partitions that reached their target; the others keep their reassignment.
+    """
     epochs = {p: p.leader_epoch for p in before}
     try:
         async for p in term.slices.each(before):
             term.context.begin_completing(p)  # B2
-        finished = await _finish(term, before)
+        finished = await _finish_reassignments(term, before)
     except BaseException:
         for p, assignment in before.items():
-            _keep(term, p, assignment, epochs[p])
+            _restore_assignment(term, p, assignment, epochs[p])
         raise
     done = set(finished)
     async for p, assignment in term.slices.each(before.items()):
         if p in done:
             term.context.put_assignment(p, ReplicaAssignment(assignment.target))
         else:
-            _keep(term, p, assignment, epochs[p])
+            _restore_assignment(term, p, assignment, epochs[p])
     return finished
 
 
-def _keep(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
-    """Its reassignment goes on, the next trigger retries; `leader_epoch` is that of the beginning."""
+def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
+    """Return to the assignment before phase B; the next trigger retries. `leader_epoch` is from before phase B."""
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
         _notify_staying_replicas(term, p)
 
 
 def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
-    """Replicas that were to be removed did not get the new leader: one of them may have led."""
+    """Send LeaderAndIsr to replicas that stay after all: they did not get the new leader, and one may have led."""
     staying = [b for b in p.assignment.removing if term.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
     term.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
-async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
-    """B3 to B6; the partitions that went all the way."""
+async def _finish_reassignments(term: TermContext, before: Assignments) -> list[Partition]:
+    """Steps B3 to B6; returns the partitions for which all steps succeeded."""
     led = await _ensure_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:
@@ -331,10 +339,10 @@ async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
 
 
 async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partition]:
-    """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
+    """Step B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
 
-    Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed. A move that
-    could not be finished comes here again; leaders that got the assignment already keep their epoch.
+    Where no replica of the target can lead, replicas are kept, unless none is to be removed; Kafka deletes them. At a
+    retry, leaders that already got the assignment keep their epoch. Returns the partitions that can continue.
     """
     context = term.context
     steady = [p for p in before if _has_staying_leader(term, p)]
@@ -354,19 +362,20 @@ async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partit
 
 
 def _has_staying_leader(term: TermContext, p: Partition) -> bool:
+    """Whether the leader is online and in the target assignment."""
     return p.leader in p.announced.replicas and term.context.is_online(p.leader, p)
 
 
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The states of these partitions from ZooKeeper, read in chunks."""
+    """The states of these partitions from memory or ZooKeeper, read in chunks."""
     stored: dict[Partition, LeaderAndIsr] = {}
-    for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
+    for read in await gather_limited(_read_chunk(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
         stored |= read
     return stored
 
 
 def _journal(term: TermContext, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
-    """Record a reassignment step, with the replicas that it waits for."""
+    """Journal a reassignment step, with the replicas that it waits for."""
     waits = awaited(after, p.leadership.isr if p.leadership else ())
     facts = {"awaited": waits, "next": "complete once these are in the ISR"} if waits else {}
     term.journal.line(

@@ -1,4 +1,4 @@
-"""Deleting topics: replicas first, znodes once nothing is left to wait for. Source: TopicDeletionManager.scala (3.9).
+"""Deletion of topics: first the replicas, then the znodes. Source: TopicDeletionManager.scala (3.9).
 
 Handlers that end what a deletion may wait for (a reassignment, a dead broker) call `resume_deletions`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from klamm.controller.batch_sizes import DELETED_TOPICS
 from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import is_in_sync
-from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
+from klamm.controller.decisions.topic_deletion import Step, Survey, add_to_survey, decide_deletion_step
 from klamm.controller.events import (
     DeadBrokerTimeout,
     TargetsInSync,
@@ -34,12 +34,12 @@ from klamm.zk.fenced import chunks
 
 
 async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
-    """Requests appeared in `/admin/delete_topics`, or a term begins."""
+    """Queue the topics in `/admin/delete_topics` for deletion, and begin."""
     await resume_deletions(term, await queue_deletions(term))
 
 
 async def queue_deletions(term: TermContext) -> list[str]:
-    """Queue the requested deletions; returns the new ones. A request for a topic that does not exist is removed."""
+    """Queue the requested deletions; returns the new ones. Requests for topics that do not exist are removed."""
     requested = await term.store.topic_deletion.list_requests()
     if not term.settings.delete_topic_enable:
         if requested:
@@ -48,7 +48,7 @@ async def queue_deletions(term: TermContext) -> list[str]:
         return []
     unknown = [t for t in requested if t not in term.context.topics]
     if unknown:
-        await _look_for(term, unknown)
+        await _load_unknown_topics(term, unknown)
     new: list[str] = []
     for names in chunks(requested, DELETED_TOPICS):
         known = [term.context.topics[name] for name in names if name in term.context.topics]
@@ -59,8 +59,11 @@ async def queue_deletions(term: TermContext) -> list[str]:
     return new
 
 
-async def _look_for(term: TermContext, unknown: list[str]) -> None:
-    """A topic may be so new that the event of its creation is queued behind this one: then it is loaded first."""
+async def _load_unknown_topics(term: TermContext, unknown: list[str]) -> None:
+    """Load requested topics that are not known yet; requests for topics that do not exist are removed.
+
+    A topic can be unknown because the event of its creation is still queued.
+    """
     found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
@@ -74,15 +77,15 @@ async def _look_for(term: TermContext, unknown: list[str]) -> None:
 
 
 async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
-    """Check again whether they can go on. Topics that are not queued are ignored."""
+    """Check again whether the deletion of these topics can continue; topics that are not queued are ignored."""
     queued = [t for t in dict.fromkeys(topics) if t in term.context.topics_to_be_deleted]
     for topic in queued:
         term.context.topics_ineligible_for_deletion.pop(topic, None)
-    await _advance(term, queued)
+    await _advance_deletions(term, queued)
 
 
 async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list[str]:
-    """Queued topics with replicas on these brokers."""
+    """Topics queued for deletion that have replicas on these brokers."""
     wanted = frozenset(brokers)
     found: dict[str, None] = {}
     queued = [term.context.topics[topic] for topic in term.context.topics_to_be_deleted]
@@ -92,7 +95,7 @@ async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list
 
 
 async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStopReplicaResponseReceived) -> None:
-    """A broker deleted replicas, or could not."""
+    """Move replicas to Successful or Ineligible by the broker's response, and continue the deletions."""
     context, broker = term.context, event.broker
     registered = context.registered.get(broker)
     if registered is None or registered.epoch != event.broker_epoch:
@@ -108,28 +111,29 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
         why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
         _suspend_deletions(term, partitions, why)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
-    await _advance(term, dict.fromkeys(p.topic for p in asked))
+    await _advance_deletions(term, dict.fromkeys(p.topic for p in asked))
 
 
-async def replicas_failed(term: TermContext, replicas: Replicas) -> None:
-    """Replicas of queued topics whose broker or log directory went away."""
+async def fail_replica_deletions(term: TermContext, replicas: Replicas) -> None:
+    """Mark replicas of queued topics as ineligible, because their broker or log directory failed."""
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
         async for chunk in term.slices.over(partitions):
             _mark_ineligible(term, broker, chunk)
             touched.update(dict.fromkeys(p.topic for p in chunk))
-    await _advance(term, touched)
+    await _advance_deletions(term, touched)
 
 
 async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) -> None:
-    await _advance(term, await deletions_on(term, [event.broker]))
+    """Continue the deletions that waited for this broker."""
+    await _advance_deletions(term, await deletions_on(term, [event.broker]))
 
 
 # ---- steps
 
 
-async def _advance(term: TermContext, topics: Iterable[str]) -> None:
-    """Take the next step of each topic that has one. Topics with unanswered StopReplica requests wait for them."""
+async def _advance_deletions(term: TermContext, topics: Iterable[str]) -> None:
+    """Take the next step of each topic; topics with unanswered StopReplica requests are skipped."""
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
@@ -139,8 +143,10 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
         if topic not in term.context.topics_to_be_deleted or term.context.started_deletions.get(topic):
             continue
         found = await _survey(term, topic)
-        given_up = _given_up(term, found, timeout_s)
-        verdict = decide(term.context, topic, found, given_up, timeout_s, term.settings.requests_carry_topic_ids)
+        timed_out = _timed_out_brokers(term, found, timeout_s)
+        verdict = decide_deletion_step(
+            term.context, topic, found, timed_out, timeout_s, term.settings.requests_carry_topic_ids
+        )
         if verdict.step is Step.BEGIN:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:
@@ -149,46 +155,46 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
             waiting.setdefault(verdict.why, []).append(topic)
             in_sync += [p.key for p in found.moving if is_in_sync(p)]
     for why, held in waiting.items():
-        _wait(term, held, why)
+        _mark_waiting(term, held, why)
     if in_sync:
         term.timers.put(TargetsInSync(in_sync))
     for chunk in chunks(complete.items(), DELETED_TOPICS):
-        await _complete(term, dict(chunk))
+        await _complete_deletions(term, dict(chunk))
     if begin:
-        await _begin(term, begin)
-        await _advance(term, begin)
+        await _begin_deletions(term, begin)
+        await _advance_deletions(term, begin)
 
 
 async def _survey(term: TermContext, topic: str) -> Survey:
-    """What holds up the deletion of this topic, collected over its partitions."""
+    """The replicas of this topic that are not deleted, by what stands in the way of their deletion."""
     found = Survey()
     async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
-        survey(term.context, chunk, found)
+        add_to_survey(term.context, chunk, found)
     return found
 
 
-def _given_up(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
-    """The dead brokers whose timeout is over; for the others a timer is set."""
+def _timed_out_brokers(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
+    """The dead brokers whose timeout is over; a timer is set for the others."""
     now = asyncio.get_running_loop().time()
-    given_up = set()
+    timed_out = set()
     for broker in found.gone:
         left_s = term.context.gone_since.setdefault(broker, now) + timeout_s - now
         if left_s <= 0:
-            given_up.add(broker)
+            timed_out.add(broker)
         else:
             term.timers.after(("gone", broker), left_s, DeadBrokerTimeout(broker))
-    return given_up
+    return timed_out
 
 
-def _wait(term: TermContext, topics: list[str], why: str) -> None:
+def _mark_waiting(term: TermContext, topics: list[str], why: str) -> None:
     """Mark the topics as ineligible for deletion for this reason, and journal it."""
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     held = {t: sorted(term.context.topics[t].partitions) for t in topics}
     term.journal.notify(term.cause, "deletion", step="waits", why=why, partitions=held)
 
 
-async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
-    """Send all brokers that the topics go, and live replicas that they be deleted."""
+async def _begin_deletions(term: TermContext, found: dict[str, Survey]) -> None:
+    """Tell all brokers that the topics are deleted, and send StopReplica to their live replicas."""
     await term.store.confirm_controllership()  # the next controller may have called the deletion off
     context = term.context
     topics = list(found)
@@ -244,30 +250,32 @@ def _move_to_offline(term: TermContext, broker: BrokerId, partitions: Collection
 
 
 def _suspend_deletions(term: TermContext, partitions: Collection[Partition], why: str) -> None:
-    """Their topics wait until something changes for them."""
+    """Mark the topics of these partitions as ineligible for deletion, until a later event resumes them."""
     topics = dict.fromkeys(p.topic for p in partitions)
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     term.journal.line(term.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
 
 
-async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
-    """Schedule deletion of the replicas on dead brokers first; then remove the znodes, then forget the topics."""
+async def _complete_deletions(term: TermContext, found: dict[str, Survey]) -> None:
+    """Record replicas on dead brokers as pending deletions, delete the znodes, then remove the topics from memory."""
     context = term.context
     refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
-        _wait(term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
+        _mark_waiting(
+            term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again"
+        )
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
-        _wait(term, [topic], f"{why}; it is tried again")
+        _mark_waiting(term, [topic], f"{why}; it is tried again")
     await remove_deletion_requests(term, [t for t in found if t not in failed])
-    for topic, survey_ in found.items():
+    for topic, survey in found.items():
         if topic in failed:
             continue
-        await forget_pending_deletions(term, topic, survey_.gone)
+        await forget_pending_deletions(term, topic, survey.gone)
         numbers = {topic: sorted(context.topics[topic].partitions)}
-        facts = {"replicas_pending_on": sorted(survey_.gone)} if survey_.gone else {}
+        facts = {"replicas_pending_on": sorted(survey.gone)} if survey.gone else {}
         term.journal.line(term.cause, "deletion", step="completed", partitions=numbers, **facts)
         async for chunk in term.slices.over(list(context.topics[topic].partitions.values())):
             context.remove_partitions(chunk)

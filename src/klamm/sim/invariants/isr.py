@@ -10,7 +10,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, LeaderAndIsrApplied, ReplicaRole, ReplicaRolesChanged, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.nodes.controller_observer import BrokersBefore, KnownBefore
+from klamm.sim.nodes.controller_observer import BrokerKnowledge, ControllerKnowledge
 
 _WITH_TOPIC_IDS: Final = 2
 _WITH_BROKER_EPOCHS: Final = 3
@@ -113,7 +113,7 @@ def _must_be_removed(history: History, event: EventEnded, p: TopicPartition, dea
     """Whether the controller had to remove this dead member from the ISR."""
     if not leaders_write_isrs(history):
         return True
-    was_known = not isinstance(event.known, BrokersBefore) or dead in event.known.registered
+    was_known = not isinstance(event.known, BrokerKnowledge) or dead in event.known.registered
     return (
         was_known
         and history.states.isr_entries[p, dead] <= history.controllers.began_at[event.broker, event.incarnation]
@@ -123,7 +123,9 @@ def _must_be_removed(history: History, event: EventEnded, p: TopicPartition, dea
 # ---- AlterPartition
 
 
-def _expected_error(known: KnownBefore, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
+def _expected_error(
+    known: ControllerKnowledge, topic: str | None, sender: int, asked: Any, version: int
+) -> ErrorCode | None:
     """The error code that Kafka's table gives for this request; None if the change is to be written."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= _WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

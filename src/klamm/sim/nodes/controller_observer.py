@@ -1,4 +1,4 @@
-"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+"""Reports what a controller does to the simulation: terms, events, transitions, requests queued, sent and answered."""
 
 import asyncio
 import sys
@@ -36,19 +36,19 @@ from klamm.wire.messages import LeaderAndIsrRequest
 OnEvent = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
-_LINES_TOLD: Final = 3
-_WITH_TOPIC_IDS: Final = 2
+_TRACEBACK_LINES: Final = 3
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 2
 
 
 class KnownPartition(NamedTuple):
-    """A partition of an AlterPartition request, as the controller knew it when it began to judge."""
+    """What the controller knew of a partition when it began to handle AlterPartition for it."""
 
     replicas: tuple[BrokerId, ...]
     leadership: LeaderAndIsr | None
 
 
-class KnownBefore(NamedTuple):
-    """What a controller knew when it began an event that it answers."""
+class ControllerKnowledge(NamedTuple):
+    """What a controller knew when it began to handle a broker's request."""
 
     registered: dict[BrokerId, int]
     """Broker -> broker epoch."""
@@ -59,8 +59,8 @@ class KnownBefore(NamedTuple):
     partitions: dict[tuple[str, int], KnownPartition]
 
 
-class BrokersBefore(NamedTuple):
-    """What a controller knew of brokers when it began to look which there are."""
+class BrokerKnowledge(NamedTuple):
+    """The registered brokers that a controller knew when it began to handle a broker change."""
 
     registered: dict[BrokerId, int]
     """Broker -> broker epoch."""
@@ -77,7 +77,7 @@ class ControllerObserver(Observer):
         self._on_event = on_event
         self._term: Term | None = None
         self._began_in: Term | None = None
-        self._known_before: KnownBefore | BrokersBefore | None = None
+        self._knowledge_before: ControllerKnowledge | BrokerKnowledge | None = None
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
@@ -93,7 +93,7 @@ class ControllerObserver(Observer):
             self._on_event(TermEnded(ended))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._known_before = _known_before(self._term.internals, event) if self._term is not None else None
+        self._knowledge_before = _knowledge_before(self._term.internals, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
@@ -101,12 +101,12 @@ class ControllerObserver(Observer):
     def on_event_end(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
         self._on_event(
-            EventEnded(self._broker, self._incarnation, self._began_in, event, self._known_before, is_cut_short)
+            EventEnded(self._broker, self._incarnation, self._began_in, event, self._knowledge_before, is_cut_short)
         )
-        self._known_before = None
+        self._knowledge_before = None
 
     def on_unexpected_error(self, error: Exception) -> None:
-        lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
+        lines = traceback.extract_tb(error.__traceback__)[-_TRACEBACK_LINES:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
         self._on_event(UnexpectedError(self._broker, error, where))
 
@@ -128,9 +128,10 @@ class ControllerObserver(Observer):
 
     def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
         """Wrap the controller's connection to a broker so that its requests are reported."""
-        return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
+        return _ObservedConnection(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
 
-    def sends(self, target: BrokerId, message: Any, version: int) -> None:
+    def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
+        """Report a control request that is sent to this broker."""
         again = self._newest.get(target) is message
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
@@ -139,15 +140,16 @@ class ControllerObserver(Observer):
         self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        """Report a broker's response to a control request."""
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
-    def settled(self, target: BrokerId) -> None:
-        """Count one request fewer in flight to this broker."""
+    def on_request_ended(self, target: BrokerId) -> None:
+        """Count one request in flight to this broker less."""
         self._in_flight[target] -= 1
 
 
-class _Watched:
-    """A connection that tells what goes over it."""
+class _ObservedConnection:
+    """A connection from the controller to a broker that reports its requests and responses."""
 
     def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
         self._observer = observer
@@ -159,11 +161,11 @@ class _Watched:
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        self._observer.sends(self._target, message, version)
+        self._observer.on_request_sent(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
         finally:
-            self._observer.settled(self._target)
+            self._observer.on_request_ended(self._target)
         self._observer.answered(self._target, message, response)
         return response
 
@@ -180,19 +182,19 @@ def _decoded(message: Any, version: int) -> Any:
     return message
 
 
-def _known_before(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
-    """The controller's knowledge that an invariant compares the event's result with; None for other events."""
+def _knowledge_before(term: TermContext, event: events.Event) -> ControllerKnowledge | BrokerKnowledge | None:
+    """What the controller knew before this event, to check its result; None for events that no invariant checks."""
     context = term.context
     if isinstance(event, events.BrokerChange):
-        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
+        return BrokerKnowledge({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
     if isinstance(event, events.ControlledShutdown):
-        return _facts(context, {}, {})
+        return _controller_knowledge(context, {}, {})
     if not isinstance(event, events.AlterPartitionReceived):
         return None
     topics: dict[Any, str] = {}
     partitions: dict[tuple[str, int], KnownPartition] = {}
     for asked in event.request.topics:
-        by_name = event.version < _WITH_TOPIC_IDS
+        by_name = event.version < _FIRST_VERSION_WITH_TOPIC_IDS
         found = context.topics.get(asked.topic_name) if by_name else context.topic_with_id(asked.topic_id)
         if found is None:
             continue
@@ -202,11 +204,12 @@ def _known_before(term: TermContext, event: events.Event) -> KnownBefore | Broke
             if partition is not None:
                 known = KnownPartition(partition.replicas, partition.leadership)
                 partitions[found.name, data.partition_index] = known
-    return _facts(context, topics, partitions)
+    return _controller_knowledge(context, topics, partitions)
 
 
-def _facts(
+def _controller_knowledge(
     context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
-) -> KnownBefore:
+) -> ControllerKnowledge:
+    """The controller's knowledge of brokers, with these topics and partitions."""
     registered = {b.id: b.epoch for b in context.registered.values()}
-    return KnownBefore(registered, context.live, context.leaving, topics, partitions)
+    return ControllerKnowledge(registered, context.live, context.leaving, topics, partitions)

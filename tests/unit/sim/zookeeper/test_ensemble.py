@@ -107,7 +107,7 @@ def test_server_cut_off_from_the_quorum_serves_stale_reads_then_drops_clients() 
         await asyncio.sleep(0.2)
         assert not model.servers[2].connections
         assert not writing.done()
-        model.servers[2].join_again()
+        model.servers[2].reconnect()
         await writing
         assert await far.exists("/new") is not None
 
@@ -149,7 +149,7 @@ def test_injected_delay_keeps_an_ephemeral_after_its_session() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         await client.create("/e", b"", ephemeral=True)
-        model.ensemble.outlived_s = lambda: 5.0
+        model.ensemble.ephemerals_outlive_session_s = lambda: 5.0
         await client.close()
         await asyncio.sleep(4)
         assert await other.exists("/e") is not None
@@ -169,7 +169,7 @@ def test_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
                 return False
             return True
 
-        model.ensemble.on_greeting = greets
+        model.ensemble.may_answer_connect = greets
         client = await model.client("a")
         assert [s for s in model.ensemble.sessions if s != client.session_id] == unlearned
         await asyncio.sleep(20)

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from klamm.spark.batches import MIN_RECORD_BYTES, CorruptBatch
-from klamm.spark.varints import Bytes, Longs, read_varints
+from klamm.wire.vectors.batches import MIN_RECORD_BYTES, CorruptBatch
+from klamm.wire.vectors.varints import Bytes, Longs, read_varints
 
 MIN_LANES_PER_STEP: Final = 96  # measured: a vector step costs as much as a loop over this many records
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from klamm.spark.batches import CorruptBatch
-from klamm.spark.starts import Bodies
-from klamm.spark.varints import Bytes, Longs, read_varints
+from klamm.wire.vectors.batches import CorruptBatch
+from klamm.wire.vectors.starts import Bodies
+from klamm.wire.vectors.varints import Bytes, Longs, read_varints
 
 BEYOND = "a record's key, value or headers reach beyond it"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from klamm.spark.batches import CorruptBatch
+from klamm.wire.vectors.batches import CorruptBatch
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
