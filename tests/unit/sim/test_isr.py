@@ -46,11 +46,12 @@ async def test_failover_must_remove_isr_members_that_were_dead_when_it_began(ent
 
 
 async def room_of(protocol: str) -> Room:
+    """A controller of this protocol version with one partition."""
     return await Room.open([1], {"a": [(1, 3)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
 
 
 def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> bool:
-    """Broker 3 is in the ISR, and the controller does not know it."""
+    """Whether the invariant reports broker 3, an ISR member that the controller does not know."""
     context, partition = room.term.context, room.partition("a-0")
     assert partition.leadership is not None
     after = partition.leadership._replace(isr=(BrokerId(1), BrokerId(3)))

@@ -42,7 +42,7 @@ async def test_topic_config_that_forbids_unclean_election_overrides_the_broker_d
 
 
 async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
-    """A controller is amid an event."""
+    """A controller that is handling an event while unclean elections are allowed or not."""
     settings = ControllerSettings(ONE, unclean_leader_election=is_allowed)
     room = await Room.open([1, 2], {"a": [(1, 2)]}, settings)
     room.client.last_seen_zxid = 0
@@ -58,7 +58,7 @@ def forbid_by_acl(room: Room) -> None:
 
 
 def is_unclean(room: Room, history: History) -> bool:
-    """Broker 2 comes to lead from outside the ISR."""
+    """Whether the invariant reports an election of broker 2, which is outside the ISR."""
     partition = room.partition("a-0")
     assert partition.leadership is not None
     before = partition.leadership._replace(leader=BrokerId(-1), isr=(ONE,))
