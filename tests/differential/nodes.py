@@ -22,8 +22,8 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.embedded.nodes import HOST
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
-from klamm.runtime.time_slices import CountedSlices, SliceObserver
-from klamm.runtime.world import real_world
+from klamm.runtime.time_slices import CountedSlices
+from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels
 from klamm.zk.errors import ZkError
 
@@ -133,7 +133,6 @@ class ControllerOverrides:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", UnmergedRequests))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
             self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
-            self._patches.enter_context(patch.object(assembly, "TimeSlices", _counted_slices))
         self._protocols[id(config)] = protocol
 
     def remove_from(self, config: NodeConfig) -> None:
@@ -144,11 +143,6 @@ class ControllerOverrides:
     def _settings(self, config: NodeConfig, broker: BrokerId) -> ControllerSettings:
         """The controller settings with the overrides."""
         return replace(controller_settings(config, broker), ibp=parse_ibp(self._protocols[id(config)]))
-
-
-def _counted_slices(_: SliceObserver) -> CountedSlices:
-    """Task slices by count instead of time, so that the order of requests does not depend on the machine's speed."""
-    return CountedSlices()
 
 
 OVERRIDES = ControllerOverrides()
@@ -219,7 +213,7 @@ async def start_klamm(
     config = parse_node_config(text.encode(), "server.properties")
     OVERRIDES.apply_to(config, protocol, merges_requests)
     try:
-        node = await start_node(real_world(), config, LogLevels())
+        node = await start_node(_world(), config, LogLevels())
     except BaseException:
         OVERRIDES.remove_from(config)
         raise
@@ -231,6 +225,11 @@ async def start_klamm_unmerged(
 ) -> KlammNode:
     """Start a klamm node whose controller sends every request separately, as Kafka does."""
     return await start_klamm(connect, directory, protocol, given, number, merges_requests=False)
+
+
+def _world() -> World:
+    """Task slices by count instead of time, so that the order of requests does not depend on the machine's speed."""
+    return replace(real_world(), make_slices=CountedSlices)
 
 
 def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:

@@ -121,7 +121,7 @@ class Operator:
         self.cluster.wait_until("the preferred lead", lambda: self.cluster.leaders(topic) == wanted)
 
     def lose_the_last_in_sync(self, topic: str, first: int, last: int) -> None:
-        """Bring partition 0 into a state where the only ISR member is dead and the other replica is alive but behind."""
+        """Bring partition 0 into a state where the only ISR member is dead and the other replica lags."""
         cluster = self.cluster
         cluster.stop_node(last)
         cluster.wait_until(f"{first} is alone", lambda: cluster.state(topic, 0)["isr"] == [first])
