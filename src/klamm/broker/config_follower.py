@@ -21,7 +21,7 @@ from klamm.log.manager import LogManager
 from klamm.net.server import Server
 from klamm.zk.store import Store
 
-_PARSED_AT_ONCE: Final = 200
+_PARSED_PER_TIME_SLICE: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
 log = structlog.get_logger("config")
 
@@ -79,7 +79,7 @@ class ConfigFollower:
                     reason=str(error),
                     action=correct_topic_config(topic),
                 )
-            if number % _PARSED_AT_ONCE == _PARSED_AT_ONCE - 1:
+            if number % _PARSED_PER_TIME_SLICE == _PARSED_PER_TIME_SLICE - 1:
                 await asyncio.sleep(0)
         self._logs.update_topic_configs(parsed)
 

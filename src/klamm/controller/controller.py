@@ -324,15 +324,18 @@ class Controller:
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
             await self._run_recovery_step(self._election.maybe_resign(cause), cause)
         except KlammError as error:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
                 self._retry_later(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+            self._observer.on_event_failed(event)
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(
@@ -354,7 +357,7 @@ class Controller:
     def _on_event_succeeded(self, event: Event) -> None:
         """Reset the event's retry backoff; schedule retries of writes that ZooKeeper refused during the event."""
         term = self._election.term
-        again = retry_events_for(term.store.writer.take_refused()) if term is not None else {}
+        again = retry_events_for(term.store.writer.pop_refused_paths()) if term is not None else {}
         for late in again.values():
             self._retry_later(late)
         if self._retry_backoffs_s and event.retry_key not in again:

@@ -5,6 +5,7 @@ Source: KafkaController.scala, ControllerEventManager.scala (3.9).
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -60,7 +61,7 @@ def _future() -> "asyncio.Future[Any]":
 
 
 @dataclass(slots=True, eq=False)
-class Answered(Event, Generic[T]):
+class Answered(Event, ABC, Generic[T]):
     """An event with a caller that waits for its reply."""
 
     reply: "asyncio.Future[T]" = field(default_factory=_future, kw_only=True, repr=False)
@@ -77,9 +78,9 @@ class Answered(Event, Generic[T]):
     def refuse(self, error: ErrorCode) -> None:
         self.answer(self.refusal(error))
 
+    @abstractmethod
     def refusal(self, error: ErrorCode) -> T:
         """The reply for this error."""
-        raise NotImplementedError
 
 
 # ---- who is controller

@@ -1,4 +1,4 @@
-"""The small text files that say how far something got. Source: CheckpointFile.java, OffsetCheckpointFile.scala."""
+"""Checkpoint files: one offset per partition, as text. Source: CheckpointFile.java, OffsetCheckpointFile.scala."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""One entry of `log.dirs`: its lock, its checkpoints, the logs found in it. Source: LogManager.scala."""
+"""One entry of `log.dirs`: its lock, checkpoints and logs. Source: LogManager.scala."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import structlog
 from klamm.config.topic_config import TopicConfig
 from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
 from klamm.log.errors import BadLogDirectory, CorruptFile
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.log_storage import Owner
 from klamm.log.meta_properties import (
@@ -57,6 +57,8 @@ class UnreadableLog(NamedTuple):
 
 
 class LogDirectory:
+    """One data directory of the broker."""
+
     __slots__ = (
         "_checkpoints",
         "_disk",
@@ -134,10 +136,10 @@ class LogDirectory:
                 found.to_delete.append(path)
         return found
 
-    def known(self, partition: TopicPartition) -> Known:
-        """What the checkpoints and the clean-shutdown marker say of a log."""
+    def known(self, partition: TopicPartition) -> CheckpointedState:
+        """What the checkpoints and the clean-shutdown marker record about a log."""
         points, starts = self.checkpoint(RECOVERY_POINTS).written, self.checkpoint(LOG_STARTS).written
-        return Known(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
+        return CheckpointedState(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
 
     def load(
         self,
@@ -165,6 +167,7 @@ class LogDirectory:
             checkpoint.retain(partition)
 
     def checkpoint(self, name: str) -> OffsetCheckpoint:
+        """The checkpoint file with this name."""
         return self._checkpoints[name]
 
     # -- end -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which offset each leader epoch began at. Source: LeaderEpochFileCache.java (KIP-101, KIP-279)."""
+"""The start offset of each leader epoch. Source: LeaderEpochFileCache.java (KIP-101, KIP-279)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -12,6 +12,8 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class EpochEntry(NamedTuple):
+    """A leader epoch and its first offset."""
+
     epoch: int
     start_offset: int
 

@@ -118,6 +118,7 @@ class _Index:
         self._stored_bytes = min(self._stored_bytes, len(entries))
 
     def _relative_at(self, slot: int) -> int:
+        """The relative offset of an entry."""
         relative: int = _RELATIVE.unpack_from(self._load_entries(), slot * self._entry.size + self._offset_at)[0]
         return relative
 
@@ -130,6 +131,8 @@ class _Index:
 
 
 class OffsetIndex(_Index):
+    """Sparse index from offset to file position."""
+
     __slots__ = ("last_offset",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
@@ -160,7 +163,7 @@ class OffsetIndex(_Index):
         self.last_offset = offset
 
     def entries_down_from(self, offset: int) -> Iterator[OffsetPosition]:
-        """The entries at or before `offset`, the last first."""
+        """Entries with an offset of at most `offset`, in descending order."""
         slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at)
         while slot > 0:
             slot -= 1
@@ -176,6 +179,7 @@ class OffsetIndex(_Index):
         return OffsetPosition(self.base_offset + relative, found)
 
     def _position_at(self, slot: int) -> int:
+        """The file position of an entry."""
         position: int = _RELATIVE.unpack_from(self._load_entries(), slot * _OFFSET_ENTRY.size + 4)[0]
         return position
 
@@ -189,7 +193,7 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """Each entry: every record up to this offset has at most this timestamp."""
+    """Sparse index from timestamp to offset: all records up to an entry's offset have at most its timestamp."""
 
     __slots__ = ("last",)
 
@@ -216,9 +220,11 @@ class TimeIndex(_Index):
             )
 
     def _no_entry(self) -> TimestampOffset:
+        """The entry that stands for an empty index: (-1, base offset)."""
         return TimestampOffset(-1, self.base_offset)
 
     def _timestamp_at(self, slot: int) -> int:
+        """The timestamp of an entry."""
         timestamp: int = _TIMESTAMP.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)[0]
         return timestamp
 

@@ -1,7 +1,7 @@
-"""What a leader checks and changes before it writes a batch. Source: UnifiedLog.scala, LogValidator.java.
+"""Checks and changes of a batch before a leader writes it. Source: UnifiedLog.scala, LogValidator.java.
 
-The header, the CRC and the first records are looked at here, at a cost with a bound. Where a topic is compacted, bounds
-its timestamps or has a codec of its own, all records are needed: `preparation.py`.
+This module checks the header, the CRC and the first records, at a bounded cost. Where a topic is compacted, bounds
+its timestamps or has its own codec, all records are needed: `preparation.py`.
 """
 
 from typing import Final, NamedTuple
@@ -35,7 +35,7 @@ class CheckedBatch(NamedTuple):
 
 def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> CheckedBatch:
     """Check the one batch of a produce and convert it to the topic's codec. Raises AppendRefused."""
-    batch = _check_and_stamp(buffer, rules, origin)
+    batch = _check_header_and_crc(buffer, rules, origin)
     preparation = _preparation_if_needed(batch, rules, now_ms)
     if preparation is not None:
         return prepared_batch(prepare(preparation), rules)
@@ -49,7 +49,7 @@ def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: 
     """
     if not rules.may_need_records:
         return None
-    preparation = _preparation_if_needed(_check_and_stamp(buffer, rules, origin), rules, now_ms)
+    preparation = _preparation_if_needed(_check_header_and_crc(buffer, rules, origin), rules, now_ms)
     return None if preparation is None or preparation.is_small else preparation
 
 
@@ -60,7 +60,8 @@ def prepared_batch(result: bytes | Refusal, rules: AppendRules) -> CheckedBatch:
     return _check_fits_segment(CheckedBatch(header_at(result), result), rules)
 
 
-def _check_and_stamp(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
+def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
+    """Check the header, the CRC and the plausibility of a produced batch. Raises AppendRefused."""
     try:
         header = _only_batch(buffer)
         _check_header(header, rules, origin)
@@ -76,6 +77,7 @@ def _check_and_stamp(buffer: Buffer, rules: AppendRules, origin: Origin) -> Chec
 
 
 def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, now_ms: int) -> Preparation | None:
+    """The check of all records, if the topic's config requires one."""
     header, buffer = batch
     if header.is_control or not rules.needs_records(header.codec):
         return None
@@ -155,7 +157,7 @@ def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> No
         )
 
 
-def assigned(
+def with_assigned_offsets(
     batch: CheckedBatch, base_offset: int, leader_epoch: int, log_append_time_ms: int
 ) -> tuple[Buffer, Buffer]:
     """The batch as it goes to disk, in two pieces and without a copy of its records.

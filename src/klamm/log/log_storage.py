@@ -10,7 +10,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, StorageFailed
 from klamm.log.flushing import Durability, FlushJob, sync_files
-from klamm.log.loader import Loaded
+from klamm.log.loader import LoadedLog
 from klamm.log.local_log import LocalLog
 from klamm.log.open_files import OpenFiles
 from klamm.log.partition_files import PartitionFiles
@@ -78,7 +78,7 @@ class LogStorage:
         partition: TopicPartition,
         directory: str,
         config: TopicConfig,
-        loaded: Loaded,
+        loaded: LoadedLog,
         topic_id: UUID | None,
         files: OpenFiles,
         owner: Owner | None = None,
@@ -174,6 +174,7 @@ class LogStorage:
                 self._roll()
 
     def _roll(self, base_offset: int | None = None) -> Segment:
+        """Close the active segment and create the next one."""
         base = self.end_offset if base_offset is None else base_offset
         self._producer_state.write_snapshot()
         segment = self._local.roll(base)
@@ -192,7 +193,7 @@ class LogStorage:
             return self._durability.flush_job(self.segments, self.directory, target, self.changed_small_files())
 
     def flushed(self, job: FlushJob) -> None:
-        """A flush job has ended."""
+        """Record that a flush job has ended."""
         self._durability.on_flushed(job, self._world.clock.now_ms())
 
     async def flush(self, up_to: int | None = None) -> None:
@@ -221,17 +222,17 @@ class LogStorage:
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
     @property
-    def owes_flush(self) -> bool:
+    def needs_flush_before_ack(self) -> bool:
         """Whether `flush.messages` requires a flush before the last append is acknowledged."""
         return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
 
-    async def flush_owed(self) -> None:
+    async def flush_before_ack(self) -> None:
         """Wait for the flush that `flush.messages` requires before the acknowledgement.
 
         What is appended meanwhile shares the next flush. Raises StorageFailed.
         """
         end = self.end_offset
-        while self.owes_flush and self._durability.recovery_point < end:
+        while self.needs_flush_before_ack and self._durability.recovery_point < end:
             if self._flushing is None or self._flushing.done():
                 self._flushing = asyncio.ensure_future(self.flush())
             await asyncio.shield(self._flushing)
@@ -245,10 +246,12 @@ class LogStorage:
         return self._small_files.is_changed
 
     def _on_epochs_changed(self) -> None:
+        """Request that the leader epoch checkpoint is written."""
         self._small_files.on_epochs_changed()
         self._report_small_files()
 
     def _report_small_files(self) -> None:
+        """Tell the owner that small files have unwritten changes."""
         if self._owner is not None:
             self._owner.on_small_files_changed(self)
 
@@ -269,7 +272,7 @@ class LogStorage:
         return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
 
     def mark_synced(self) -> None:
-        """The files of `prepare_clean_shutdown` are synced."""
+        """Record that the files of `prepare_clean_shutdown` are synced."""
         self._durability.recovery_point = self.end_offset
         self._unsynced_snapshot = None
 
@@ -286,10 +289,12 @@ class LogStorage:
     # -- failure -------------------------------------------------------------------------------------------------------
 
     def _refuse_if_failed(self) -> None:
+        """Raise AppendRefused (KAFKA_STORAGE_ERROR) if the log has failed."""
         if self._failed:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, self._out_of_use())
 
     def _check_usable(self) -> None:
+        """Raise StorageFailed if the log has failed."""
         if self._failed:
             raise StorageFailed(self._out_of_use())
 
@@ -297,11 +302,11 @@ class LogStorage:
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:
-        """The log is about to be deleted: refuse any further use."""
+        """Refuse any further use, because the log is being deleted."""
         self.mark_failed()
 
     def mark_failed(self) -> None:
-        """The log's directory is offline: refuse any further use."""
+        """Refuse any further use, because the log's directory is offline."""
         self._failed = True
         self._local.close_files()
 
@@ -325,6 +330,7 @@ class LogStorage:
             ) from error
 
     def _delete_later(self, paths: Sequence[str]) -> None:
+        """Ask the owner to delete these files after `file.delete.delay.ms`."""
         if self._owner is not None:
             self._owner.on_files_to_delete(paths, self._config.file_delete_delay_ms)
             return

@@ -1,4 +1,4 @@
-"""All logs of a node: loading, making, deleting, and the work that goes on beside. Source: LogManager.scala."""
+"""All logs of a node: load, create, delete, and background work. Source: LogManager.scala."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class LogRequest(NamedTuple):
 
 
 class LogManager:
-    """Used by the event loop alone."""
+    """The logs of a node in all its data directories; used by the event loop only."""
 
     def __init__(
         self,
@@ -115,6 +115,7 @@ class LogManager:
             raise problem
 
     async def _load_directory(self, directory: LogDirectory, configs: LoadedConfigs) -> None:
+        """Open all logs of one data directory."""
         disk = self._world.disk
         try:
             await disk.in_thread(directory.prepare, self._broker_id, self._cluster_id)
@@ -140,9 +141,11 @@ class LogManager:
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs
     ) -> list[Log | UnreadableLog]:
+        """Open some logs of a directory in a thread."""
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
     def _register(self, log: Log, directory: LogDirectory) -> None:
+        """Add an opened log to the manager."""
         other = self._homes.get(log.partition)
         if other is not None:
             raise BadLogDirectory(
@@ -157,6 +160,7 @@ class LogManager:
             self._housekeeping.on_small_files_changed(log)
 
     def _mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+        """Make the partition of a log that cannot be opened offline."""
         self._unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
@@ -250,6 +254,7 @@ class LogManager:
     def _log_or_error(
         self, request: LogRequest, refused: Mapping[TopicPartition, StorageFailed]
     ) -> Log | StorageFailed:
+        """The log for a request, or the error that prevented it."""
         log = self._logs.get(request.partition)
         if log is not None:
             return self._with_topic_id(log, request.topic_id)
@@ -259,6 +264,7 @@ class LogManager:
         )
 
     def _create(self, request: LogRequest) -> Log:
+        """Create one log. Raises StorageFailed."""
         refused: dict[TopicPartition, StorageFailed] = {}
         places = self._choose_directories([request], refused)
         if refused:
@@ -286,6 +292,7 @@ class LogManager:
         return places
 
     def _why_unavailable(self, request: LogRequest) -> str | None:
+        """Why the partition's log cannot be opened or created now; None if it can."""
         unreadable = self._unreadable.get(request.partition)
         if unreadable is not None:
             return (
@@ -302,9 +309,11 @@ class LogManager:
         return None if self.live_directories else f"{request.partition}: all log directories are offline. {_REPAIR}"
 
     def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
+        """Open or create these logs in threads."""
         return [self._open_one(request, home) for request, home in places]
 
     def _open_one(self, request: LogRequest, home: LogDirectory) -> Log | OSError:
+        """Open or create one log in its directory."""
         path = f"{home.path}/{request.partition}"
         try:
             return Log.open(
@@ -320,6 +329,7 @@ class LogManager:
             return error
 
     def _register_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+        """Add a new log to the manager. Raises StorageFailed if it could not be opened."""
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
@@ -329,6 +339,7 @@ class LogManager:
 
     @staticmethod
     def _with_topic_id(log: Log, topic_id: UUID | None) -> Log:
+        """The log, with the topic id assigned if it had none."""
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
         return log
@@ -400,6 +411,7 @@ class LogManager:
             await asyncio.shield(writing)
 
     async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
+        """Write one checkpoint file of a directory."""
         async with directory.writing:
             if not directory.is_online or self._closed:
                 return
@@ -414,16 +426,19 @@ class LogManager:
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def _live(self) -> list[LogDirectory]:
+        """The data directories that are online."""
         return [directory for directory in self._directories.values() if directory.is_online]
 
     # -- failure and end -----------------------------------------------------------------------------------------------
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log's data directory offline."""
         home = self._homes.get(log.partition)
         if home is not None:
             self._take_offline(home, str(error))
 
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        """Take a data directory and its logs offline, and report the failure."""
         if not directory.is_online:
             return
         directory.offline_reason = reason
@@ -469,6 +484,7 @@ class LogManager:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
+        """Write the last checkpoints of a directory, and mark it as cleanly shut down."""
         for log in logs:
             log.prepare_clean_shutdown()
         unsynced = [log for log in logs if log.has_unsynced_files]
@@ -501,5 +517,6 @@ def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
 
 
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

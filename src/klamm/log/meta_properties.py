@@ -1,4 +1,4 @@
-"""`meta.properties` and `.kafka_cleanshutdown`: whose a log directory is, and how its last user left.
+"""`meta.properties` and `.kafka_cleanshutdown`: the owner of a log directory, and whether its shutdown was clean.
 
 Source: MetaProperties.java, MetaPropertiesEnsemble.java, CleanShutdownFileHandler.java.
 """
@@ -25,7 +25,7 @@ _RESTORE: Final = (
 
 
 class MetaProperties(NamedTuple):
-    """None where the file does not say; `others` are kept as they are when the file is written again."""
+    """Fields of meta.properties, None where missing; `others` are preserved when the file is written again."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -112,6 +112,8 @@ def write_meta(disk: Disk, directory: str, meta: MetaProperties) -> None:
 
 
 class _CleanShutdown(msgspec.Struct, rename="camel"):
+    """The JSON content of `.kafka_cleanshutdown`."""
+
     version: int = 0
     broker_epoch: int = NO_BROKER_EPOCH
 
@@ -134,5 +136,6 @@ def remove_clean_shutdown(disk: Disk, directory: str) -> int | None:
 
 
 def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
+    """Write the clean-shutdown marker with the broker epoch."""
     content = msgspec.json.encode(_CleanShutdown(broker_epoch=broker_epoch))
     disk.write_atomically(f"{directory}/{CLEAN_SHUTDOWN}", content)

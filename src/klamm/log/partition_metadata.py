@@ -1,4 +1,4 @@
-"""`partition.metadata`: which topic id a log directory belongs to. Source: PartitionMetadataFile.java."""
+"""`partition.metadata`: the topic id of a log directory. Source: PartitionMetadataFile.java."""
 
 from typing import Final
 from uuid import UUID

@@ -114,7 +114,7 @@ def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
 
 
 class _RecordFacts(NamedTuple):
-    """What the check of the records found."""
+    """The result of checking the records of a batch."""
 
     max_timestamp: int
     is_sequential: bool

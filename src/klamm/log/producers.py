@@ -1,4 +1,4 @@
-"""What is known of each producer that numbers its batches: duplicates answered, gaps refused, open transactions.
+"""State of idempotent and transactional producers: duplicates, sequence gaps, open transactions.
 
 Source: ProducerStateManager.java, ProducerStateEntry.java, ProducerAppendInfo.java.
 """
@@ -26,7 +26,7 @@ class Origin(Enum):
 
 
 class BatchMark(NamedTuple):
-    """A remembered batch of a producer; `timestamp` is its maximum."""
+    """Sequence, offsets and maximum timestamp of a recent batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -92,7 +92,7 @@ class Producer:
 
 
 class Producers:
-    """All producers of one log. `end_offset` is the offset up to which the log has been taken into account."""
+    """The state of all producers of one log; it includes all batches below `end_offset`."""
 
     __slots__ = ("_newest_offset", "_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
 
@@ -152,7 +152,7 @@ class Producers:
 
     # -- after an append, and in replay ------------------------------------------------------------------------------
 
-    def note_batch(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
+    def on_batch_written(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
         """Update the producer of a written data batch."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -167,7 +167,7 @@ class Producers:
             producer.transaction_start = first_offset
             self._open_transactions[header.producer_id] = first_offset
 
-    def note_marker(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
+    def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
         """Update the producer of a written end marker; the transaction it completed, None where that had no data."""
         producer = self._producers.get(header.producer_id)
         if producer is None:

@@ -8,7 +8,7 @@ a damaged batch stays where it is, only bytes that cannot be parsed are cut off,
 from dataclasses import dataclass, field
 
 from klamm.log.epochs import LeaderEpochs
-from klamm.log.producer_files import note_written
+from klamm.log.producer_files import update_producers
 from klamm.log.producers import Producers
 from klamm.log.scan import ScannedBatch, scan_batches
 from klamm.log.segment import Segment
@@ -60,7 +60,7 @@ class SegmentRebuild:
                 for batch in scan_batches(file, 0, size, check=False):
                     problem = _problem(batch, segment, result.next_offset, limit)
                     if problem is None:
-                        self._note(batch)
+                        self._index_batch(batch)
                         result.next_offset = batch.header.next_offset
                         good_end = segment.size
                     elif result.next_offset < flushed_below:
@@ -84,13 +84,14 @@ class SegmentRebuild:
         segment.write_indexes()
         return result
 
-    def _note(self, batch: ScannedBatch) -> None:
+    def _index_batch(self, batch: ScannedBatch) -> None:
+        """Add an intact batch to indexes, producers and leader epochs."""
         position, header, buffer = batch
-        self._segment.note_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
-        note_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
+        self._segment.index_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
+        assign_new_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
         if not header.has_producer:
             return
-        completed = note_written(self._producers, header, buffer)
+        completed = update_producers(self._producers, header, buffer)
         if completed is not None and completed.is_aborted and self._transactions:
             stable = self._producers.last_stable_offset_after(completed)
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -98,7 +99,7 @@ class SegmentRebuild:
 
 
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:
-    """Why the batch is damaged; None where it is not."""
+    """Why the batch is damaged, or None."""
     header = batch.header
     where = f"batch at byte {batch.position}"
     if not crc_is_valid(batch.buffer, header):
@@ -110,7 +111,7 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
     return None
 
 
-def note_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
+def assign_new_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
     """Assign the leader epoch where a batch with a newer one begins."""
     latest = epochs.latest_epoch
     if epoch != NO_LEADER_EPOCH and (latest is None or epoch > latest):

@@ -1,4 +1,4 @@
-"""Walking a segment file from batch to batch, header by header. Source: FileLogInputStream.java."""
+"""Iterates over the batches of a segment file. Source: FileLogInputStream.java."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple

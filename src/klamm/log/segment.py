@@ -18,7 +18,7 @@ _MAX_BOUNDARIES: Final = 128
 _MAX_ENTRIES_TRIED: Final = 16
 
 
-class BatchSpot(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch begins; `size` is None where the header was not read."""
 
     position: int
@@ -26,7 +26,7 @@ class BatchSpot(NamedTuple):
 
 
 class Segment:
-    """Positions are those of the `.log` file; offsets are absolute."""
+    """One segment of a log; positions are those of the `.log` file, offsets are absolute."""
 
     __slots__ = (
         "_boundaries",
@@ -77,6 +77,7 @@ class Segment:
         self._boundaries: dict[int, int] = {base_offset: 0}
 
     def path(self, suffix: str) -> str:
+        """The path of the segment's file with this suffix."""
         return f"{self.directory}/{segment_file(self.base_offset, suffix)}"
 
     def paths(self) -> list[str]:
@@ -91,16 +92,16 @@ class Segment:
         """Write one batch of `size` bytes after the others. Raises OSError; then nothing of it is ever read."""
         position = self.size
         self._files.get(self.log_path).pwrite(buffers, position)
-        self.note_batch(position, size, first_offset, last_offset, max_timestamp)
+        self.index_batch(position, size, first_offset, last_offset, max_timestamp)
 
     def append_run(self, buffer: Buffer, batches: Sequence[tuple[int, int, int, int]]) -> None:
         """Write consecutive batches at once, each as (size, first offset, last offset, max timestamp)."""
         position = self.size
         self._files.get(self.log_path).pwrite((buffer,), position)
         for size, first_offset, last_offset, max_timestamp in batches:
-            self.note_batch(self.size, size, first_offset, last_offset, max_timestamp)
+            self.index_batch(self.size, size, first_offset, last_offset, max_timestamp)
 
-    def note_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def index_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Update size, timestamps and indexes for a batch that is in the file at `position`."""
         if self._first_timestamp is None and position == 0:
             self._first_timestamp = max_timestamp
@@ -131,6 +132,7 @@ class Segment:
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:
+        """Whether the offset can be stored relative to the segment's base offset."""
         return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
@@ -158,14 +160,14 @@ class Segment:
 
     # -- look up and read --------------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> BatchSpot | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is at least `offset`; None if there is none. Raises CorruptRecords."""
         position = self._boundaries.get(offset)
         if position is not None:
-            return BatchSpot(position, None) if position < self.size else None
+            return BatchPosition(position, None) if position < self.size else None
         for found in self.headers_from(offset):
             if found.header.last_offset >= offset:
-                return BatchSpot(found.position, found.header.size)
+                return BatchPosition(found.position, found.header.size)
         return None
 
     def headers_from(self, offset: int) -> Iterator[ScannedBatch]:
@@ -193,7 +195,7 @@ class Segment:
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches from this position on. Raises CorruptRecords, naming file and position."""
+        """The batches from this file position on, headers only."""
         try:
             yield from scan_headers(self._files.get(self.log_path), position, self.size)
         except CorruptRecords as error:
@@ -216,7 +218,7 @@ class Segment:
             return self.largest
         return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
 
-    def restore_largest(self) -> None:
+    def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
         self.largest = self.time_index.last
         for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
@@ -234,7 +236,7 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
         self.truncate_file(spot.position)
-        self.restore_largest()
+        self.restore_largest_timestamp()
         if not self.size:
             self.created_ms = now_ms
             self._first_timestamp = None
@@ -273,6 +275,7 @@ class Segment:
             )
 
     def _max_timestamp_at(self, offset: int) -> int | None:
+        """The maximum timestamp of the batch that contains this offset."""
         spot = self.find(offset)
         batch = None if spot is None else next(self.headers(spot.position), None)
         return None if batch is None else batch.header.max_timestamp
@@ -288,7 +291,7 @@ class Segment:
         self._boundaries = {self.base_offset: 0}
 
     def use(self, files: OpenFiles) -> None:
-        """Open files through `files` from now on."""
+        """Open files through this cache from now on."""
         self._files = files
 
     def close_files(self) -> None:
@@ -299,6 +302,7 @@ class Segment:
 
 
 def new_segment(files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+    """A segment object with the settings of the topic config."""
     return Segment(
         files,
         directory,

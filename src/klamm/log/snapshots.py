@@ -1,4 +1,4 @@
-"""Producer state as a file: what was known before an offset. Source: ProducerStateManager.java (readSnapshot)."""
+"""The producer snapshot file format. Source: ProducerStateManager.java (readSnapshot)."""
 
 import struct
 from collections.abc import Iterable, Mapping

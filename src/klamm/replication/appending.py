@@ -76,9 +76,9 @@ class ProduceService:
         for topic_partition in list(required):
             partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
-            if own_log is not None and own_log.owes_flush:
+            if own_log is not None and own_log.needs_flush_before_ack:
                 try:
-                    await own_log.flush_owed()
+                    await own_log.flush_before_ack()
                 except StorageFailed as error:
                     del required[topic_partition]
                     results[topic_partition] = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
@@ -199,7 +199,7 @@ class ProduceService:
 
 
 def _refusal_result(topic_partition: TopicPartition, refusal: PartitionRefused | AppendRefused) -> AppendResult:
-    """The result whose message names the partition, as not every refusal does."""
+    """The result of a partition whose append was refused."""
     errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
     text = str(refusal)
     message = text if text.startswith(str(topic_partition)) else f"{topic_partition}: {text}"

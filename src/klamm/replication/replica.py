@@ -1,4 +1,4 @@
-"""What a leader knows of one follower. Source: Replica.scala."""
+"""A leader's knowledge of one follower. Source: Replica.scala."""
 
 import math
 
@@ -66,4 +66,5 @@ class RemoteReplica:
         self.last_caught_up_ms = caught_up_ms
 
     def is_caught_up(self, leader_end: int, now_ms: float, lag_time_max_ms: int) -> bool:
+        """Whether the follower reached the leader's log end within the lag time."""
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms

@@ -1,4 +1,4 @@
-"""Guards of topics and their deletion."""
+"""Injected bugs of topics and their deletion."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def leaderless_replicas_stay_online(patch: Patch) -> None:
 
 def ids_lost_when_rewritten(patch: Patch) -> None:
     """A rewritten topic znode loses its topic id."""
-    change = topic_assignments.AssignmentStore._change
+    change = topic_assignments.AssignmentStore._try_change
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
         encode = topic_assignments.znodes.encode_topic
@@ -68,4 +68,4 @@ def ids_lost_when_rewritten(patch: Patch) -> None:
             inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
             return await change(store, changes, ids, failed, is_first)
 
-    patch.setattr(topic_assignments.AssignmentStore, "_change", without_ids)
+    patch.setattr(topic_assignments.AssignmentStore, "_try_change", without_ids)

@@ -27,7 +27,7 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.tool_requests import unless_changed
+from klamm.zk.tool_requests import remove_unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 FIRST_REBALANCE_S: Final = 5
@@ -64,7 +64,7 @@ async def on_listed_election(term: TermContext) -> None:
         await _elect(term, decode_preferred_election(found.payload), unclean=False)
     except MalformedZnode as error:
         term.journal.refused(term.cause, PREFERRED_ELECTION, f"{error}; removed")
-    await change_list(term, PREFERRED_ELECTION, "election list", unless_changed(found))
+    await change_list(term, PREFERRED_ELECTION, "election list", remove_unless_changed(found))
 
 
 async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:

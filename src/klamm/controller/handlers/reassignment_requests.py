@@ -22,7 +22,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
-from klamm.zk.tool_requests import unless_changed
+from klamm.zk.tool_requests import remove_unless_changed
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
@@ -50,7 +50,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
         listed = decode_reassignment(found.payload)
     except MalformedZnode as error:
         term.journal.refused(term.cause, REASSIGN_PARTITIONS, f"{error}; removed")
-        await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, unless_changed(found))
+        await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, remove_unless_changed(found))
         return
     plan = ReassignmentPlan()
     async for key, replicas in term.slices.each(listed.items()):
