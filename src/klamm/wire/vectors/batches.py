@@ -86,8 +86,7 @@ def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
     while position + HEADER_BYTES <= end:
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
             raise CorruptBatch(
-                f"the batch at byte {position} of the fetched records has magic {magic} (an old message format), "
-                f"klamm reads only magic {MAGIC}"
+                f"the batch at byte {position} of the fetched records has magic {magic}, klamm reads only magic {MAGIC}"
             )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
