@@ -44,6 +44,7 @@ class TopicKey(NamedTuple):
 
     @property
     def field(self) -> str:
+        """The name of its field in `TopicConfig`."""
         return self.name.replace(".", "_")
 
 
@@ -233,7 +234,7 @@ def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Map
 
 
 def topic_key(name: str) -> TopicKey:
-    """Raises InvalidConfig with the nearest known name where there is no such topic config."""
+    """The topic config of this name. Raises InvalidConfig with the nearest known name."""
     key = TOPIC_KEYS.get(name)
     if key is None:
         near = difflib.get_close_matches(name, TOPIC_KEYS, 1)

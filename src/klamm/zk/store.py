@@ -258,7 +258,7 @@ class Store:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
     async def read_partition_count(self, topic: str) -> int | None:
-        """None where there is no such topic. Raises MalformedZnode."""
+        """The number of the topic's partitions, or None if it does not exist. Raises MalformedZnode."""
         found = await self._get(znodes.topic_path(topic), watch=False)
         if found is None:
             return None
