@@ -106,7 +106,7 @@ class ClusterMetadata:
                 self._answered_last = address
                 self.update(answer)
                 return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
-            causes.append(f"broker {address} has no metadata yet (it lists no brokers)")
+            causes.append(f"broker {address} has no metadata yet: its response lists no brokers")
         raise RetriableError("; ".join(causes))
 
     # ---- leaders
@@ -132,7 +132,7 @@ class ClusterMetadata:
 
     def no_leader_reason(self, partition: TopicPartition) -> str:
         """Why a partition has no leader, as text."""
-        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader"
+        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader in the metadata"
 
     def forget_topics(self) -> None:
         """Forget expected topic ids and missing topics; cached leaders stay."""

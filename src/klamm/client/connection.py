@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection now; requests in flight fail with ConnectionLost."""
-        self._fail_and_close(f"{self.peer}: closed by us")
+        self._fail_and_close(f"{self.peer}: this side closed the connection")
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
         """Close the connection because a request got no response in time."""
-        reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
+        reason = f"{self.peer}: no response to {pending} within {timeout_s:g} s"
         if not pending.answer.done():
             pending.answer.set_exception(AnswerTimedOut(reason))
         self._fail_and_close(reason)

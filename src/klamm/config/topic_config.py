@@ -319,6 +319,11 @@ class TopicConfig:
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
 
+def correct_topic_config(topic: str) -> str:
+    """What to do about an invalid config of a topic, for messages."""
+    return f"Correct it: klamm config set --topic {topic} KEY=VALUE"
+
+
 def _effective_value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
     return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults), key.allowed)
 
