@@ -302,5 +302,5 @@ async def test_delete_topics_refuses_name_with_id_and_a_broker_that_is_not_contr
 
 
 def test_a_topic_whose_first_partition_has_no_replicas_cannot_grow() -> None:
-    with pytest.raises(Refusal, match="partition 0 of topic a has no replicas"):
+    with pytest.raises(Refusal, match="Partition 0 of topic a has no replicas"):
         plan_growth("a", {0: ReplicaAssignment(())}, 2, None, {BrokerId(1): None})
