@@ -60,7 +60,7 @@ def run_confluent(options: Options) -> None:
             except KafkaException as error:
                 say("refused", error=str(error))
             else:
-                say_committed((m.partition(), m.offset(), m.value()) for m in messages)
+                say_committed((m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
 
 
 def run_kafka_python(options: Options) -> None:
