@@ -66,8 +66,12 @@ def map_of(killer: Killer) -> Map:
         made, cpu_s = in_child(partial(_measure, killer, data), _LIMITS)
         if isinstance(made, Ended):
             raise RuntimeError(f"cannot measure {killer.name}: {made.why}")
-        index.write_text(json.dumps(made))
         left_out = sum(not item.passes for item in made)
+        if 2 * left_out > len(made):
+            raise RuntimeError(
+                f"{left_out} of {len(made)} items of {killer.name} fail without a mutant: run its tests."
+            )
+        index.write_text(json.dumps(made))
         print(f"{len(made)} items of {killer.name}, {left_out} fail without a mutant; {cpu_s:.0f} s", flush=True)
     items = [Item(*each) for each in json.loads(index.read_text())]
     return Map(data, {item.name: item for item in items if item.passes})

@@ -43,7 +43,9 @@ class UnitTests:
 
     def measure(self, switch_context: SwitchContext, directory: Path) -> list[Item]:
         recorder = _Recorder(switch_context)
-        _run_pytest([UNIT], [recorder], directory, "--maxfail=1000000")
+        status = _run_pytest([UNIT], [recorder], directory, "--maxfail=1000000")
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise RuntimeError("The unit tests cannot be collected: run `make unit`.")
         return [Item(name, recorder.costs[name], name not in recorder.failed) for name in recorder.costs]
 
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:

@@ -194,14 +194,17 @@ class TopicCreation:
     def _auto_created_topic(self, name: str) -> NewTopic:
         """The topic that first use creates: internal topics have their own partition counts and configs."""
         config = self._config
+        configs: list[tuple[str, str]] = []
+        if name in INTERNAL_TOPICS:
+            configs = [("cleanup.policy", "compact"), ("compression.type", "producer")]
         match name:
             case "__consumer_offsets":
                 shape = (config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+                configs.append(("segment.bytes", str(config.offsets_topic_segment_bytes)))
             case "__transaction_state":
                 shape = (config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor)
             case _:
                 shape = (USE_DEFAULT, USE_DEFAULT)
-        configs = (("cleanup.policy", "compact"), ("compression.type", "producer")) if name in INTERNAL_TOPICS else ()
         return NewTopic(name, *shape, configs=configs)
 
     def _check_request(self, topic: NewTopic) -> None:

@@ -324,15 +324,18 @@ class Controller:
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
             await self._run_recovery_step(self._election.maybe_resign(cause), cause)
         except KlammError as error:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
                 self._retry_later(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+            self._observer.on_event_failed(event)
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(

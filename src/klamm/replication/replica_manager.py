@@ -69,9 +69,8 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         quotas: ReplicationQuotas | None = None,
-        on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is called after every instruction.
+        """`broker_epoch()` is the czxid of our registration.
 
         Without `quotas`, nothing can be throttled but through `quotas` of this object.
         """
@@ -108,7 +107,16 @@ class ReplicaManager:
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
-        self._leadership = Leadership(broker_id, broker_epoch, self._hosted, logs, self._fetchers, on_leadership_change)
+        self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
+        """Called after every instruction of the controller, before it is answered; must not raise."""
+        self._leadership = Leadership(
+            broker_id,
+            broker_epoch,
+            self._hosted,
+            logs,
+            self._fetchers,
+            lambda change: self.on_leadership_change(change),
+        )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")

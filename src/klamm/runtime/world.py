@@ -1,4 +1,4 @@
-"""Time, network, disk and randomness as one value, handed to all code that needs them."""
+"""Time, network, disk, randomness and workers in one object, which code gets instead of using them directly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

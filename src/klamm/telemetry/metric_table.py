@@ -1,7 +1,7 @@
-"""Every metric of a node, one row each. `make docs` draws `docs/metrics.md` from here.
+"""Every metric of a node, one row each. `docs/metrics.md` is generated: `python -m klamm.telemetry.metric_table`.
 
-Names are those under which the Prometheus JMX exporter shows Kafka's beans with its own example configuration for Kafka
-(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in milliseconds.
+Names are those of Kafka's beans in the Prometheus JMX exporter with its example configuration for Kafka
+(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in ms.
 """
 
 from typing import Final, NamedTuple

@@ -257,6 +257,13 @@ class Store:
         except NodeExists as error:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
+    async def read_partition_count(self, topic: str) -> int | None:
+        """None where there is no such topic. Raises MalformedZnode."""
+        found = await self._get(znodes.topic_path(topic), watch=False)
+        if found is None:
+            return None
+        return len(znodes.decode_topic(topic, found[0]).partitions)
+
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         """By name, why no topic of that name can be created; None if one can."""
         return await find_taken_names(self.client, names)

@@ -1,4 +1,4 @@
-"""Guards of who is controller, and of what it may write."""
+"""Injected bugs: who is controller, and what it may write."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Guards of failover."""
+"""Injected bugs of failover."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,11 +20,12 @@ def states_not_loaded(patch: Patch) -> None:
 
 
 def offline_replicas_left_alone(patch: Patch) -> None:
+    """Failover does not move replicas on dead brokers to offline, so they stay in ISRs."""
     patch.setattr(failover, "replicas_offline", nothing)
 
 
 def offline_replicas_left_to_nobody(patch: Patch) -> None:
-    """Nor do leaders take them out."""
+    """As `offline_replicas_left_alone`, and leaders do not remove dead followers from ISRs either."""
     offline_replicas_left_alone(patch)
     wanted = Replicas._next_isr
 
@@ -36,6 +37,7 @@ def offline_replicas_left_to_nobody(patch: Patch) -> None:
 
 
 def orders_before_metadata(patch: Patch) -> None:
+    """A broker gets no list of brokers before its first LeaderAndIsr."""
     add = request_batch.RequestBatch.add_metadata
 
     def only_with_partitions(self: Any, brokers: Any, partitions: Iterable[Any]) -> None:
@@ -56,7 +58,7 @@ def deletions_forgotten_in_failover(patch: Patch) -> None:
 
 
 def reassignments_forgotten_in_failover(patch: Patch) -> None:
-    """All but the watch on what the old tools ask for."""
+    """Failover resumes no reassignments; the watch on the znode of the old tools stays."""
 
     async def none(term: TermContext) -> None:
         await term.store.tool_requests.read(REASSIGN_PARTITIONS)

@@ -1,4 +1,4 @@
-"""Guards of leaders and ISRs."""
+"""Injected bugs of leaders and ISRs."""
 
 from dataclasses import replace
 from typing import Any
@@ -75,7 +75,7 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
 
 
 def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
-    """No leader by the book asks for that in its epoch: the fence of leader epochs goes, too."""
+    """AlterPartition is accepted from stale leader epochs, and may add replicas that were removed."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
@@ -89,6 +89,7 @@ def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
 
 
 def removed_replicas_may_return(patch: Patch) -> None:
+    """AlterPartition may add live brokers that are not eligible, such as removed replicas."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
@@ -102,6 +103,7 @@ def removed_replicas_may_return(patch: Patch) -> None:
 
 
 def the_dead_may_enter(patch: Patch) -> None:
+    """AlterPartition may add assigned replicas that are dead or in controlled shutdown."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
@@ -115,6 +117,7 @@ def the_dead_may_enter(patch: Patch) -> None:
 
 
 def retries_are_fenced(patch: Patch) -> None:
+    """A repeated AlterPartition is rejected for its old partition epoch instead of being confirmed."""
     judge = alter_partition.judge
 
     def fence_first(context: Any, partition: Any, asked: Any, version: int) -> Any:
@@ -127,6 +130,7 @@ def retries_are_fenced(patch: Patch) -> None:
 
 
 def zombies_say_no(patch: Patch) -> None:
+    """A controller that knows older epochs than the request answers INVALID_UPDATE_VERSION, not NOT_CONTROLLER."""
     judge = alter_partition.judge
 
     def sure(context: Any, partition: Any, asked: Any, version: int) -> Any:
@@ -152,6 +156,7 @@ def elected_in_isr_order(patch: Patch) -> None:
 
 
 def preferred_without_being_in_sync(patch: Patch) -> None:
+    """A preferred leader election does not require the preferred replica to be in sync."""
     from klamm.controller.decisions.elections import Choice
     from klamm.controller.handlers import elections
 
@@ -164,6 +169,8 @@ def preferred_without_being_in_sync(patch: Patch) -> None:
 
 
 def the_leaving_not_told(patch: Patch) -> None:
+    """Brokers in controlled shutdown get no control requests."""
+
     def live_only(self: Any, brokers: Any) -> Any:
         return sorted(b for b in brokers if b in self._context.live)
 
@@ -171,6 +178,8 @@ def the_leaving_not_told(patch: Patch) -> None:
 
 
 def the_leaving_go_at_once(patch: Patch) -> None:
+    """ControlledShutdown is answered before the leaders have moved."""
+
     async def let_go(term: TermContext, event: ControlledShutdown) -> None:
         from klamm.controller.events import ShutdownAnswer
 

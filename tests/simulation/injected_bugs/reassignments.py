@@ -1,4 +1,4 @@
-"""Guards of reassignments."""
+"""Injected bugs of reassignments."""
 
 from typing import Any
 
@@ -18,6 +18,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS
 
 
 def memory_before_znode(patch: Patch) -> None:
+    """A reassignment changes the controller's memory before it is written to ZooKeeper."""
     update = reassignment._update_assignments
 
     async def memory_first(term: TermContext, wanted: Any) -> Any:
@@ -29,6 +30,7 @@ def memory_before_znode(patch: Patch) -> None:
 
 
 def request_removed_at_once(patch: Patch) -> None:
+    """The reassignment request of the old tools is removed when it is accepted, not when it is complete."""
     handle = reassignment_requests.on_zk_reassignment
 
     async def remove_first(term: TermContext, event: Any) -> None:
@@ -40,14 +42,18 @@ def request_removed_at_once(patch: Patch) -> None:
 
 
 def unknown_entries_stay(patch: Patch) -> None:
+    """Impossible entries stay in the reassignment request of the old tools."""
     patch.setattr(reassignment_requests, "remove_entries", nothing)
 
 
 def bumped_epoch_not_remembered(patch: Patch) -> None:
+    """The controller does not remember a leader epoch that it incremented in ZooKeeper."""
     patch.setattr(TermContext, "apply_epochs", lambda self, written: None)
 
 
 def leader_dropped_by_override(patch: Patch) -> None:
+    """An override may remove the leader from the replicas without a new election."""
+
     async def no_move(term: TermContext, wanted: Any) -> dict[Any, str]:
         return {}
 
@@ -55,11 +61,13 @@ def leader_dropped_by_override(patch: Patch) -> None:
 
 
 def joined_is_enough(patch: Patch) -> None:
-    """Replicas are dropped before the target is in sync."""
+    """A reassignment drops old replicas before all new replicas are in sync."""
     patch.setattr(reassignment, "awaited", lambda assignment, isr: ())
 
 
 def moved_replicas_not_written_down(patch: Patch) -> None:
+    """Replicas to be deleted after a reassignment are not recorded as pending deletions."""
+
     async def all_well(term: TermContext, replicas: Any) -> dict[Any, str]:
         return {}
 
@@ -67,15 +75,17 @@ def moved_replicas_not_written_down(patch: Patch) -> None:
 
 
 def arrivals_unnoticed(patch: Patch) -> None:
+    """Reassignments do not continue when a broker registers."""
     patch.setattr(brokers, "advance_reassignments", nothing)
 
 
 def isr_changes_unnoticed(patch: Patch) -> None:
+    """Reassignments do not continue when an ISR changes."""
     patch.setattr(isr, "complete_if_in_sync", nothing)
 
 
 def moves_to_the_absent_forgotten(patch: Patch) -> None:
-    """Failover takes up only moves whose new replicas all live."""
+    """Failover resumes only reassignments whose new replicas are all alive."""
     resume = failover.resume_reassignments
 
     async def of_the_living(term: TermContext) -> None:

@@ -1,6 +1,7 @@
-"""Guards of the simulated broker (`sim/nodes/replicas.py`), which is no code of production.
+"""Injected bugs of the simulated broker (`sim/nodes/replicas.py`), which is not production code.
 
-That such a mutant is caught shows that an invariant sees the bug, not that the broker of production has the guard."""
+They show that an invariant notices the bug, not that the production broker has the guard.
+"""
 
 from typing import Any
 
@@ -34,7 +35,7 @@ def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
 
 
 def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
-    """As if it had had no order for the partition yet; what it refuses for another reason changes nothing."""
+    """Apply LeaderAndIsr as if the replica had no leader epoch yet; restore the epochs if it is rejected."""
     before = known.leader_epoch, known.partition_epoch
     known.leader_epoch, known.partition_epoch = NO_EPOCH, 0
     error: ErrorCode = take(*order)
@@ -92,7 +93,7 @@ def proposals_survive_orders(patch: Patch) -> None:
 
 
 def epochs_remembered_before_the_work(patch: Patch) -> None:
-    """The first order for a partition fails in the middle, once for each process, and its epoch is remembered."""
+    """The first LeaderAndIsr for a partition fails once per process, but its leader epoch is remembered."""
     begin = Replicas._become_leader_or_follower
 
     def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Guards of topics and their deletion."""
+"""Injected bugs of topics and their deletion."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The AlterPartition table, row by row, as decision and through the handler."""
+"""The AlterPartition table, row by row, as a decision and through the handler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def ids(digits: str) -> tuple[BrokerId, ...]:
 
 
 def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partition]:
-    """Brokers 1-4 registered, 4 about to leave; `a-0` on 1, 2, 3 and 4."""
+    """Brokers 1 to 4 registered, 4 shutting down; partition `a-0` on 1, 2, 3 and 4."""
     context = ControllerContext(7)
     context.add_brokers(Broker(b, (), epoch=100) for b in ids("1234"))
     context.begin_shutdown(BrokerId(4))
@@ -49,6 +49,7 @@ def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partitio
 def asked(
     isr: str = "123", sender: int = 1, leader_epoch: int = 5, partition_epoch: int = 8, recovery: int = RECOVERED
 ) -> Proposal:
+    """A proposal with these differences from the current state."""
     return Proposal(BrokerId(sender), leader_epoch, ids(isr), recovery, partition_epoch)
 
 

@@ -12,7 +12,7 @@ from klamm.zk.states import SessionState
 
 
 class Full(Stage):
-    """With znodes /n0, /n1..., of some size, and a client of one server."""
+    """A simulated ensemble with znodes /n0, /n1..., and a client of one server."""
 
     def __init__(self, count: int, size: int = 80) -> None:
         super().__init__(settings=SETTINGS)
