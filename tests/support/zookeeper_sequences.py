@@ -63,6 +63,7 @@ class SequenceGenerator:
         return steps
 
     def _step(self) -> Step:
+        """A random step of one session, such as requests, a lost connection, or the end of the session."""
         dice = self._dice
         session = dice.randrange(SESSIONS)
         kind = dice.choices(

@@ -423,6 +423,7 @@ class LogManager:
                 self._take_offline(directory, str(error))
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs in this data directory."""
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def _live(self) -> list[LogDirectory]:

@@ -87,6 +87,7 @@ class AlterPartitionManager:
         return await self._send(lambda version: self._build_request(sent, version), newest)
 
     def _build_request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
+        """The AlterPartition request for these proposals."""
         in_order = sorted(sent, key=lambda p: p.topic_partition)
         topics = [
             AlterPartitionRequestTopicData(

@@ -84,6 +84,7 @@ def _group_batches(run: Run, chosen: list[int]) -> Iterator[_Group]:
 
 
 def _record_bytes(run: Run, i: int) -> memoryview:
+    """The bytes of the records of a batch."""
     return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
 
 
@@ -112,6 +113,7 @@ def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _G
 
 
 def _decode_group(run: Run, group: _Group, selection: RecordSelection, find: Finder) -> Rows:
+    """Decode the records of a group of batches."""
     raw: Bytes = np.frombuffer(group.buffer, np.uint8)
     bodies = find(group.buffer, raw, group.areas)
     fields = read_fields(raw, bodies)

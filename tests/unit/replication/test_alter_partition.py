@@ -34,6 +34,7 @@ async def lagging(cluster: ReplicaCluster, *errors: Answer, isr: tuple[int, ...]
 
 
 async def shrunk(cluster: ReplicaCluster) -> None:
+    """Wait until the leader has removed lagging followers from the ISR."""
     await asyncio.sleep(LAG_S * 1.6)
 
 

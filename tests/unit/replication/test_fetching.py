@@ -212,6 +212,7 @@ def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run: 
 
 
 async def diverged(cluster: ReplicaCluster) -> None:
+    """Give the leader a log with the leader epochs 2, 5 and 7."""
     for epoch, records in ((2, 3), (5, 3), (7, 2)):
         await cluster.elect(1, epoch=epoch, tell=[1])
         await put(cluster, count=records)

@@ -43,6 +43,7 @@ async def order(
 async def stop(
     cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, partition: TopicPartition = P0, **more: Any
 ) -> tuple[int, list[int]]:
+    """Send StopReplica; the error code."""
     state = StopReplicaPartitionState(partition.partition, leader_epoch, deletes)
     request = StopReplicaRequest(
         controller_epoch=more.pop("controller_epoch", 1),
