@@ -2,6 +2,7 @@
 
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
@@ -58,6 +59,18 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
         num_replica_fetchers=config.num_replica_fetchers,
         replica_high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
         max_incremental_fetch_session_cache_slots=config.max_incremental_fetch_session_cache_slots,
+    )
+
+
+def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    return CleanerSettings(
+        enable=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
+        io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_size=config.log_cleaner_io_buffer_size,
+        io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        backoff_ms=config.log_cleaner_backoff_ms,
     )
 
 

@@ -91,7 +91,7 @@ def _build_map(
 ) -> Iterator[Progress]:
     """Put the keys from `job.start` on into the map, up to `job.end` or until it is full. Raises MapTooSmall."""
     segments = [segment for group in job.groups for segment in group]
-    transactions = TransactionCleaning(aborted)
+    transactions = TransactionCleaning(each for each in aborted if each.last_offset >= job.start)
     offset_map.latest_offset = job.start - 1
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else job.end

@@ -23,8 +23,8 @@ class CleanerSettings:
     @property
     def map_capacity(self) -> int:
         """The keys that each thread's offset map holds; at least one."""
-        return max(1, int(self.dedupe_buffer_size / self.threads * self.io_buffer_load_factor / BYTES_PER_KEY))
+        return max(1, int(self.dedupe_buffer_size / max(1, self.threads) * self.io_buffer_load_factor / BYTES_PER_KEY))
 
     @property
     def read_bytes(self) -> int:
-        return self.io_buffer_size // self.threads
+        return self.io_buffer_size // max(1, self.threads)
