@@ -190,6 +190,7 @@ class Room:
         await on_controller_failover(self.term)
 
     async def knows_features(self, epoch: int, timeout_s: float) -> bool:
+        """Always true: features need no waiting here."""
         return True
 
     # ---- the world around
@@ -199,9 +200,11 @@ class Room:
         return await BrokerRegistrar(broker(number, host)).register(session, 0)
 
     def kill(self, number: int) -> None:
+        """End a broker's session."""
         self.ensemble.expire(self.sessions.pop(number))
 
     async def write_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
+        """Create a topic in ZooKeeper with this assignment and config."""
         partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
         texts = {key.replace("_", "."): value for key, value in config.items()}
         await self.store.create_topic(name, partitions, uuid.uuid5(uuid.NAMESPACE_DNS, name), texts)

@@ -26,7 +26,7 @@ class ToolResult(NamedTuple):
 
 
 class KafkaTools:
-    """`ask` for a command by the name of its script, `run` to insist on its success."""
+    """A Java process that runs Apache Kafka's command-line tools."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -1,7 +1,7 @@
-"""Following config changes: one list of notifications, one reader, the newest configs of each entity.
+"""Follows config changes in ZooKeeper: reads notifications, then the current configs of the named entities.
 
-A notice only says whose config changed; what it is now is read from the entity. So several notices of one entity are
-one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
+A notification only names the changed entity, whose configs are then read. Several notifications of one entity need one
+read, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
 """How long a notification stays in ZooKeeper. A node that was away for longer reads everything at its start."""
-_READ_AT_ONCE: Final = 1_000
+_MAX_CONCURRENT_READS: Final = 1_000
 log = structlog.get_logger("config")
 
 
@@ -62,7 +62,7 @@ class ConfigChanges(ZnodeFollower):
     async def catch_up(self) -> None:
         """Handle every new notification, and delete the old ones. Raises KlammError."""
         store = self._store()
-        configs = ConfigStore(store.client)
+        configs = store.configs
         children = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
@@ -80,8 +80,8 @@ class ConfigChanges(ZnodeFollower):
     async def _apply_changes(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
         """Read the changed entities again and pass their configs to the follower."""
         topics = [e.removeprefix("topics/") for e in entities if e.startswith("topics/")]
-        for start in range(0, len(topics), _READ_AT_ONCE):
-            overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
+        for start in range(0, len(topics), _MAX_CONCURRENT_READS):
+            overrides, why_not = await store.read_topic_configs(topics[start : start + _MAX_CONCURRENT_READS])
             for topic, reason in why_not.items():
                 log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
             await self._call_follower(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))

@@ -22,7 +22,7 @@ from klamm.log.manager import LogManager
 from klamm.net.server import Server
 from klamm.zk.store import Store
 
-_PARSED_AT_ONCE: Final = 200
+_PARSED_PER_TIME_SLICE: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
 log = structlog.get_logger("config")
 
@@ -77,7 +77,7 @@ class ConfigFollower:
                 parsed[topic] = self._logs.default_config(own)
             except InvalidConfig as error:
                 log.error("topic config ignored; the previous config stays in use", topic=topic, reason=str(error))
-            if number % _PARSED_AT_ONCE == _PARSED_AT_ONCE - 1:
+            if number % _PARSED_PER_TIME_SLICE == _PARSED_PER_TIME_SLICE - 1:
                 await asyncio.sleep(0)
         self._logs.update_topic_configs(parsed)
 

@@ -1,7 +1,7 @@
-"""From a frame to its handler and back to a frame. Source: KafkaApis.handle, RequestContext.parseRequest.
+"""From a request frame to its handler, and from the response to a frame. Source: KafkaApis.handle, RequestContext.
 
-What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
-An unexpected error in a handler is answered with UNKNOWN_SERVER_ERROR, and the connection stays.
+A request that cannot be parsed, or whose version is not supported, ends the connection: the peer could not read an
+answer. An unexpected error in a handler becomes UNKNOWN_SERVER_ERROR, and the connection stays.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger("node")
 
 
 class Request(NamedTuple):
-    """What a handler may need besides the message."""
+    """The context of a request besides its message."""
 
     api_key: ApiKey
     version: int
@@ -39,6 +39,7 @@ class Request(NamedTuple):
 
     @property
     def peer(self) -> Peer:
+        """The client's address."""
         return self.connection.peer
 
     @property
@@ -60,6 +61,8 @@ Handle = Callable[[Request, Any], Any]
 
 
 class Route(NamedTuple):
+    """An API with its versions and its handler."""
+
     offered: Offered
     handle: Handle
     is_hot: bool = False
@@ -71,7 +74,7 @@ class Route(NamedTuple):
 
 
 class Dispatcher:
-    """Serves frames. Only ApiVersions also gets requests of versions that are not offered: without a message."""
+    """Parses frames and calls the handlers; only ApiVersions also gets unsupported versions, without a message."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = {int(route.offered.api_key): route for route in routes}
@@ -82,7 +85,7 @@ class Dispatcher:
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
     def __call__(self, frame: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer] | EndsWithClient:
-        """Raises CloseConnection."""
+        """Handle one request frame. Raises CloseConnection."""
         try:
             header, body = decode_request_header(frame)
         except WireError as error:
@@ -156,6 +159,7 @@ class Dispatcher:
 
 
 def _encode_answer(request: Request, response: Any) -> Answer:
+    """Encode the response with its header."""
     if response is None:
         return None
     return encode_response(request.api_key, request.version, request.correlation_id, response)

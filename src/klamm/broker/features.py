@@ -1,4 +1,4 @@
-"""The finalized features as this node knows them, from `/feature`. Source: FinalizedFeatureChangeListener.scala."""
+"""The finalized features in `/feature`, as this node knows them. Source: FinalizedFeatureChangeListener.scala."""
 
 import asyncio
 from collections.abc import Callable, Mapping

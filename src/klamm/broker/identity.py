@@ -1,4 +1,4 @@
-"""Who this node is: its log directories, the broker id in them, the cluster they belong to, its process.
+"""The identity of a node: log directories, broker id, cluster id, process id.
 
 Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 """
@@ -12,7 +12,6 @@ from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
 from klamm.runtime.network import reason_of
-from klamm.runtime.processes import own_pid
 from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
 from klamm.zk.znodes import CLUSTER_ID
@@ -90,13 +89,13 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
     return entries
 
 
-def write_pid(disk: Disk, directory: str) -> None:
-    """Call it once this process holds the directory's lock: the file is true for as long as it does. Raises OSError."""
-    disk.write_atomically(f"{directory}/{PID_FILE}", f"{own_pid()}\n".encode())
+def write_pid(disk: Disk, directory: str, process_id: int) -> None:
+    """Write the process id; call it while this process holds the directory's lock. Raises OSError."""
+    disk.write_atomically(f"{directory}/{PID_FILE}", f"{process_id}\n".encode())
 
 
 def read_pid(disk: Disk, directory: str) -> int | None:
-    """The process that holds the directory; None where none does, or the file does not tell."""
+    """The id of the process that locks the directory; None if there is none or it is unknown."""
     if not disk.is_directory(directory):
         return None
     lock = disk.lock(f"{directory}/{LOCK_FILE}")

@@ -1,4 +1,4 @@
-"""A node's life: parts start in the order in which they are added, and close in the reverse order.
+"""Starts the parts of a node in the order in which they were added, and closes them in the reverse order.
 
 Source: KafkaServer.scala, BrokerState.java (3.9).
 """
@@ -21,7 +21,7 @@ class CannotStart(KlammError):
 
 
 class BrokerState(IntEnum):
-    """By Kafka's numbers."""
+    """The state of a node, with Kafka's numbers."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -37,7 +37,7 @@ def _new_future() -> "asyncio.Future[str]":
 
 @dataclass(slots=True, eq=False)
 class NodeStatus:
-    """What changes while a node lives, shared by its parts."""
+    """State and failure of a node, shared by its parts."""
 
     state: BrokerState = BrokerState.NOT_RUNNING
     broker_epoch: int = -1

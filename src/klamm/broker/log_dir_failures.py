@@ -1,7 +1,7 @@
-"""What a node does when a log directory fails. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
+"""Handles failures of log directories. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
 
-The controller is told through ZooKeeper. It then asks this broker about all its replicas, and elects other leaders for
-those that are offline.
+The controller is notified by a znode. It then sends LeaderAndIsr to this broker and elects other leaders for the
+partitions that are offline.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ class LogDirFailures:
         self._listeners: list[Callable[[DirectoryFailure], None]] = []
 
     def add_listener(self, listener: Callable[[DirectoryFailure], None]) -> None:
-        """It must not raise. Listeners are told in the order in which they were added."""
+        """Call the listener at each failure, in the order of addition; it must not raise."""
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """There is nothing to do before the first failure."""
+        """Does nothing: work begins with the first failure."""
 
     async def close(self) -> None:
         await self._notifier.close()
@@ -52,7 +52,7 @@ class LogDirFailures:
 
 
 class LogDirFailureNotifier:
-    """At most one notification is being written: it stands for every directory that failed before."""
+    """Notifies the controller of failed log directories; one notification covers all earlier failures."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
@@ -75,6 +75,7 @@ class LogDirFailureNotifier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _write_notification(self, broker_id: BrokerId) -> None:
+        """Write the znode, retrying until ZooKeeper accepts it."""
         while True:
             try:
                 await self._store().announce_log_dir_failure(broker_id)

@@ -1,4 +1,4 @@
-"""All metrics of a node, read on request."""
+"""All metrics of a node, read when they are requested."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from klamm.zk.states import SessionState
 
 
 class NodeMetrics:
-    """Reads the parts of a node."""
+    """Reads the metrics of all parts of a node."""
 
     def __init__(self, parts: Parts, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -27,12 +27,13 @@ class NodeMetrics:
         self._journal_topic = parts.journal_topic
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
-        """All readings as text, and its content type."""
+        """The metrics page as text, and its content type."""
         hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
         return render([*self._controller.readings(deletion), *self._node_readings(), *hosted], accept)
 
     async def _replica_readings(self) -> list[Reading]:
+        """The metrics of replication."""
         health = await self._replicas.partition_health()
         values = {
             "partitioncount": health.hosted,
@@ -49,6 +50,7 @@ class NodeMetrics:
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
     def _node_readings(self) -> Iterator[Reading]:
+        """The metrics of all other parts."""
         yield Reading("kafka_server_kafkaserver_brokerstate", int(self._status.state))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)

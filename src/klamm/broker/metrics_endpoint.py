@@ -22,7 +22,7 @@ Page = Callable[[str], Awaitable[tuple[bytes, str]]]
 
 
 class MetricsEndpoint:
-    """`open` binds the port, `close` ends every connection."""
+    """The HTTP server of the metrics page: `open` binds the port, `close` ends all connections."""
 
     def __init__(self, network: Network, page: Page) -> None:
         self._network = network
@@ -83,10 +83,12 @@ class _Exchange(asyncio.Protocol):
             self._answering = asyncio.get_running_loop().create_task(self._answer_request(bytes(self._received)))
 
     def abort(self) -> None:
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     async def _answer_request(self, request: bytes) -> None:
+        """Answer `GET /metrics`, or send an HTTP error."""
         head = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         method, _, rest = head[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
@@ -104,6 +106,7 @@ class _Exchange(asyncio.Protocol):
             self._respond("200 OK", body, f"Content-Type: {content_type}\r\n", with_body=method == "GET")
 
     def _respond(self, status: str, body: bytes, headers: str = "", *, with_body: bool = True) -> None:
+        """Send a response and close the connection."""
         assert self._transport is not None, "connected"
         head = f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode("latin-1") + (body if with_body else b""))

@@ -25,6 +25,8 @@ log = structlog.get_logger("producer-ids")
 
 
 class ProducerIdBlock(NamedTuple):
+    """A range of producer ids."""
+
     first: int
     size: int
 

@@ -1,4 +1,4 @@
-"""Watching this broker's own registration: where somebody deletes it while the session lives, it is made again.
+"""Watches this broker's registration and restores it if somebody deletes it while the session lives.
 
 Apache Kafka's broker does not watch it: it goes on serving, unknown to the cluster, until it is restarted.
 """

@@ -34,6 +34,8 @@ class Grown:
 
 
 class TopicGrowth:
+    """Adds partitions to topics for CreatePartitions."""
+
     def __init__(
         self, cache: MetadataCache, store: Callable[[], Store], left_out: Collection[BrokerId] = frozenset()
     ) -> None:

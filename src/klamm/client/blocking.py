@@ -1,4 +1,4 @@
-"""The driver that blocks, for code that runs where no event loop is: inside Spark's Python workers."""
+"""The blocking client, for code without an event loop: Spark's Python workers."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -47,7 +47,7 @@ class BlockingConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be used again: open, nothing in flight, no unexpected bytes received."""
+        """Whether the connection is open, with no request in flight and no unexpected bytes received."""
         return not self.in_flight and self._socket.is_quiet()
 
     def version(self, request: Request) -> int:

@@ -1,4 +1,7 @@
-"""The cluster as its brokers describe it: who there is, who leads what, and whom to ask next. Source: Metadata.java."""
+"""The metadata of a cluster as its brokers report it: brokers, controller, leaders, and which broker to ask next.
+
+Source: Metadata.java.
+"""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +18,7 @@ from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
 MIN_ABSENCE_S: Final = 2.0
-"""A topic is gone once brokers have said so for this long: a single one may be behind."""
+"""A topic counts as gone when brokers have reported it missing for this long."""
 _NEVER_CREATES: Final = 4
 """From this version on a topic that is asked about is not created by it; from 10 on it has an id."""
 
@@ -36,7 +39,7 @@ def metadata_request(names: Collection[str] | None) -> Request:
 
 
 class ClusterMetadata:
-    """What brokers say about the cluster; a topic whose id is not the one in `topic_ids` counts as gone."""
+    """Metadata from brokers' responses; a topic whose id is not the one in `topic_ids` counts as gone."""
 
     def __init__(self, bootstrap: Sequence[Address], now_s: Callable[[], float]) -> None:
         self.bootstrap = bootstrap
@@ -56,9 +59,10 @@ class ClusterMetadata:
     # ---- whom to ask
 
     def addresses(self) -> list[Address]:
-        """Brokers to ask, in order: those that answered before, bootstrap servers, others; possibly stale ones last.
+        """Brokers in the order to ask them: those that answered before, bootstrap servers, others.
 
-        A frozen broker costs a whole request timeout, so it must not be asked again and again before its neighbours.
+        Brokers that may be stale come last. A frozen broker costs a whole request timeout, so it must not be asked
+        repeatedly before the others.
         """
         known = dict.fromkeys((*self._answered, *self.bootstrap, *self.brokers.values()))
         if self._behind.issuperset(known):

@@ -1,4 +1,4 @@
-"""Offsets by time, or the first and last there are, asked of the leaders. Source: OffsetFetcher.java."""
+"""Offsets by timestamp, and earliest and latest offsets, from partition leaders. Source: OffsetFetcher.java."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whom a request goes to: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
+"""Which broker gets a request: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from klamm.model.ids import NO_BROKER
 
 
 class Unconfirmed(KlammError):
-    """A request that must not be repeated got no answer: it may have been carried out."""
+    """A request that must not be repeated got no response: it may have been executed."""
 
 
 class NoController(RetriableError):

@@ -1,4 +1,4 @@
-"""A node's configuration while it runs: the file, overridden by the cluster's defaults, overridden by its own.
+"""A node's configuration at run time: the file, overridden by cluster-wide and then by per-broker dynamic configs.
 
 Source: DynamicBrokerConfig.scala (3.9).
 """
@@ -29,7 +29,7 @@ _NO_PASSWORDS: Final = "passwords cannot be changed dynamically: klamm does not 
 
 
 class DynamicConfig:
-    """The dynamic configs in ZooKeeper, and `current`, the configuration that results.
+    """The dynamic configs in ZooKeeper, and `current`, the resulting configuration.
 
     `on_change(before, now)` is called after each change of `current`; it must not raise.
     """
@@ -57,7 +57,7 @@ class DynamicConfig:
 
     @property
     def given(self) -> Mapping[str, str]:
-        """A live view of every entry of `current`."""
+        """All entries of `current`, as a mapping that follows later changes."""
         return _Given(self)
 
     @property
@@ -103,12 +103,14 @@ class DynamicConfig:
                 raise InvalidConfig(name, str(now), allowed)
 
     def _merged(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
+        """The file's entries, overridden by the cluster's and the broker's."""
         given = dict(self.static.given)
         override(given, cluster)
         override(given, broker)
         return given
 
     def _valid_entries(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        """The entries that can be used; the others are logged."""
         kept: dict[str, str] = {}
         for name, value in configs.items():
             reason = _invalid_reason(name, value, per_broker=per_broker)
@@ -180,7 +182,7 @@ def _invalid_thread_count(before: int, now: int) -> str | None:
 
 
 class _Given(Mapping[str, str]):
-    """`current.given`, at each look-up."""
+    """The entries of `current` at each access."""
 
     def __init__(self, dynamic: DynamicConfig) -> None:
         self._dynamic = dynamic

@@ -1,6 +1,6 @@
-"""What the broker configs mean, one sentence each. Defaults of topic configs mean what the topic configs do.
+"""One sentence on the meaning of each broker config; defaults of topic configs have the topic config's sentence.
 
-Not every key of Kafka's has one: those that nothing in klamm looks at are left to Kafka's own documentation.
+Keys that klamm does not use have no sentence: Kafka's documentation describes them.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a crash leaves in a log directory: deletions, compactions and file replacements, finished or undone.
+"""Cleans up a log directory after a crash: finishes or undoes deletions, compactions and file replacements.
 
 Source: LogLoader.scala (removeTempFilesAndCollectSwapFiles).
 """
@@ -14,7 +14,7 @@ _INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 def clear_leftovers(disk: Disk, directory: str) -> None:
-    """Remove or finish what a crash left of deletions and compactions, before the log is opened. Raises OSError."""
+    """Finish or undo interrupted deletions and compactions before the log is opened. Raises OSError."""
     names = disk.list_directory(directory)
     cleaned = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of(name)) is not None]
     for name in names:

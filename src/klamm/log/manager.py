@@ -1,4 +1,4 @@
-"""All logs of a node: loading, making, deleting, and the work that goes on beside. Source: LogManager.scala."""
+"""All logs of a node: load, create, delete, and background work. Source: LogManager.scala."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ logger = structlog.get_logger("logs")
 ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
 """What a checkpoint says of these logs."""
 
+_REPAIR: Final = "Repair the disk and restart the node."
 _MAX_CREATED_AT_ONCE: Final = 100
 _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
@@ -51,7 +52,7 @@ class LogRequest(NamedTuple):
 
 
 class LogManager:
-    """Used by the event loop alone."""
+    """The logs of a node in all its data directories; used by the event loop only."""
 
     def __init__(
         self,
@@ -96,17 +97,25 @@ class LogManager:
             return_exceptions=True,
         )
         for topic, reason in configs.problems.items():
-            logger.error("invalid topic config ignored: the broker's defaults apply", topic=topic, reason=reason)
+            logger.error(
+                "invalid topic config ignored, the broker's defaults apply",
+                topic=topic,
+                reason=reason,
+                action=f"Correct it: klamm config set --topic {topic}",
+            )
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
-            reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
-            problem = BadLogDirectory(f"no log directory can be used: {reasons}")
+            reasons = "; ".join(f"{d.path}: {str(d.offline_reason).rstrip('.')}" for d in self._directories.values())
+            problem = BadLogDirectory(
+                f"No log directory can be used: {reasons}. Repair one of them, or change log.dirs."
+            )
         if problem is not None:
             for directory in self._directories.values():
                 directory.unlock()
             raise problem
 
     async def _load_directory(self, directory: LogDirectory, configs: LoadedConfigs) -> None:
+        """Open all logs of one data directory."""
         disk = self._world.disk
         try:
             await disk.in_thread(directory.prepare, self._broker_id, self._cluster_id)
@@ -132,13 +141,16 @@ class LogManager:
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs
     ) -> list[Log | UnreadableLog]:
+        """Open some logs of a directory in a thread."""
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
     def _register(self, log: Log, directory: LogDirectory) -> None:
+        """Add an opened log to the manager."""
         other = self._homes.get(log.partition)
         if other is not None:
             raise BadLogDirectory(
-                f"{log.partition} lies in both {other.path} and {directory.path}. Move the older one away."
+                f"{log.partition} is in two log directories, {other.path} and {directory.path}. Move the older copy "
+                "out of its log directory."
             )
         self._logs[log.partition] = log
         self._homes[log.partition] = directory
@@ -148,10 +160,11 @@ class LogManager:
             self._housekeeping.on_small_files_changed(log)
 
     def _mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+        """Make the partition of a log that cannot be opened offline."""
         self._unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, its partition is offline",
+            "log cannot be read, the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,
@@ -241,15 +254,17 @@ class LogManager:
     def _log_or_error(
         self, request: LogRequest, refused: Mapping[TopicPartition, StorageFailed]
     ) -> Log | StorageFailed:
+        """The log for a request, or the error that prevented it."""
         log = self._logs.get(request.partition)
         if log is not None:
             return self._with_topic_id(log, request.topic_id)
         # one that was there or just made may have lost its directory since
         return refused.get(request.partition) or StorageFailed(
-            self._why_unavailable(request) or f"{request.partition} was deleted meanwhile"
+            self._why_unavailable(request) or f"{request.partition} was deleted while its log was opened"
         )
 
     def _create(self, request: LogRequest) -> Log:
+        """Create one log. Raises StorageFailed."""
         refused: dict[TopicPartition, StorageFailed] = {}
         places = self._choose_directories([request], refused)
         if refused:
@@ -277,19 +292,28 @@ class LogManager:
         return places
 
     def _why_unavailable(self, request: LogRequest) -> str | None:
+        """Why the partition's log cannot be opened or created now; None if it can."""
         unreadable = self._unreadable.get(request.partition)
         if unreadable is not None:
-            return f"{unreadable.path} cannot be read: {unreadable.reason}"
+            return (
+                f"the log in {unreadable.path} cannot be read: {unreadable.reason}. Stop the node and move the "
+                "directory away: the replica is then copied from the leader."
+            )
         if request.partition in self._offline:
-            return f"{request.partition} lies in {self._offline[request.partition]}, which is out of use"
+            return f"{request.partition} is in the offline log directory {self._offline[request.partition]}. {_REPAIR}"
         if not request.is_new and self.offline_directories:
-            return f"{request.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
-        return None if self.live_directories else "no log directory is in use: all are offline"
+            return (
+                f"{request.partition} is in no live log directory; it may be in an offline one: "
+                f"{', '.join(self.offline_directories)}. {_REPAIR}"
+            )
+        return None if self.live_directories else f"{request.partition}: all log directories are offline. {_REPAIR}"
 
     def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
+        """Open or create these logs in threads."""
         return [self._open_one(request, home) for request, home in places]
 
     def _open_one(self, request: LogRequest, home: LogDirectory) -> Log | OSError:
+        """Open or create one log in its directory."""
         path = f"{home.path}/{request.partition}"
         try:
             return Log.open(
@@ -305,15 +329,17 @@ class LogManager:
             return error
 
     def _register_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+        """Add a new log to the manager. Raises StorageFailed if it could not be opened."""
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
-            raise StorageFailed(f"{home.path}: {home.offline_reason}")
+            raise StorageFailed(f"cannot open {partition}: {home.path} is offline: {home.offline_reason}. {_REPAIR}")
         self._register(result, home)
         return result
 
     @staticmethod
     def _with_topic_id(log: Log, topic_id: UUID | None) -> Log:
+        """The log, with the topic id assigned if it had none."""
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
         return log
@@ -335,7 +361,7 @@ class LogManager:
         except OSError as error:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
-            raise StorageFailed(f"{home.path}: {error}") from error
+            raise StorageFailed(f"cannot delete {partition} in {home.path}: {error}. {_REPAIR}") from error
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
         return True
@@ -388,6 +414,7 @@ class LogManager:
             await asyncio.shield(writing)
 
     async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
+        """Write one checkpoint file of a directory."""
         async with directory.writing:
             if not directory.is_online or self._closed:
                 return
@@ -399,19 +426,23 @@ class LogManager:
                 self._take_offline(directory, str(error))
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs in this data directory."""
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def _live(self) -> list[LogDirectory]:
+        """The data directories that are online."""
         return [directory for directory in self._directories.values() if directory.is_online]
 
     # -- failure and end -----------------------------------------------------------------------------------------------
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log's data directory offline."""
         home = self._homes.get(log.partition)
         if home is not None:
             self._take_offline(home, str(error))
 
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        """Take a data directory and its logs offline, and report the failure."""
         if not directory.is_online:
             return
         directory.offline_reason = reason
@@ -457,6 +488,7 @@ class LogManager:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
+        """Write the last checkpoints of a directory, and mark it as cleanly shut down."""
         for log in logs:
             log.prepare_clean_shutdown()
         unsynced = [log for log in logs if log.has_unsynced_files]
@@ -494,5 +526,6 @@ def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
 
 
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

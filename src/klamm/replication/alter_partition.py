@@ -81,11 +81,13 @@ class AlterPartitionManager:
                 await asyncio.sleep(RETRY_S)
 
     async def _send_proposals(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
+        """Send one AlterPartition with these proposals and return the response."""
         has_ids = all(p.topic_id != ZERO_ID for p in sent)
         newest = NEWEST_VERSION if has_ids else NEWEST_VERSION_WITHOUT_TOPIC_IDS
         return await self._send(lambda version: self._build_request(sent, version), newest)
 
     def _build_request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
+        """The AlterPartition request for these proposals."""
         in_order = sorted(sent, key=lambda p: p.topic_partition)
         topics = [
             AlterPartitionRequestTopicData(
@@ -112,6 +114,7 @@ class AlterPartitionManager:
 
 
 def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:
+    """The request's entry for one proposal."""
     with_epochs = version >= FIRST_VERSION_WITH_BROKER_EPOCHS
     return AlterPartitionRequestPartitionData(
         partition_index=proposal.topic_partition.partition,
@@ -126,6 +129,7 @@ def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionReques
 def _answers_by_partition(
     response: AlterPartitionResponse, names: dict[uuid.UUID, str]
 ) -> Iterator[tuple[TopicPartition, IsrAnswer]]:
+    """The answer of each partition in the response; `names` maps topic ids to names."""
     for topic in response.topics:
         name = topic.topic_name or names.get(topic.topic_id)
         if name is None:

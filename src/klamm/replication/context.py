@@ -1,4 +1,4 @@
-"""What all partitions of a broker share."""
+"""Shared objects and counters that all partitions of a broker use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationContext:
-    """Handed to each partition; `now_ms` is the event loop's time."""
+    """Shared by all partitions of a broker; `now_ms` is the event loop's time."""
 
     broker_id: BrokerId
     metadata: MetadataPort

@@ -1,7 +1,7 @@
-"""Follows one leader: fetch, append, fetch again. Source: AbstractFetcherThread.scala, ReplicaFetcherThread.scala.
+"""Fetches partitions from one leader: fetch, append, fetch again. Source: AbstractFetcherThread, ReplicaFetcherThread.
 
-One task per leader and fetcher id, whatever the number of partitions. Between an answer and the next request there
-is no timer: that is what carries an acks=all append through.
+There is one task per leader and fetcher id, for any number of partitions. The next request follows a response without
+a timer, so an acks=all append is replicated at once.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ SESSION_ERRORS: Final = {
 
 
 class FetchRefused(KlammError):
-    """A whole fetch was refused, not for its session."""
+    """The leader refused a whole Fetch request, for a reason other than its fetch session."""
 
 
 class PartitionFetchState:
-    """One partition being fetched in one leader epoch; a newer epoch makes a new object."""
+    """One partition that is fetched in one leader epoch; a newer leader epoch gets a new object."""
 
     __slots__ = (
         "failures",
@@ -82,6 +82,7 @@ class PartitionFetchState:
         return sent.fetch_offset == self.fetch_offset and sent.leader_epoch == self.leader_epoch
 
     def position(self) -> FetchPosition:
+        """The offset and epochs to send in the next Fetch request."""
         start = self.partition.hosted_log.start_offset
         return FetchPosition(self.topic_id, self.fetch_offset, self.leader_epoch, self.last_fetched_epoch, start)
 
@@ -138,6 +139,7 @@ class Fetcher:
         self._partition_added.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
+        """Stop fetching a partition."""
         self.failed.discard(topic_partition)
         if self._followed.pop(topic_partition, None) is not None:
             self._delayed.pop(topic_partition, None)
@@ -295,7 +297,7 @@ class Fetcher:
                 else:
                     self._append_records(topic_partition, followed, answer)
                     own_log = followed.partition.log
-                    if own_log is not None and own_log.owes_flush:
+                    if own_log is not None and own_log.needs_flush_before_ack:
                         unflushed.append((topic_partition, own_log))
         await self._flush_before_next_fetch(unflushed)
         if refusals:
@@ -309,7 +311,7 @@ class Fetcher:
         """Flush where `flush.messages` requires it: the next fetch offset then tells what is on the device."""
         for topic_partition, own_log in unflushed:
             try:
-                await own_log.flush_owed()
+                await own_log.flush_before_ack()
             except StorageFailed as error:
                 self._mark_failed(topic_partition, error)
 

@@ -1,4 +1,4 @@
-"""A fetch on the broker that is asked: look, wait for news, answer. Source: ReplicaManager.scala, DelayedFetch."""
+"""Serves Fetch requests on the leader: read, wait for changes, respond. Source: ReplicaManager.scala, DelayedFetch."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class FetchService:
         self._waiting = 0
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
-        """Answer at once where there is enough or something is wrong, else after at most `max_wait_ms`."""
+        """Respond at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
         context = self._sessions.open(requested)
         if isinstance(context, ErrorCode):
             return FetchAnswer(context, 0)
@@ -84,6 +84,7 @@ class FetchService:
             context.release()
 
     def _has_to_wait(self, params: FetchParams, context: FetchContext, outcome: ReadOutcome) -> bool:
+        """Whether the fetch must wait for more data before it is answered."""
         return (
             params.max_wait_ms > 0
             and not outcome.is_urgent
@@ -102,7 +103,7 @@ class FetchService:
             while True:
                 pause = min(until, self._quota.exceeded_until_ms / 1000) if is_held else until
                 was_woken = await context.waiter.wait(pause)
-                if context.is_void():
+                if context.is_superseded():
                     return
                 outcome = self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until

@@ -273,5 +273,5 @@ def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted
 
 
 def _may_stop(instruction_epoch: int, known_epoch: int) -> bool:
-    """Whether the epoch allows it: an old controller sends none; a deleted topic's sentinel is above all epochs."""
+    """Whether the leader epoch allows StopReplica; no epoch and the epoch sentinel of topic deletion always do."""
     return instruction_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or instruction_epoch >= known_epoch

@@ -86,6 +86,7 @@ class Partition:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
+        """The topic id of the log; None without a log or an id."""
         return None if self.log is None else self.log.topic_id
 
     @property
@@ -306,6 +307,7 @@ class Partition:
         return quota.covers(self.topic_partition) and quota.is_exceeded()
 
     def _assigned_follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
+        """The state of an assigned follower. Raises PartitionRefused (6, 75) for other brokers."""
         replica = self.replicas.get(replica_id)
         if replica is None:
             # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
@@ -331,6 +333,7 @@ class Partition:
     # ---- followers and the ISR
 
     def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
+        """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
         context = self._context
         previous = replica.log_end_offset
         replica.record_fetch(offset, log_start, leader_end, context.now_ms())
@@ -340,6 +343,7 @@ class Partition:
             self._on_high_watermark_moved()
 
     def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
+        """Propose the follower as an ISR member if it has caught up."""
         if may_join(
             self.isr_state,
             replica,
@@ -372,6 +376,7 @@ class Partition:
             self._propose_isr(PendingShrink(state.isr, out))
 
     def _propose_isr(self, pending: Pending) -> None:
+        """Queue an ISR change for the controller."""
         self.isr_state = pending
         proposal = IsrProposal(
             self.topic_partition,
@@ -408,6 +413,7 @@ class Partition:
             self._commit_isr(answer)
 
     def _commit_isr(self, answer: IsrAnswer) -> None:
+        """Adopt the ISR that the controller confirmed."""
         self.partition_epoch = answer.partition_epoch
         log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
         self._set_committed_isr(answer.isr)
@@ -453,9 +459,11 @@ class Partition:
     # ---- watchers
 
     def add_watcher(self, watcher: CachedPartition) -> None:
+        """Mark this fetch's entry as changed when the partition changes."""
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
+        """Stop marking this fetch's entry."""
         if watcher in self._followers:
             if self.log is not None:
                 self._record_implicit_fetch(watcher, self.log.end_offset)
@@ -474,11 +482,13 @@ class Partition:
             replica.record_implicit_fetch(end, watcher.waiter.fetched_at_ms)
 
     def _on_log_end_moved(self, old_end: int) -> None:
+        """Mark the partition as changed in the followers' fetches, and wake them."""
         for watcher in self._followers:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
     def _on_high_watermark_moved(self) -> None:
+        """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:
             watcher.mark_changed(wakes=True)
         for watcher in self._followers:
@@ -491,9 +501,11 @@ class Partition:
             watcher.mark_changed(wakes=True)
 
     def _on_role_changed(self) -> None:
+        """Wake all requests that wait on the partition: they must be checked again."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
         self.check_waiting_produces()
 
     def check_waiting_produces(self) -> None:
+        """Complete the acks=all produce requests whose records are replicated now."""
         self._context.produces.check(self.topic_partition)

@@ -1,4 +1,4 @@
-"""Batches whose records are all needed are prepared in worker processes, and appended in the order they came in.
+"""Prepares batches that need a check of all records in worker processes, and appends them in order of arrival.
 
 Source: LogValidator.java does this under the log's lock; here only the append itself is on the event loop.
 """

@@ -1,4 +1,4 @@
-"""The replicas of one broker, and all that is done with them. Source: ReplicaManager.scala (Kafka 3.9)."""
+"""All replicas of one broker and the operations on them. Source: ReplicaManager.scala (Kafka 3.9)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ from klamm.replication.health import PartitionHealth
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
-from klamm.replication.offset_lookup import FoundOffset, look_up
+from klamm.replication.offset_lookup import FoundOffset, look_up_offset
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
@@ -69,9 +69,8 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         quotas: ReplicationQuotas | None = None,
-        on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is called after every instruction.
+        """`broker_epoch()` is the czxid of our registration.
 
         Without `quotas`, nothing can be throttled but through `quotas` of this object.
         """
@@ -108,7 +107,16 @@ class ReplicaManager:
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
-        self._leadership = Leadership(broker_id, broker_epoch, self._hosted, logs, self._fetchers, on_leadership_change)
+        self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
+        """Called after every instruction of the controller, before it is answered; must not raise."""
+        self._leadership = Leadership(
+            broker_id,
+            broker_epoch,
+            self._hosted,
+            logs,
+            self._fetchers,
+            lambda change: self.on_leadership_change(change),
+        )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
@@ -142,7 +150,7 @@ class ReplicaManager:
     # ---- the controller's requests
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        """Carry out a LeaderAndIsr; who may send one is the caller's to check."""
+        """Apply a LeaderAndIsr; the caller has checked that the sender may send one."""
         response = await self._leadership.become_leader_or_follower(request, version)
         if not self._checkpoints_run and not response.error_code:
             self._checkpoints_run = True
@@ -151,6 +159,7 @@ class ReplicaManager:
         return response
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        """Apply a StopReplica."""
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -190,7 +199,7 @@ class ReplicaManager:
         """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
         try:
             partition = self._hosted.find(topic_partition)
-            return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
+            return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
         except StorageFailed:
@@ -245,7 +254,7 @@ class ReplicaManager:
     # ---- failures
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are no longer fetched."""
+        """Mark partitions of a failed log directory as offline and stop fetching them."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosted.set_offline(partitions)

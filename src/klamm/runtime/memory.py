@@ -1,4 +1,4 @@
-"""The garbage collector, which looks at the whole process and holds it while it looks."""
+"""Settings of the garbage collector, which stops the whole process while it scans."""
 
 import asyncio
 import gc
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 YOUNG_OBJECTS: Final = 2_000
-"""Objects made since the collector looked last: less than it waits for in a node, more than little work makes."""
+"""New objects between two collections of the youngest generation."""
 LONG_WORK_SLICES: Final = 20
 """Slices in a row that make work long: it made thousands of objects."""
 FULL_FREEZE_SLICES: Final = 4
@@ -16,21 +16,21 @@ IN_A_ROW_S: Final = 1.0
 
 
 class LongWork:
-    """Has the collector pass over what long work makes.
+    """Excludes the objects that long work creates from garbage collection.
 
-    To look at a hundred thousand partitions would hold the event loop for a tenth of a second, again and again. Objects
-    without cycles are still freed by their reference counts; garbage in cycles that waits while work is long stays
-    until it ends. It is a `SliceObserver` of `TimeSlices`.
+    Scanning a hundred thousand partitions would block the event loop for a tenth of a second, repeatedly. Objects
+    without cycles are still freed by reference counts; cyclic garbage stays until the work ends. It is a
+    `SliceObserver` of `TimeSlices`.
     """
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        """`now` gives seconds; the running loop's time by default."""
+        """`now` returns seconds; by default the running loop's time."""
         self._now = now
         self._row = 0
         self._last_at = 0.0
 
     def slice_ends(self) -> None:
-        """Freeze objects that long work created, so that the garbage collector does not scan them again and again."""
+        """Freeze the objects that the work created so far."""
         now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
@@ -41,7 +41,7 @@ class LongWork:
             gc.freeze()
 
     def work_ends(self) -> None:
-        """Unfreeze everything: the next full collection looks at all objects."""
+        """Unfreeze everything: the next full collection scans all objects."""
         self._row = 0
         gc.unfreeze()
 

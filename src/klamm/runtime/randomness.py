@@ -8,6 +8,8 @@ Rng = random.Random
 
 
 class Randomness(Protocol):
+    """The source of random numbers."""
+
     def stream(self, name: str) -> random.Random:
         """The generator of that name; the same name gives the same generator."""
         ...

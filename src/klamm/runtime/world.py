@@ -1,11 +1,15 @@
-"""Time, network, disk and randomness as one value, handed to all code that needs them."""
+"""Time, network, disk, randomness and workers in one object, which code gets instead of using them directly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from klamm.runtime.clock import Clock, RealClock
 from klamm.runtime.disk import Disk, RealDisk
+from klamm.runtime.memory import LongWork
 from klamm.runtime.network import Network, RealNetwork
+from klamm.runtime.processes import own_pid
 from klamm.runtime.randomness import Randomness, RealRandomness
+from klamm.runtime.time_slices import CountedSlices, Slices, TimeSlices
 from klamm.runtime.workers import InlineWorkers, ProcessWorkers, Workers
 
 
@@ -16,7 +20,17 @@ class World:
     disk: Disk
     randomness: Randomness
     workers: Workers = field(default_factory=InlineWorkers)
+    make_slices: Callable[[], Slices] = CountedSlices
+    """How long work shares the loop; counted where time stands still while a callback computes."""
+    process_id: int = field(default_factory=own_pid)
 
 
 def real_world() -> World:
-    return World(RealClock(), RealNetwork(), RealDisk(), RealRandomness(), ProcessWorkers())
+    return World(
+        RealClock(),
+        RealNetwork(),
+        RealDisk(),
+        RealRandomness(),
+        ProcessWorkers(),
+        make_slices=lambda: TimeSlices(LongWork()),
+    )

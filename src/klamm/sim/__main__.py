@@ -1,4 +1,4 @@
-"""`python -m klamm.sim`: schedules for some seconds over all cores, or one seed with its story, or made small."""
+"""`python -m klamm.sim`: run random schedules on all cores, replay one seed with its log, or shrink a failing one."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,15 +6,16 @@ from dataclasses import fields
 from typing import Final
 
 from klamm.runtime.clock import RealClock
-from klamm.sim.campaign import Campaign, be_quiet
+from klamm.sim.campaign import Campaign, silence_logging
 from klamm.sim.cluster import Outcome, run_schedule
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test
 
-_LEAST_FOR_SHRINKING_S: Final = 20.0
+_MIN_SHRINKING_S: Final = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run what it asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim", description="Run simulated clusters from seeds.")
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on with new seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shrink", type=int, help="make this one, which breaks an invariant, as small as possible")
     parser.add_argument("--digests", type=int, help="print the digests of so many seeds, to compare processes by")
     chosen = parser.parse_args(arguments)
-    be_quiet()
+    silence_logging()
     if chosen.digests is not None:
         for seed in range(chosen.first, chosen.first + chosen.digests):
             print(seed, run_schedule(seed).digest, flush=True)
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     campaign = Campaign(chosen.first, chosen.seconds, chosen.schedules, chosen.violations, chosen.cores)
     status = campaign.run()
     if campaign.tally.broken and not campaign.is_stopped:
-        seconds = max(campaign.seconds_left, _LEAST_FOR_SHRINKING_S)
+        seconds = max(campaign.seconds_left, _MIN_SHRINKING_S)
         print(f"made as small as it can be within {seconds:.0f} s:", flush=True)
         _shrink(campaign.first_broken, seconds)
     return status
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replay(seed: int) -> int:
     """Run one seed and print its story; the exit code is 1 if it breaks an invariant."""
-    print(described(Options.of(seed)))
+    print(describe_options(Options.of(seed)))
     outcome = run_schedule(seed, with_story=True)
     for line in outcome.story:
         print(line)
@@ -75,7 +76,7 @@ def reproducer(found: Outcome, until_ms: float) -> str:
     return f"{told}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed)}\n"
 
 
-def described(options: Options) -> str:
+def describe_options(options: Options) -> str:
     """The options of a run as text, one line each."""
     values = {f.name: getattr(options, f.name) for f in fields(options)}
     return "\n".join(

@@ -1,4 +1,4 @@
-"""What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
+"""How faults and verbs change the simulated cluster, and how their random decisions are recorded."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -8,6 +8,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import InjectionPoints
 from klamm.sim.history.history import History
+from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
 from klamm.sim.nodes.broker import Node
@@ -21,10 +22,10 @@ T = TypeVar("T")
 
 
 class Draw:
-    """What one action decides at random, each decision under a name.
+    """The random decisions of one action, each recorded under a name.
 
-    A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
-    Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
+    Call it with a name and a function of a random generator. A decision that was given in advance is reused instead, so
+    a recorded run can be repeated and edited. Decisions are plain values (numbers, texts, lists): they can be printed.
     """
 
     def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
@@ -32,6 +33,7 @@ class Draw:
         self.facts: dict[str, Any] = dict(given)
 
     def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
+        """Return the decision with this name, making it with `decide` if it was not given."""
         if name not in self.facts:
             drawn = decide(self._dice)
             self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
@@ -39,24 +41,40 @@ class Draw:
         return found
 
 
-class ClusterUnderTest(Protocol):
-    """The cluster as faults and verbs see and change it."""
+class NodeUnderTest(Protocol):
+    """One node process, as faults see it."""
+
+    @property
+    def host(self) -> Host: ...
+    @property
+    def session(self) -> int:
+        """The id of its ZooKeeper session; 0 where it has none."""
+        ...
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def is_controller(self) -> bool: ...
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        """Whether it leads a partition whose ISR change has no answer yet."""
+        ...
+
+
+class ScheduledCluster(Protocol):
+    """The simulated cluster as faults change it, with nodes of any kind."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
     ensemble: Ensemble
     servers: list[Server]
-    nodes: dict[int, Node]
     history: History
     injection_points: InjectionPoints
     is_healed: bool
     """Nothing bad is to begin any more."""
 
     @property
-    def topic_size(self) -> tuple[int, int]:
-        """The greatest number of partitions of a new topic, and of replicas of each."""
-        ...
-
+    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
     @property
     def admin(self) -> World:
         """The machine from which an operator works."""
@@ -81,19 +99,36 @@ class ClusterUnderTest(Protocol):
         """A future that is done when ZooKeeper commits the next transaction."""
         ...
 
-    def start(self, number: int) -> None: ...
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+    def start(self, number: int) -> None:
+        """Start a new process of the node with this number."""
+
+    def power_off(self, number: int) -> None:
+        """The node's machine loses power."""
+
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
 
-    def log(self, what: str) -> None: ...
+    def log(self, what: str) -> None:
+        """Add a line to the run's log."""
 
 
-def restart(cluster: ClusterUnderTest, number: int) -> None:
+class ClusterUnderTest(ScheduledCluster, Protocol):
+    """The simulated cluster as verbs see and change it: a `ScheduledCluster` of simulated brokers."""
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        """The greatest number of partitions of a new topic, and of replicas of each."""
+        ...
+
+
+def restart(cluster: ScheduledCluster, number: int) -> None:
     """Start a node's process unless it is running."""
     if not cluster.nodes[number].host.is_alive:
         cluster.start(number)
 
 
-def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
-    """Call a function after a delay, whichever hosts have died by then."""
+def call_after(cluster: ScheduledCluster, after_s: float, call: Callable[..., object], *args: object) -> None:
+    """Call a function after a delay, even if hosts were killed meanwhile."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

@@ -1,4 +1,4 @@
-"""Many schedules over all cores, with progress, until the time is over or an invariant is broken."""
+"""Runs random schedules on all cores until the time is over or an invariant is violated, and prints the progress."""
 
 import itertools
 import warnings
@@ -14,13 +14,13 @@ from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import run_schedule
-from klamm.sim.coverage_goals import GOALS, WITHIN, left_out
+from klamm.sim.coverage_goals import GOALS, SCHEDULES_TO_REACH_ALL_GOALS, unreached_goals
 
 MIN_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
-GC_OBJECTS: Final = 100_000
+GC_THRESHOLD_OBJECTS: Final = 100_000
 """Between two looks for what refers to itself: a schedule makes few of these, and keeps what happened."""
-_LOGGED: Final = 50
+_LOG_LEVEL: Final = 50
 _PROGRESS_INTERVAL_MS: Final = 5_000
 
 
@@ -44,13 +44,13 @@ class Report(NamedTuple):
         return self.violation is None and self.effects < MIN_EFFECTS
 
 
-def be_quiet() -> None:
+def silence_logging() -> None:
     """Turn off logging and the warnings about coroutines of killed processes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOG_LEVEL))
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
-def report_on(seed: int) -> Report:
+def run_and_report(seed: int) -> Report:
     """Run the schedule of one seed and return its result."""
     began = cpu_s()
     outcome = run_schedule(seed)
@@ -70,7 +70,7 @@ def report_on(seed: int) -> Report:
 
 @dataclass
 class Tally:
-    """Sums over the schedules of a campaign."""
+    """Sums over the schedules of a campaign: schedules, violations, elections, checks, simulated time."""
 
     done: int = 0
     idle: int = 0
@@ -84,6 +84,7 @@ class Tally:
     reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
+        """Add the result of one schedule to the sums."""
         self.cpu_s += report.cpu_s
         self.newest = max(self.newest, report.seed)
         if report.is_idle:
@@ -98,7 +99,7 @@ class Tally:
         if report.violation:
             self.broken.append(report)
 
-    def words(self, took_s: float) -> str:
+    def progress_line(self, took_s: float) -> str:
         """The progress line: schedules, broken ones, rates and simulated hours."""
         hours = self.virtual_s / 3600
         return (
@@ -124,8 +125,8 @@ class Campaign:
     def run(self) -> int:
         """Run the campaign; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
-        freeze_startup_objects(GC_OBJECTS)
-        reports = over_cores(report_on, self._seeds(), self._cores)
+        freeze_startup_objects(GC_THRESHOLD_OBJECTS)
+        reports = over_cores(run_and_report, self._seeds(), self._cores)
         try:
             with interrupted_by_stop_signals():
                 for report in reports:
@@ -133,19 +134,21 @@ class Campaign:
         except KeyboardInterrupt:
             self.is_stopped = True
         self._print_summary()
-        return 1 if self.tally.broken or self.is_blind else 130 if self.is_stopped else 0
+        return 1 if self.tally.broken or self.has_unreached_goals else 130 if self.is_stopped else 0
 
     @property
-    def is_blind(self) -> bool:
+    def has_unreached_goals(self) -> bool:
         """Whether enough schedules ran to reach every coverage goal, and some goal was never reached."""
-        return self.tally.done >= WITHIN and bool(left_out(self.tally.reached))
+        return self.tally.done >= SCHEDULES_TO_REACH_ALL_GOALS and bool(unreached_goals(self.tally.reached))
 
     @property
     def first_broken(self) -> int:
+        """The smallest seed whose run violated an invariant."""
         return min(report.seed for report in self.tally.broken)
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the campaign's time is over."""
         return (self._ends_at - self._clock.now_ms()) / 1000
 
     def _seeds(self) -> Iterator[int]:
@@ -163,19 +166,19 @@ class Campaign:
         now = self._clock.now_ms()
         if now >= self._told + _PROGRESS_INTERVAL_MS:
             self._told = now
-            print(self.tally.words((now - self._began) / 1000), flush=True)
+            print(self.tally.progress_line((now - self._began) / 1000), flush=True)
 
     def _print_summary(self) -> None:
         """Print the sums, the coverage goals never reached, and the verdict."""
         tally, took_s = self.tally, max((self._clock.now_ms() - self._began) / 1000, 1e-3)
         how = "stopped" if self.is_stopped else "done"
-        print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.words(took_s)}")
+        print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.progress_line(took_s)}")
         print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
         if tally.idle:
             print(f"{tally.idle} more do not count: fewer than {MIN_EFFECTS} states were written amid their faults")
-        if never := left_out(tally.reached):
+        if never := unreached_goals(tally.reached):
             print(f"never reached, of {len(GOALS)} rare states: {'; '.join(never)}")
-            if self.is_blind:
+            if self.has_unreached_goals:
                 print(f"BLIND: {tally.done} schedules should reach each of them")
         if tally.broken:
             print(f"BROKEN: {len(tally.broken)} of {tally.done}; see the first with: make seed N={self.first_broken}")

@@ -1,106 +1,73 @@
-"""One simulated cluster for one seed: nodes and ZooKeeper, what befalls them, and what is checked meanwhile.
-
-A schedule warms up, lets faults and work happen at random, heals everything, waits, and looks whether all is well.
-"""
+"""One simulated cluster for one seed: controllers with stub brokers, what befalls them, what is checked meanwhile."""
 
 import asyncio
-import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import Draw, restart
+from klamm.sim.actions import restart
 from klamm.sim.coverage_goals import CoverageGoals
-from klamm.sim.faults.injection_points import InjectionPoints, Step, StepKind
+from klamm.sim.faults.injection_points import Step
 from klamm.sim.faults.table import FAULTS, heal, heal_without_restarts
-from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
 from klamm.sim.nodes.replicas import Logs
 from klamm.sim.nodes.settings import NodeSettings
+from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.options import Options
-from klamm.sim.scripts.script import WARM_UP_S, ScheduledAction, Script, write_script
+from klamm.sim.scripts.script import WARM_UP_S, Script, write_script
 from klamm.sim.story import lines
-from klamm.sim.workload.verbs import BY_SCRIPT, VERB_TIMEOUT_S, VERBS
-from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, Loss
-from klamm.sim.zookeeper.server import Server
-from klamm.sim.zookeeper.tree import Transaction, Tree
-from klamm.zk.client import ZooKeeper
+from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERB_TIMEOUT_S, VERBS, Verb
 from klamm.zk.errors import NoAuth, SessionExpired
-from klamm.zk.operations import Op
-from klamm.zk.store import Store
 
-FIRST_ALONE_S: Final = 0.5
-"""Node 1 starts before the others, so it is the first controller: who breaks one knows where it is."""
-REST_S: Final = 30.1
+QUIET_PERIOD_S: Final = 30.1
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
-_TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
-CORE_ALONE: Final = 0.5
+CORE_RECOVERY_SHARE: Final = 0.5
 """In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
-_ASKED: Final = by_event()
+_INVARIANTS_BY_EVENT: Final = by_event()
 
 
-class Violation(Exception):
-    """An invariant does not hold; says which, and how."""
+class SimulatedCluster(ScheduledRun):
+    faults = FAULTS
+    verbs: Mapping[str, Verb] = ChainMap(VERBS, SCRIPTED_VERBS)
+    verb_timeout_s = VERB_TIMEOUT_S
 
-
-@dataclass
-class SimulatedCluster:
-    script: Script
-    loop: SimulatedLoop
-    history: History = field(default_factory=History)
-    records_story: bool = False
-    """Somebody wants to read the story, and what all controllers write down."""
-    story: list[tuple[float, str | Event]] = field(default_factory=list)
-    """With every event where it is told; else only what faults and verbs say of themselves."""
-    nodes: dict[int, Node] = field(default_factory=dict)
-    logs: dict[int, Logs] = field(default_factory=dict)
-    """What lies on each node's machine."""
-    servers: list[Server] = field(default_factory=list)
-    performed: list[ScheduledAction] = field(default_factory=list)
-    """What was carried out, with all that was decided for it: the same as a script is the same run."""
-    injection_points: InjectionPoints = field(default_factory=InjectionPoints)
-    journal: bytearray = field(default_factory=bytearray)
-    checks: int = 0
-    is_healed: bool = False
-    effects: int = 0
-    """States written amid the faults: how much came of the schedule."""
-    is_over: bool = False
-
-    def __post_init__(self) -> None:
-        self.options = self.script.options
-        self.universe = Universe.of(self.loop)
-        self.network = self.universe.network
-        self.violation: str | None = None
+    def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:
+        super().__init__(loop, script.actions, script.heal_at_s)
+        self.script = script
+        self.options = script.options
+        self.seed = script.options.seed
+        self.records_story = records_story
+        """Somebody wants to read the story, and what all controllers write down."""
+        self._nodes: dict[int, Node] = {}
+        self.logs: dict[int, Logs] = {}
+        """What lies on each node's machine."""
+        self.journal = bytearray()
+        self.effects = 0
+        """States written amid the faults: how much came of the schedule."""
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
-        self._sleeper: asyncio.Future[None] | None = None
-        self._await_commit: list[asyncio.Future[None]] = []
         self.coverage = CoverageGoals(self)
 
     # ---- what invariants look at
 
     @property
-    def tree(self) -> Tree:
-        return self.ensemble.tree
-
-    @property
-    def clocks(self) -> dict[str, SimulatedClock]:
-        return self.universe.clocks
+    def nodes(self) -> dict[int, Node]:
+        return self._nodes
 
     @property
     def running(self) -> list[StubBroker]:
+        """The simulated brokers whose processes are alive."""
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
@@ -118,24 +85,9 @@ class SimulatedCluster:
 
     # ---- the schedule
 
-    async def run(self) -> None:
-        """Raises Violation."""
-        try:
-            await self._run()
-        finally:
-            self.is_over = True
-
-    async def _run(self) -> None:
-        await self._start_cluster()
-        for action in self.script.actions:
-            await self._sleep_until(action.at_s)
-            self._raise_violation()
-            self._run_action(action)
-        await self._sleep_until(self.script.heal_at_s)
-        self._raise_violation()
-        self.is_healed = True
+    async def _heal_and_check(self) -> None:
         if self.options.heals_core:
-            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_ALONE or not self.running
+            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_RECOVERY_SHARE or not self.running
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
         self.log("everything is healed")
         heal(self)
@@ -166,49 +118,26 @@ class SimulatedCluster:
 
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
-        await self._sleep_until(self.loop.now + REST_S)
+        await self._sleep_until(self.loop.now + QUIET_PERIOD_S)
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
             try:
                 wrong = holds(self)
             except Exception as error:
-                wrong = _describe_exception(error)
+                wrong = describe_exception(error)
             if wrong:
                 raise Violation(f"{name}: {wrong}")
 
-    async def _start_cluster(self) -> None:
-        """Start the ensemble, the operator's session and all nodes."""
-        _, world = self.universe.start("ensemble")
-        self.ensemble = Ensemble(world.clock, Rng(f"{self.options.seed}/ensemble"), _TICK)
-        self.ensemble.on_commit = self._on_committed
-        self.ensemble.on_write = self._on_write
-        self.ensemble.start()
-        for number in range(1, self.options.servers + 1):
-            host, world = self.universe.start(f"zk-{number}")
-            server = Server(self.ensemble)
-            await self.loop.spawn(host, server.listen(world.network, "", 2181))
-            self.servers.append(server)
-        self._admin_host, self.admin = self.universe.start("admin")
-        operator = ZooKeeper(self.admin, self.zookeeper, 60_000)
-        await operator.connect(60)
-        self.store = Store(operator)
+    async def _start_nodes(self) -> None:
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
-                await asyncio.sleep(FIRST_ALONE_S)
-
-    async def _sleep_until(self, at_s: float) -> None:
-        """Sleep until this virtual time or until a violation, whichever comes first."""
-        if at_s > self.loop.now and self.violation is None:
-            self._sleeper = self.loop.create_future()
-            alarm = self.loop.call_at(at_s, _wake_sleeper, self._sleeper)
-            await self._sleeper
-            alarm.cancel()
+                await asyncio.sleep(FIRST_NODE_HEAD_START_S)
 
     @property
-    def zookeeper(self) -> str:
-        return ",".join(f"zk-{n}:2181" for n in range(1, self.options.servers + 1))
+    def _server_names(self) -> Sequence[str]:
+        return [f"zk-{n}" for n in range(1, self.options.servers + 1)]
 
     @property
     def topic_size(self) -> tuple[int, int]:
@@ -216,6 +145,7 @@ class SimulatedCluster:
 
     @property
     def _node_settings(self) -> NodeSettings:
+        """The node settings of the run's options."""
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
@@ -238,7 +168,7 @@ class SimulatedCluster:
                 fetches,
                 self.logs.setdefault(number, {}),
                 self.injection_points.step,
-                _Journaled(host.incarnation, self.journal) if self.records_story else None,
+                _JournalSink(host.incarnation, self.journal) if self.records_story else None,
             ),
         )
         if number in self.nodes:
@@ -274,57 +204,14 @@ class SimulatedCluster:
         else:
             self._record_violation(f"node_lives: node {number} ended with {error!r}")
 
-    def _run_action(self, action: ScheduledAction) -> None:
-        """Run one scheduled fault or verb, and record its random decisions."""
-        at_s, what, given = action
-        draw = Draw(Rng(f"{self.options.seed}/{at_s}/{what}"), given)
-        self.performed.append(ScheduledAction(at_s, what, draw.facts))
-        if what in FAULTS:
-            FAULTS[what](self, draw)
-        else:
-            self.work(self._run_verb(what, draw), what)
-
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
-        """Run a coroutine in the background on the operator's machine."""
-        self.loop.spawn(self._admin_host, doing, what)
-
-    async def _run_verb(self, what: str, draw: Draw) -> None:
-        """Run a verb within its time limit; any error other than those of a cluster in trouble is a violation."""
-        try:
-            async with asyncio.timeout(VERB_TIMEOUT_S):
-                await (VERBS.get(what) or BY_SCRIPT[what])(self, draw)
-            if draw.facts and what in VERBS:
-                self.coverage.worked(what)
-        except (KlammError, TimeoutError) as error:
-            self.log(f"{what} {draw.facts}: {error!r}")
-        except Exception as error:  # not what a cluster in trouble says
-            self._record_violation(f"workload: {what} {draw.facts} raised {error!r}")
-
     # ---- what happens, as it happens
 
-    def log(self, what: str) -> None:
-        self.story.append((self.loop.now, what))
+    def _on_refused(self, writer: int) -> None:
+        self.history.controllers.refused.add(BrokerId(writer))
 
-    def _on_committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
-        """Pass on the events of a committed transaction, and wake those who wait for the next commit."""
-        for event in self.history.events_of(transaction, ops):
-            self._observe(event)
-        while self._await_commit:
-            _wake_sleeper(self._await_commit.pop())
-
-    def next_commit(self) -> "asyncio.Future[None]":
-        self._await_commit.append(self.loop.create_future())
-        return self._await_commit[-1]
-
-    def _on_write(self, session: int, ops: Sequence[Op]) -> Loss | None:
-        """Ask the injection points whether this write's connection is lost, and whether before or after it."""
-        if not self.injection_points.are_set:
-            return None
-        writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
-        loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
-        if loss in REFUSALS:
-            self.history.controllers.refused.add(BrokerId(writer))
-        return loss
+    def _verb_worked(self, what: str) -> None:
+        if what in VERBS:
+            self.coverage.count_verb(what)
 
     def _observe(self, event: Event) -> None:
         """Check an event against the invariants, then add it to the history."""
@@ -332,50 +219,28 @@ class SimulatedCluster:
             return  # what the loop tears down at the end has no meaning
         if self.records_story:
             self.story.append((self.loop.now, event))
-        if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
+        if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
         try:
-            for looking, holds in _ASKED.get(type(event), ()):
+            for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1
                 if wrong := holds(self.history, event):
                     self._record_violation(f"{looking}: {wrong}")
             looking = "the history"
-            self.coverage.see(event)
+            self.coverage.count_event(event)
             self.history.absorb(event)
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
-            self._record_violation(f"{looking}: {_describe_exception(error)}")
-
-    def _record_violation(self, what: str) -> None:
-        """Keep the first violation, and end the run's sleep."""
-        if self.violation is None:
-            self.violation = what
-            self.log(f"VIOLATION {what}")
-            if self._sleeper is not None:
-                _wake_sleeper(self._sleeper)
-
-    def _raise_violation(self) -> None:
-        if self.violation is not None:
-            raise Violation(self.violation)
+            self._record_violation(f"{looking}: {describe_exception(error)}")
 
 
-def _describe_exception(error: Exception) -> str:
-    """Text for an invariant that raised instead of returning a verdict: the exception and its line."""
-    line = traceback.extract_tb(error.__traceback__)[-1]
-    return f"cannot tell, it raised {error!r} in {line.filename.rpartition('/')[2]}:{line.lineno}"
-
-
-def _wake_sleeper(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
-
-
-class _Journaled(NamedTuple):
+class _JournalSink(NamedTuple):
     """The journal of one process."""
 
     incarnation: int
     lines: bytearray
 
     def write(self, lines: bytes) -> None:
+        """Add journal lines to the run's journal."""
         self.lines.extend(lines)
 
 

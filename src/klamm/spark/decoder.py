@@ -55,6 +55,7 @@ def _selected_batches(run: Run, selection: RecordSelection, aborted: Sequence[Ab
 
 
 def _decode_group(group: Group, selection: RecordSelection, find: Finder) -> Rows:
+    """Decode the records of a group of batches."""
     found = decode_group(group, find)
     headers = read_headers(found.raw, found.bodies, found.fields.values) if "headers" in selection.columns else None
     log_append = (group.headers["attributes"] & LOG_APPEND_TIME_BIT) != 0

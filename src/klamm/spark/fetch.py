@@ -92,6 +92,7 @@ class RangeReader:
         return Fetched(run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
 
     def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
+        """The complete batches of a fetch response."""
         records = answer.records or b""
         try:
             run = read_run(records)

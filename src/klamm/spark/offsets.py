@@ -33,6 +33,7 @@ class Bound(NamedTuple):
     by_time: bool = False
 
     def of(self, partition: TopicPartition) -> int:
+        """The value for this partition."""
         if self.each is not None:
             return self.each[partition]
         assert self.everywhere is not None
@@ -83,6 +84,7 @@ def _parse_time(option: str, text: str) -> int:
 
 
 def _checked_times(option: str, each: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """The times, if all are valid. Raises BadOption."""
     for partition, time in each.items():
         if time < 0:
             raise BadOption(f"option {option} has {time} for {partition}; give milliseconds since 1970")

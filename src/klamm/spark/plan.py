@@ -43,6 +43,7 @@ def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
 
 
 def _resolve_ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+    """The offset range of each partition."""
     options = brokers.options
     latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
     starts = _resolve_offsets(brokers, options.start, partitions)
@@ -68,6 +69,7 @@ def _log_ends(
 
 
 def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
+    """Warn if a topic has no id, because a recreated topic then cannot be detected."""
     for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
         warnings.warn(
             f"topic {topic} has no id, as its brokers are older than 2.8 or their inter.broker.protocol.version is; "
@@ -119,6 +121,7 @@ def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end
 
 
 def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
+    """Raises BadOption unless the option names exactly the partitions to read."""
     if given.each is None:
         return
     if missing := [str(p) for p in partitions if p not in given.each]:

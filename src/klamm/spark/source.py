@@ -89,7 +89,7 @@ class KlammReader(DataSourceReader):
         return [InputPartition(task) for task in pack(ranges, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark calls this with a partition of its own making where we planned none: then there is nothing to read."""
+        """Read the ranges of a task; nothing for a partition that was not planned here."""
         if isinstance(partition.value, TaskRanges):
             yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
         freeze_heap()

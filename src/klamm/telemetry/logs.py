@@ -1,4 +1,4 @@
-"""The format of a node's log: one line per event, with keys. Set up once per process; levels can change later."""
+"""A node's log: one line per event, with keys. It is configured once per process; levels can change later."""
 
 import logging
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OF_METHODS: Final = {**logging.getLevelNamesMapping(), "EXCEPTION": logging.ERR
 
 
 class LogLevels:
-    """The level of each logger; one without its own has that of `root`."""
+    """The level of each logger; a logger without its own level has that of `root`."""
 
     def __init__(self, root: str = "INFO") -> None:
         self._levels = {ROOT: root}

@@ -1,7 +1,7 @@
-"""Every metric of a node, one row each. `docs/metrics.md` is drawn from here: `python -m klamm.telemetry.metric_table`.
+"""Every metric of a node, one row each. `docs/metrics.md` is generated: `python -m klamm.telemetry.metric_table`.
 
-Names are those under which the Prometheus JMX exporter shows Kafka's beans with its own example configuration for Kafka
-(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in milliseconds.
+Names are those of Kafka's beans in the Prometheus JMX exporter with its example configuration for Kafka
+(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in ms.
 """
 
 from typing import Final, NamedTuple
@@ -174,7 +174,7 @@ TABLE: Final[dict[str, MetricRow]] = {
 INTRODUCTION: Final = """\
 # Metrics
 
-Drawn from `telemetry/metric_table.py`: `python -m klamm.telemetry.metric_table > docs/metrics.md`.
+Drawn from `telemetry/metric_table.py` by `make docs`.
 
 With `klamm.metrics.port=9404` in its configuration a node answers `GET /metrics` on that port, in the text format of
 Prometheus or OpenMetrics, as the client asks. Without the key, or with 0, nobody listens. `klamm.metrics.host` says on
@@ -196,7 +196,3 @@ def as_markdown() -> str:
         cells = (f"`{row.name}`", row.kind, row.unit, ", ".join(row.labels), f"`{row.source}`" if row.source else "")
         lines.append(f"| {' | '.join(cells)} | {row.sentence} |\n")
     return INTRODUCTION + "".join(lines)
-
-
-if __name__ == "__main__":
-    print(as_markdown(), end="")

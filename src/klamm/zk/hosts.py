@@ -1,4 +1,4 @@
-"""The text that names an ensemble: `h1:2181,h2:2181/chroot`. Source: ConnectStringParser.java."""
+"""The connect string of an ensemble, `h1:2181,h2:2181/chroot`. Source: ConnectStringParser.java."""
 
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -9,11 +9,11 @@ DEFAULT_PORT: Final = 2181
 
 
 class WrongHosts(KlammError):
-    """The text does not name an ensemble; says which part is wrong."""
+    """The connect string is invalid; the message names the part."""
 
 
 class WrongPath(KlammError):
-    """Not a znode's path; says why."""
+    """The text is not a valid znode path; the message has the reason."""
 
 
 class Server(NamedTuple):
@@ -25,14 +25,16 @@ class Server(NamedTuple):
 
 
 class Ensemble(NamedTuple):
+    """The servers and the chroot of a connect string."""
+
     servers: tuple[Server, ...]
     chroot: str  # empty, or starts with a slash and does not end with one
 
 
 def parse_hosts(text: str) -> Ensemble:
-    """Servers in the order written; a port left out is 2181; IPv6 addresses stand in brackets.
+    """Parse a connect string; the default port is 2181, IPv6 addresses are in brackets.
 
-    Raises WrongHosts, WrongPath (the chroot).
+    Raises WrongHosts, WrongPath (for the chroot).
     """
     hosts, slash, chroot = text.strip().partition("/")
     chroot = chroot.rstrip("/")
@@ -64,7 +66,7 @@ def _parse_server(part: str, text: str) -> Server:
 
 @lru_cache(maxsize=4096)
 def check_path(path: str) -> None:
-    """Raises WrongPath where ZooKeeper would not take the path. Source: PathUtils.java."""
+    """Raises WrongPath if ZooKeeper would refuse the path. Source: PathUtils.java."""
     if not path.startswith("/"):
         raise WrongPath(f"znode path {path!r} does not start with a slash")
     if path == "/":
@@ -80,5 +82,6 @@ def check_path(path: str) -> None:
 
 
 def _is_refused(character: str) -> bool:
+    """Whether ZooKeeper refuses paths with this character."""
     value = ord(character)
     return value < 0x20 or 0x7F <= value <= 0x9F or 0xD800 <= value <= 0xF8FF or 0xFFF0 <= value <= 0xFFFF

@@ -1,4 +1,4 @@
-"""How a broker says that it lives: the znode `/brokers/ids/N`. Source: BrokerIdZNode (ZkData.scala), EndPoint.scala."""
+"""The registration of a broker, the znode `/brokers/ids/N`. Source: BrokerIdZNode (ZkData.scala), EndPoint.scala."""
 
 import re
 from collections.abc import Mapping
@@ -11,15 +11,20 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.zk.znodes import Int16, MalformedZnode, broker_path, decode_json, encode_json
 
-VERSION_WITH_FEATURES: Final = 5  # inter.broker.protocol.version 2.7-IV0 and later
-VERSION_WITH_LISTENERS: Final = 4  # 0.10.0-IV1
+VERSION_WITH_FEATURES: Final = 5
+"""The payload version from inter.broker.protocol.version 2.7-IV0 on."""
+VERSION_WITH_LISTENERS: Final = 4
+"""The payload version from inter.broker.protocol.version 0.10.0-IV1 on."""
 OLDEST_WRITTEN: Final = 2
+"""The oldest payload version that klamm writes."""
 MAX_PORT: Final = 65_535
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
 class FeatureRange(NamedTuple):
+    """The feature levels that a broker supports."""
+
     min_version: int
     max_version: int
 
@@ -28,7 +33,7 @@ NO_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType({})
 
 
 class Registration(NamedTuple):
-    """One broker as its znode tells; `broker.epoch` is the znode's czxid."""
+    """A broker's registration; `broker.epoch` is the znode's czxid."""
 
     broker: Broker
     features: Mapping[str, FeatureRange] = NO_FEATURES
@@ -75,7 +80,7 @@ def encode_registration(
 
 
 def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> Registration:
-    """Raises MalformedZnode; one unreadable registration is the caller's to skip."""
+    """Decode the payload of a broker's znode. Raises MalformedZnode."""
     path = broker_path(broker)
     read = decode_json(path, payload, _Registration)
     if read.version < 1:
@@ -89,6 +94,7 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
 
 
 def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
+    """The listeners in a registration. Raises MalformedZnode."""
     if read.version == 1:
         if read.host is None:
             raise MalformedZnode(path, "host is missing")
@@ -99,6 +105,7 @@ def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
 
 
 def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endpoint:
+    """One listener, written NAME://host:port. Raises MalformedZnode."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
         raise MalformedZnode(path, f"{text!r} is not NAME://host:port")
@@ -113,6 +120,7 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
 
 
 def _port(path: str, number: int) -> int:
+    """A valid port, or -1. Raises MalformedZnode."""
     if not -1 <= number <= MAX_PORT:
         raise MalformedZnode(path, f"{number} is no port")
     return number

@@ -1,4 +1,4 @@
-"""Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
+"""Controller elections, expired sessions, resignations, and answers to all callers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The queue: order, clearing, capacity; an event is handled or preempted, once."""
+"""The event queue: order, clearing, capacity; an event is either handled or preempted."""
 
 from klamm.controller.event_queue import EventQueue
 from klamm.controller.events import (

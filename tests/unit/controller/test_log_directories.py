@@ -1,4 +1,4 @@
-"""Replicas on failed log directories, and what brokers answer about them."""
+"""Replicas on failed log directories, and LeaderAndIsr responses about them."""
 
 from tests.support.controller_room import Room
 
@@ -28,7 +28,7 @@ from klamm.zk.operations import Create
 
 
 def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponseReceived:
-    """By broker 1, as it is registered now."""
+    """The event of a response from broker 1 in its current registration."""
     return LeaderAndIsrResponseReceived(response, BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
 

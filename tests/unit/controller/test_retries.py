@@ -1,4 +1,4 @@
-"""Events that ZooKeeper failed, and what it refused to show, are retried later, after longer and longer times."""
+"""Events that failed in ZooKeeper, and znodes that could not be read, are retried with growing backoff."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +25,7 @@ from klamm.zk.znodes import (
 
 
 class Reluctant:
-    """Refuses to register broker 1 as long as `refuses` says so."""
+    """A registration of broker 1 that fails as long as `refuses` returns true."""
 
     def __init__(self, nodes: Nodes, refuses: Callable[[], bool]) -> None:
         self._registrar = nodes.registrars[1]
@@ -83,6 +83,7 @@ LISTS = {
 
 
 async def tell(nodes: Nodes, path: str) -> None:
+    """Create a znode at this path, below a list that the controller watches."""
     nodes.ensemble.apply([Create(path)])
     await nodes.settle()
 
@@ -108,7 +109,7 @@ async def test_a_znode_that_could_not_be_read_is_read_again_later(
 
 
 def led_by_order(nodes: Nodes) -> set[int]:
-    """Partitions of which node 1 was told since the last time."""
+    """The partitions in LeaderAndIsr requests to node 1 since the last call."""
     topics = [t for r in nodes.receivers[1].take("LeaderAndIsr") for t in r.topic_states]
     return {state.partition_index for topic in topics for state in topic.partition_states}
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
@@ -28,7 +28,7 @@ class Partition:
         self.world = world
         self.directory = directory
 
-    def open(self, known: Known | None = None, /, **configs: object) -> Log:
+    def open(self, known: CheckpointedState | None = None, /, **configs: object) -> Log:
         """Configs with underscores for dots; recovers unless `known` says clean."""
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
         return Log.open(self.world, self.directory, ORDERS, TopicConfig.parse(texts), known=known)

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.log.support import Partition, batch, headers_of, values_of
 
 from klamm.log.errors import AppendRefused, OffsetOutOfRange, UnexpectedOffset
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.model.errors import ErrorCode
 from klamm.wire.records import batches
 
@@ -38,7 +38,7 @@ def test_reopened_log_returns_the_same_records(orders: Partition) -> None:
     before = values_of(log)
     log.close()
 
-    clean = orders.open(Known(is_clean=True, recovery_point=40), segment_bytes=400)
+    clean = orders.open(CheckpointedState(is_clean=True, recovery_point=40), segment_bytes=400)
     assert (values_of(clean), len(clean.segments), clean.notes) == (before, len(log.segments), [])
     recovered = orders.open(segment_bytes=400)
     assert (values_of(recovered), recovered.notes) == (before, [])

@@ -25,14 +25,17 @@ async def alone(cluster: ReplicaCluster, partitions: int = 1) -> None:
 
 
 async def put(cluster: ReplicaCluster, filler: bytes = b"xxxx", number: int = 0, count: int = 1) -> None:
+    """Append a batch to a partition led by broker 1."""
     await cluster.brokers[1].append(1, 0, {TopicPartition("orders", number): batch(count, filler=filler)})
 
 
 def at(offset: int, number: int = 0, max_bytes: int = MAX, topic: str | None = "orders", **more) -> FetchPartition:
+    """A fetch request for a partition at this offset."""
     return FetchPartition(topic, more.pop("topic_id", TOPIC_ID), number, offset, max_bytes, **more)
 
 
 async def fetch(cluster: ReplicaCluster, *partitions: FetchPartition, broker: int = 1, **params) -> list[FetchData]:
+    """Fetch partitions from a broker; the result of each."""
     replica_id = BrokerId(params.get("replica_id", -1))
     session = {k: params.pop(k) for k in ("session_id", "session_epoch", "forgotten") if k in params}
     requested = FetchRequested(partitions, replica_id=replica_id, **session)
@@ -41,5 +44,6 @@ async def fetch(cluster: ReplicaCluster, *partitions: FetchPartition, broker: in
 
 
 async def one(cluster: ReplicaCluster, partition: FetchPartition, **params) -> FetchData:
+    """Fetch one partition; its result."""
     (data,) = await fetch(cluster, partition, **params)
     return data

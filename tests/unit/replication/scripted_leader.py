@@ -28,6 +28,7 @@ BACKOFF_S = 1.0
 
 
 def data(number: int = 0, error: ErrorCode = ErrorCode.NONE, **more: Any) -> FetchResponsePartitionData:
+    """A partition's entry in a Fetch response."""
     return FetchResponsePartitionData(
         partition_index=number,
         error_code=error,
@@ -40,6 +41,7 @@ def data(number: int = 0, error: ErrorCode = ErrorCode.NONE, **more: Any) -> Fet
 def answer(
     *partitions: FetchResponsePartitionData, session: int = 9, error: ErrorCode = ErrorCode.NONE
 ) -> FetchResponse:
+    """A Fetch response."""
     topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(partitions))
     return FetchResponse(error_code=error, session_id=session, responses=[topic] if partitions else [])
 
@@ -132,4 +134,5 @@ def follow(run: Callable[..., None]) -> Callable[..., None]:
 
 
 async def settle() -> None:
+    """Let all ready tasks run."""
     await asyncio.sleep(0.01)

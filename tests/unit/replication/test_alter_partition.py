@@ -29,6 +29,7 @@ async def lagging(cluster: ReplicaCluster, *errors, isr=(1, 2, 3)) -> None:
 
 
 async def shrunk(cluster: ReplicaCluster) -> None:
+    """Wait until the leader has removed lagging followers from the ISR."""
     await asyncio.sleep(LAG_S * 1.6)
 
 

@@ -14,6 +14,7 @@ PARTITIONS = 40
 
 
 async def filled(cluster: ReplicaCluster, size: int) -> None:
+    """Make broker 1 the only replica, and append a batch of this size to each partition."""
     await alone(cluster, PARTITIONS)
     for number in range(PARTITIONS):
         content = real_batch(filler=b"x" * size)
@@ -21,6 +22,7 @@ async def filled(cluster: ReplicaCluster, size: int) -> None:
 
 
 def in_memory(answers: list[FetchData]) -> int:
+    """Bytes of records that the answers hold in memory."""
     return sum(len(data.records) for data in answers if not isinstance(data.records, FileSlice))
 
 

@@ -41,6 +41,7 @@ def sessions(time: Time) -> FetchSessions:
 def wanted(
     partition: int = 0, offset: int = 0, topic: str | None = "t", topic_id: uuid.UUID = ZERO_ID
 ) -> FetchPartition:
+    """A partition in a fetch request."""
     return FetchPartition(topic, topic_id, partition, offset, 1000)
 
 
@@ -49,6 +50,7 @@ def requested(*partitions: FetchPartition, session: int = 0, epoch: int = 0, **m
 
 
 def told(high_watermark: int = 10, **more) -> FetchData:
+    """The data of a partition in a response."""
     return FetchData(high_watermark=high_watermark, log_start_offset=0, **more)
 
 
@@ -66,10 +68,12 @@ def answer(context, data: FetchData | dict[int, FetchData] | None = None):
 
 
 def create(sessions: FetchSessions, *partitions: FetchPartition, **more) -> int:
+    """Create a session; its id."""
     return answer(sessions.open(requested(*(partitions or (wanted(),)), **more)), told(settled=True)).session_id
 
 
 def named(found) -> list[int]:
+    """The partition numbers in an answer."""
     return [w.request.partition for w, _ in found.partitions]
 
 
@@ -260,6 +264,7 @@ def test_least_recently_used_stale_session_is_evicted(sessions: FetchSessions, t
 
 
 def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
+    """Use these sessions while time passes, until all others are stale."""
     for epoch in (1, 2, 3):
         time.now_ms += EVICTION_MS / 2
         for session in used:

@@ -108,7 +108,7 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
     """A follower asks for everything at once: an exception would end the fetching of all its partitions."""
 
     def refuse(*_args) -> None:
-        raise CorruptRecords("the segment has lost its bytes")
+        raise CorruptRecords("the segment ends at byte 0")
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
@@ -211,6 +211,7 @@ def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run) 
 
 
 async def diverged(cluster: ReplicaCluster) -> None:
+    """Give the leader a log with the leader epochs 2, 5 and 7."""
     for epoch, records in ((2, 3), (5, 3), (7, 2)):
         await cluster.elect(1, epoch=epoch, tell=[1])
         await put(cluster, count=records)

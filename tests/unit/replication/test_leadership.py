@@ -36,6 +36,7 @@ async def order(cluster: ReplicaCluster, leader: int, leader_epoch: int, *, part
 
 
 async def stop(cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, partition=P0, **more):
+    """Send StopReplica; the error code."""
     state = StopReplicaPartitionState(partition.partition, leader_epoch, deletes)
     request = StopReplicaRequest(
         controller_epoch=more.pop("controller_epoch", 1),

@@ -27,10 +27,12 @@ async def led(cluster: ReplicaCluster) -> None:
 
 
 def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more) -> FoundOffset:
+    """Look up an offset by timestamp at a broker."""
     return cluster.brokers[broker].look_up_offset(P0, timestamp, **more)
 
 
 def found(timestamp: int, offset: int, epoch: int) -> FoundOffset:
+    """The expected result of a lookup."""
     return FoundOffset(ErrorCode.NONE, timestamp, offset, epoch)
 
 

@@ -16,7 +16,7 @@ RunOnDisk = Callable[..., None]
 
 
 class HeldWorkers:
-    """Calls wait until the test lets them go on, in any order."""
+    """Workers whose calls end only when a test finishes them."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]] = []
@@ -60,6 +60,7 @@ def produce(cluster: ReplicaCluster, content: bytes) -> "asyncio.Task[AppendResu
 
 
 async def passes(count: int = 20) -> None:
+    """Let the event loop run this many passes."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -106,6 +107,7 @@ def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: RunOnD
 async def three_of_which_the_last_is_prepared(
     cluster: ReplicaCluster, workers: HeldWorkers
 ) -> list["asyncio.Task[AppendResult]"]:
+    """Produce three batches, and finish the preparation of the last one only."""
     tasks = []
     for value in (b"a", b"b", b"c"):
         tasks.append(produce(cluster, batch(value)))

@@ -13,6 +13,7 @@ STEPS = 80
 
 
 async def live_through(cluster: ReplicaCluster, dice: random.Random) -> None:
+    """Produce while brokers crash and restart and leaders change at random, then check the logs."""
     keeper = StateKeeper(cluster, dice)
     keeper.elect(1)
     await asyncio.sleep(5)
@@ -49,6 +50,7 @@ async def live_through(cluster: ReplicaCluster, dice: random.Random) -> None:
 
 
 async def heal(cluster: ReplicaCluster, keeper: StateKeeper) -> None:
+    """End all faults and wait until the replicas are equal."""
     cluster.cut.clear()
     for broker in sorted(set(keeper.replicas) - set(cluster.brokers)):
         await cluster.start(broker)

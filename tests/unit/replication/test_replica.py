@@ -2,6 +2,7 @@ from klamm.replication.replica import NEVER, RemoteReplica
 
 
 def fetched(*fetches: tuple[int, int, float]) -> RemoteReplica:
+    """A replica after these fetches: (offset, leader end, time)."""
     replica = RemoteReplica(2)
     for offset, leader_end, now_ms in fetches:
         replica.record_fetch(offset, 0, leader_end, now_ms)

@@ -30,6 +30,7 @@ def throttle(cluster: ReplicaCluster, broker: int, side: str, rate: int, partiti
 
 
 async def put(cluster: ReplicaCluster, count: int = 1, partition: TopicPartition = P0) -> None:
+    """Append batches to a partition."""
     for _ in range(count):
         await cluster.brokers[1].append(1, 0, {partition: batch(filler=b"xxxx")})
 
@@ -44,6 +45,7 @@ async def fetch(
 
 
 async def led_by_one(cluster: ReplicaCluster, isr=(1,), partition: TopicPartition = P0) -> None:
+    """Make broker 1 the leader."""
     await cluster.elect(1, isr, tell=[1], partition=partition)
     await put(cluster, 3, partition)
 

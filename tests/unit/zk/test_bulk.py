@@ -12,7 +12,7 @@ from klamm.zk.states import SessionState
 
 
 class Full(Stage):
-    """With znodes /n0, /n1..., of some size, and a client of one server."""
+    """A simulated ensemble with znodes /n0, /n1..., and a client of one server."""
 
     def __init__(self, count: int, size: int = 80) -> None:
         super().__init__(settings=SETTINGS)
@@ -151,7 +151,7 @@ def test_a_cancelled_bulk_read_leaves_no_request_in_flight(watch: bool) -> None:
             await asyncio.wait_for(client.get_many([f"/n{i}" for i in range(3000)], watch), 1)
         stage.drops_replies = False
         stage.log.clear()
-        stage.servers["zk1"].drop_all()
+        stage.servers["zk1"].disconnect_clients()
         assert (await client.get("/n1"))[0] == b"000001" * 13
         assert states == [SessionState.DISCONNECTED, SessionState.CONNECTED]
 

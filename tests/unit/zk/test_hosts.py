@@ -1,3 +1,5 @@
+"""Parsing of connect strings and znode paths."""
+
 import pytest
 
 from klamm.zk.hosts import Ensemble, Server, WrongHosts, WrongPath, check_path, parse_hosts

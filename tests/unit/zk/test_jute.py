@@ -1,3 +1,5 @@
+"""Encoding and decoding of Jute fields."""
+
 import struct
 
 import pytest
@@ -41,7 +43,7 @@ def test_encoded_acls_decode_to_themselves() -> None:
     assert Reader(jute.acls(acl)).acls() == acl
 
 
-def test_the_digest_of_a_user_equals_zookeepers() -> None:
+def test_a_digest_acl_equals_zookeepers() -> None:
     assert digest_acl("super", "admin") == Acl(31, "digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
 
 

@@ -1,4 +1,4 @@
-"""The pure machine: every move, what it sends, and what it makes of packets that are late, cut, foreign or too long."""
+"""The session state machine: transitions, packets it sends, timeouts, and events of earlier connections."""
 
 import struct
 from itertools import product

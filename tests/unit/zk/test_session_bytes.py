@@ -1,4 +1,4 @@
-"""The session machine and bytes: cut anywhere, malformed, or nonsense."""
+"""The session state machine with bytes that are split anywhere, malformed or random."""
 
 import struct
 from typing import Any
@@ -38,6 +38,7 @@ FOLLOWS = [SessionState.CONNECTED, WatchEvent(EventType.DATA_CHANGED, "/w"), 1, 
 
 
 def converse(pieces: list[bytes]) -> list[Any]:
+    """The outcomes of a conversation with a server, received in these pieces."""
     session = new_session()
     session.tick(0.0)
     session.connection_made(1, 0.0)

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments, ListPartitionReassignments: the active controller's broker serves them.
+"""AlterPartitionReassignments and ListPartitionReassignments, on the active controller's broker.
 
-Source: KafkaApis.scala (3.9). The answer to the first means "taken on": the time-out of the request is
-not waited for, as in Kafka.
+Source: KafkaApis.scala (3.9). A response to the first means that the reassignment is accepted; the request's timeout is
+not used, as in Kafka.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,12 @@ from klamm.wire.messages import (
 ALTER_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0)
 LIST_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0)
 
-NOT_HERE: Final = "this broker is not the active controller"
+NOT_CONTROLLER_TEXT: Final = "this broker is not the active controller"
 
 
-class ReassigningController(Protocol):
+class ControllerReassignments(Protocol):
+    """What the handlers need of the controller."""
+
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     ) -> ReassignmentAnswer:
@@ -40,7 +42,9 @@ class ReassigningController(Protocol):
 
 
 class Reassignments:
-    def __init__(self, controller: ReassigningController) -> None:
+    """Serves AlterPartitionReassignments and ListPartitionReassignments."""
+
+    def __init__(self, controller: ControllerReassignments) -> None:
         self._controller = controller
 
     async def alter(
@@ -93,4 +97,5 @@ def _broker_ids(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
 
 
 def _error_text(error: ErrorCode) -> str | None:
-    return NOT_HERE if error is ErrorCode.NOT_CONTROLLER else None
+    """The message for an error code, or None for the default."""
+    return NOT_CONTROLLER_TEXT if error is ErrorCode.NOT_CONTROLLER else None

@@ -1,7 +1,7 @@
-"""May a leader change its ISR? The rows of the AlterPartition table, in Kafka's order.
+"""Whether a leader may change its ISR: the checks of AlterPartition, in Kafka's order.
 
-Source: KafkaController.tryProcessAlterPartition (3.9). Beyond it, the requester must be the leader we know, and the new
-ISR must be non-empty and within the assignment.
+Beyond Kafka, the requester must be the leader that the controller knows, and the new ISR must be non-empty and within
+the assignment. Source: KafkaController.tryProcessAlterPartition (3.9).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 2
 
 
 class Proposal(NamedTuple):
-    """What a leader asks for one of its partitions."""
+    """The ISR that a leader proposes for one of its partitions."""
 
     leader: BrokerId  # the broker that asks
     leader_epoch: int
@@ -27,7 +27,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Accepted with `write`; already so with `current`; else refused with an error and its reason."""
+    """The result for one proposal: a state to `write`, the `current` state if it stays, or an error with its reason."""
 
     error: ErrorCode = ErrorCode.NONE
     why: str = ""
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 def check_sender(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
-    """The epoch must be exactly that of the registration we know."""
+    """NONE if the broker is registered with exactly this epoch, else STALE_BROKER_EPOCH."""
     known = context.registered.get(broker)
     return ErrorCode.NONE if known is not None and known.epoch == broker_epoch else ErrorCode.STALE_BROKER_EPOCH
 
@@ -58,7 +58,7 @@ def judge(context: ControllerContext, partition: Partition | None, proposal: Pro
 
 
 def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
-    """Accepted proposals are written where the state is still the one that the leader proposed to change."""
+    """Write accepted proposals, except where the stored state changed after the leader made its proposal."""
     plan = StatePlan()
     for p, now in stored.items():
         if now.partition_epoch == accepted[p].partition_epoch:

@@ -1,4 +1,4 @@
-"""What becomes of the ISRs that a gone replica stands in. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
+"""Removing a broker from ISRs. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 
 
 def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> StatePlan:
-    """Take `broker` out of each ISR; it leads no more where it led.
+    """Remove `broker` from each ISR; where it led, the partition has no leader then.
 
-    The last member stays: with leader -1 beside it a clean election is possible when it comes back.
+    The last member stays in the ISR, with leader -1, so that a clean election is possible when it returns.
     """
     plan = StatePlan()
     left: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}  # thousands of partitions share a few ISRs

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, and those that balance leaders. Source: processReplicaLeaderElection (3.9)."""
+"""Elections requested by tools, and elections that balance leaders. Source: processReplicaLeaderElection (3.9)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,12 +11,13 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 
 @dataclass(slots=True)
 class RequestedElections:
-    """Which partitions are to be elected, and why the others are not."""
+    """The partitions of a request to elect, and those refused."""
 
     electable: dict[TopicPartition, Partition] = field(default_factory=dict)
     refused: dict[TopicPartition, Refusal] = field(default_factory=dict)
 
     def add(self, context: ControllerContext, asked: Iterable[TopicPartition], unclean: bool) -> None:
+        """Add requested partitions to `electable` or, with the reason, to `refused`."""
         for key in asked:
             partition = context.partition(key.topic, key.partition)
             if partition is None:
@@ -30,7 +31,7 @@ class RequestedElections:
 
 
 def _why_not_needed(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
-    """A partition whose leader nobody knows has none: Kafka fails over it, and answers nobody."""
+    """Why the partition needs no election: it has an online leader (unclean), or its preferred replica leads."""
     if unclean:
         return f"broker {partition.leader} leads, and is alive" if _has_online_leader(context, partition) else None
     led = _preferred_replica_leads(partition)
@@ -38,12 +39,12 @@ def _why_not_needed(context: ControllerContext, partition: Partition, unclean: b
 
 
 def _has_online_leader(context: ControllerContext, partition: Partition) -> bool:
-    """By a broker that stays: one that shuts down counts as gone."""
+    """Whether the leader is live; a broker that is shutting down counts as dead."""
     return partition.leader != NO_BROKER and context.is_online(partition.leader, partition)
 
 
 def why_not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
-    """What is told of a partition once its election is over; None where it found the leader asked for."""
+    """The error of a partition after its election; None if it has the requested leader."""
     if unclean:
         if _has_online_leader(context, partition):
             return None
@@ -57,7 +58,7 @@ def why_not_elected(context: ControllerContext, partition: Partition, unclean: b
 
 
 def _preferred_replica_leads(partition: Partition) -> bool:
-    """A znode written by hand may assign nobody: then nobody is preferred."""
+    """Whether the first replica leads; false if the znode assigns no replica."""
     return partition.replicas[:1] == (partition.leader,)
 
 
@@ -67,14 +68,15 @@ def _listed(partition: Partition) -> str:
 
 @dataclass(slots=True)
 class Imbalance:
-    """How far leaders are from their preferred replicas, for each broker that is one."""
+    """How many partitions each broker leads or should lead, as the preferred replica."""
 
     preferred: dict[BrokerId, int] = field(default_factory=dict)
-    """Partitions that have it as their first replica."""
+    """By broker, the number of partitions whose preferred replica it is."""
     elsewhere: dict[BrokerId, list[Partition]] = field(default_factory=dict)
-    """Those of them that another broker leads, or none."""
+    """By broker, partitions whose preferred replica it is and that it does not lead."""
 
     def count(self, partitions: Iterable[Partition]) -> None:
+        """Add these partitions to the counts."""
         for p in partitions:
             if not p.replicas:
                 continue  # assigned to nobody, by hand
@@ -84,20 +86,23 @@ class Imbalance:
                 self.elsewhere.setdefault(first, []).append(p)
 
     def ratio(self, broker: BrokerId) -> float:
+        """The share of the broker's preferred partitions that it does not lead."""
         return len(self.elsewhere.get(broker, ())) / self.preferred[broker]
 
 
 @dataclass(slots=True)
 class RebalancePlan:
+    """The partitions to elect, and those left as they are."""
+
     elect: list[Partition] = field(default_factory=list)
     left: dict[Partition, str] = field(default_factory=dict)
-    """Not elected, although they count: why."""
+    """Partitions that are not elected, with the reason."""
     ratios: dict[BrokerId, float] = field(default_factory=dict)
-    """Of the brokers that are over the limit."""
+    """The imbalance ratio of each broker above the limit."""
 
 
 def plan_rebalance(context: ControllerContext, imbalance: Imbalance, percentage: int) -> RebalancePlan:
-    """Brokers that lead too few of what they should; a replica that is not alive or not in sync is left alone."""
+    """Elect preferred replicas of brokers whose imbalance exceeds `percentage`, where they are live and in sync."""
     plan = RebalancePlan()
     for broker in sorted(imbalance.elsewhere):
         ratio = imbalance.ratio(broker)

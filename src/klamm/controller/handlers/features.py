@@ -1,7 +1,7 @@
-"""Finalized features: set up when a term begins, changed on request. Source: KafkaController (3.9).
+"""Finalized features: written when a term begins, changed on request. Source: KafkaController (3.9).
 
-No node of ZooKeeper mode supports any feature, unless its settings say so; what is finalized there came from elsewhere,
-and may be deleted.
+In ZooKeeper mode no node supports a feature unless its settings say so; features that other software finalized may be
+deleted.
 """
 
 from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
@@ -14,7 +14,7 @@ from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
 async def set_up_features(term: TermContext) -> None:
-    """`/feature` as this protocol version wants it; this node goes on once it knows what is there."""
+    """Write `/feature` for this protocol version, and wait until this node has read it."""
     settings = term.settings
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
@@ -27,7 +27,7 @@ async def set_up_features(term: TermContext) -> None:
 
 
 async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
-    """Each update is judged alone; the valid ones are written together. Who asked waits until this node has seen it."""
+    """Check each update separately, write the valid ones together, and answer."""
     if not term.settings.versions_features:
         text = "Feature versioning is not supported by the inter.broker.protocol.version"
         event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST, text))
@@ -51,6 +51,7 @@ async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
 
 
 async def _write(term: TermContext, features: FinalizedFeatures, version: int) -> int:
+    """Write the finalized features to ZooKeeper and memory; returns the znode's version."""
     epoch = await term.store.write_features(features, version)
     term.context.finalized = features.levels
     term.journal.write(term.cause, "features", levels=features.levels, epoch=epoch)

@@ -1,4 +1,4 @@
-"""What nobody should send, sent to a node's port, and said by a ZooKeeper server."""
+"""Faults that send malformed frames: to a node's Kafka port, and from a ZooKeeper server to a node."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw
-from klamm.sim.faults.aim import victim
+from klamm.sim.actions import Draw, ScheduledCluster
+from klamm.sim.faults.aim import draw_node
 from klamm.sim.nodes.settings import PORT
 
 _SILENCE_S: Final = 5.0
@@ -32,9 +32,9 @@ ANSWERS: Final = {
 }
 
 
-def malformed_frames(cluster: ClusterUnderTest, draw: Draw) -> None:
+def malformed_frames(cluster: ScheduledCluster, draw: Draw) -> None:
     """A client sends frames that violate Kafka's protocol to a node, and keeps its connection for a while."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
 
     async def send() -> None:
@@ -46,7 +46,7 @@ def malformed_frames(cluster: ClusterUnderTest, draw: Draw) -> None:
                 await asyncio.sleep(_SILENCE_S)
                 sender.transport.close()
 
-    cluster.work(send(), "malformed frames")
+    cluster.run_in_background(send(), "malformed frames")
 
 
 class _Sender(asyncio.Protocol):
@@ -57,11 +57,11 @@ class _Sender(asyncio.Protocol):
         self.transport = transport
 
 
-def malformed_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
+def malformed_answers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A ZooKeeper server sends an invalid frame."""
-    number, node = victim(cluster, draw)
+    number, node = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))
     session = cluster.ensemble.sessions.get(node.session)
     if session is not None and session.holder is not None:
         cluster.log(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
-        session.holder.babble(ANSWERS[kind])
+        session.holder.send_invalid_frame(ANSWERS[kind])
