@@ -55,6 +55,7 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.coordinator.coordinator import GroupCoordinator
@@ -155,7 +156,12 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
-        log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=reason)
+        log.error(
+            "topic config ignored; the broker's defaults are used",
+            topic=topic,
+            reason=reason,
+            action=correct_topic_config(topic),
+        )
     for topic, own in overrides.items():
         storage.throttles.topic_changed(topic, own)
     try:

@@ -188,7 +188,7 @@ class Channel:
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
         while len(self._pending):
-            await self._builder.let_go(self._pending.take())
+            await self._builder.free_states(self._pending.take())
 
     async def _run(self) -> None:
         """Send queued requests one after the other, each after the response to the one before."""
@@ -210,7 +210,7 @@ class Channel:
                 self._disconnect()
                 self._fail_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
-            await self._builder.let_go(item)
+            await self._builder.free_states(item)
 
     async def _send(self, item: ControlItem) -> None:
         """Send the request, and queue events for its responses."""

@@ -55,6 +55,7 @@ class Partition:
 
     @property
     def key(self) -> TopicPartition:
+        """Topic and number."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -439,6 +440,7 @@ class ControllerContext:
             self.started_deletions[topic] = self.started_deletions.get(topic, 0) + change
 
     def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
+        """Whether the broker's replica may enter state `target` now."""
         now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)
         return can_move_replica(now, target)
 

@@ -57,6 +57,7 @@ class RetryKey(NamedTuple):
 
 
 def _future() -> "asyncio.Future[Any]":
+    """A future of the running loop."""
     return asyncio.get_running_loop().create_future()
 
 

@@ -112,6 +112,7 @@ class ControllerSettings:
 
     @property
     def uses_topic_ids(self) -> bool:
+        """Whether new topics get an id."""
         return self.ibp >= FIRST_WITH_TOPIC_IDS
 
     @property

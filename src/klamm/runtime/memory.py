@@ -29,7 +29,7 @@ class LongWork:
         self._row = 0
         self._last_at = 0.0
 
-    def slice_ends(self) -> None:
+    def on_slice_end(self) -> None:
         """Freeze the objects that the work created so far."""
         now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
@@ -40,7 +40,7 @@ class LongWork:
         if self._row % FULL_FREEZE_SLICES == 0 or gc.get_count()[0] > YOUNG_OBJECTS:
             gc.freeze()
 
-    def work_ends(self) -> None:
+    def on_work_end(self) -> None:
         """Unfreeze everything: the next full collection scans all objects."""
         self._row = 0
         gc.unfreeze()

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import Rows, record_batch
+from klamm.spark.errors import READ_AGAIN
 from klamm.spark.transactions import Aborted, committed_batches, data_batches
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 from klamm.wire.vectors.batches import CorruptBatch, Run, check_crc, check_order
@@ -43,7 +44,7 @@ def decode(
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
-            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}"
+            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}. {READ_AGAIN}"
         ) from error
 
 

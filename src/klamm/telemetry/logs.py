@@ -8,7 +8,7 @@ import structlog
 
 ROOT: Final = "root"
 LOGGERS: Final = (
-    "config", "controller-channel", "features", "isr", "journal-topic", "logs", "metrics", "net", "node",
+    "config", "controller-channel", "features", "groups", "isr", "journal-topic", "logs", "metrics", "net", "node",
     "producer-ids", "replication", "topics", "zookeeper",
 )  # fmt: skip
 """The names that modules log under."""

@@ -258,7 +258,7 @@ class Store:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
     async def read_partition_count(self, topic: str) -> int | None:
-        """None where there is no such topic. Raises MalformedZnode."""
+        """The number of the topic's partitions, or None if it does not exist. Raises MalformedZnode."""
         found = await self._get(znodes.topic_path(topic), watch=False)
         if found is None:
             return None
@@ -355,7 +355,9 @@ class Store:
             before = decode_producer_id_block(data)
             first = before.last + 1 if before else 0
             if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE + 1:
-                raise KlammError(f"all producer ids are used up: {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}")
+                raise KlammError(
+                    f"all producer ids are used up: the last block in {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}"
+                )
             block = ProducerIdBlock(broker, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
             try:
                 await self.client.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)

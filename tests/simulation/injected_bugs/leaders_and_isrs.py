@@ -192,13 +192,13 @@ def the_leaving_not_told(patch: Patch) -> None:
 def the_leaving_go_at_once(patch: Patch) -> None:
     """ControlledShutdown is answered before the leaders have moved."""
 
-    async def let_go(term: TermContext, event: ControlledShutdown) -> None:
+    async def accept_at_once(term: TermContext, event: ControlledShutdown) -> None:
         """The replacement, with the bug."""
         from klamm.controller.events import ShutdownAnswer
 
         event.answer(ShutdownAnswer(ErrorCode.NONE))
 
-    patch.setitem(controller.HANDLERS, ControlledShutdown, let_go)
+    patch.setitem(controller.HANDLERS, ControlledShutdown, accept_at_once)
 
 
 def stops_without_epochs(patch: Patch) -> None:

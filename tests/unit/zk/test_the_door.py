@@ -390,7 +390,9 @@ def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() ->
         await client.exists("/a", watch=True)
         await client.create("/a", b"")
 
-    with pytest.raises(AssertionError, match=r"the owner failed on WatchEvent.*division by zero"):
+    with pytest.raises(
+        AssertionError, match=r"a callback of the ZooKeeper session failed on WatchEvent.*division by zero"
+    ):
         simulate(scenario)
 
 

@@ -63,6 +63,7 @@ def _preferred_replica_leads(partition: Partition) -> bool:
 
 
 def _listed(partition: Partition) -> str:
+    """The partition's replicas as a list, for a message."""
     return f"[{', '.join(map(str, partition.replicas))}]"
 
 

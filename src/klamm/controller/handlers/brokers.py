@@ -49,7 +49,7 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     if changes.bounced:
         term.context.remove_brokers(bounced)
         await on_broker_failure(term, bounced)
-        await term.slices.give_back()  # requests list the brokers of the moment they are sent: these are not among them
+        await term.slices.yield_now()  # requests list the brokers of the moment they are sent: these are not among them
         open_channels(term, changes.bounced)
         term.context.add_brokers(changes.bounced)
         await on_broker_startup(term, bounced)

@@ -13,7 +13,7 @@ from klamm.wire.vectors.batches import CorruptBatch
 from klamm.wire.vectors.starts import Bodies
 from klamm.wire.vectors.varints import Bytes, Longs, read_varints
 
-BEYOND = "a record's key, value or headers reach beyond it"
+BEYOND = "the key, value or headers of a record exceed its length"
 
 
 class Slices(NamedTuple):

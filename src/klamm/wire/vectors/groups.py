@@ -114,4 +114,4 @@ def _check_offset_deltas(group: Group, fields: Fields, batch_of: Longs) -> None:
     falls = (deltas[1:] <= deltas[:-1]) & same_batch
     last = per_record(group.headers["last_offset_delta"], batch_of)
     if falls.any() or (deltas < 0).any() or (deltas > last).any():
-        raise CorruptBatch("the records' offsets do not rise within their batch")
+        raise CorruptBatch("the offsets of the records in a batch do not increase")
