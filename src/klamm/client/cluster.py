@@ -20,7 +20,7 @@ from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataR
 MIN_ABSENCE_S: Final = 2.0
 """A topic counts as gone when brokers have reported it missing for this long."""
 _NEVER_CREATES: Final = 4
-"""From this version on a topic that is asked about is not created by it; from 10 on it has an id."""
+"""From this version on, a Metadata request does not create topics; from 10 on topics have ids."""
 
 
 class TopicGone(KlammError):
@@ -51,7 +51,7 @@ class ClusterMetadata:
         self._answered: dict[Address, None] = {}
         """Brokers that answered last time, in the order in which they first did."""
         self._behind: set[Address] = set()
-        """Brokers that said that a topic does not exist, since one last said that it does."""
+        """Brokers that reported a topic as missing, and did not report it as existing since."""
         self._answered_last: Address | None = None
         self._absent: dict[TopicPartition, tuple[float, str]] = {}
         """Since when, and in which way."""

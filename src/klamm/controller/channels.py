@@ -203,7 +203,7 @@ class Channel:
             self._item = item
             try:
                 await self._send(item)
-            except Exception as error:  # a mistake, ours or in an answer: the broker still needs what comes next
+            except Exception as error:  # a programming error or a malformed response: later requests are still sent
                 what = f"{type(item).__name__} to broker {self._broker.id}"
                 self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
                 self._journal.flush()
@@ -228,7 +228,7 @@ class Channel:
             try:
                 response = await self._send_once(api, version, message)
             except WireError:
-                raise  # it would never be sent: a mistake
+                raise  # it cannot be encoded: a retry does not help
             except KlammError as error:
                 self._disconnect()
                 failures += 1

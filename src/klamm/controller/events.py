@@ -253,7 +253,7 @@ class DeadBrokerTimeout(Event):
     state = ControllerState.TOPIC_DELETION
 
 
-# ---- elections asked for
+# ---- requested elections
 
 
 @dataclass(slots=True, eq=False)

@@ -10,8 +10,8 @@ YOUNG_OBJECTS: Final = 2_000
 LONG_WORK_SLICES: Final = 20
 """Slices in a row that make work long: it made thousands of objects."""
 FULL_FREEZE_SLICES: Final = 4
-"""Every so many slices of long work all is frozen, whatever the collector counts: it counts what is made less what
-goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
+"""After this many slices all objects are frozen. The collector counts created minus freed objects, which stays near
+zero where states are replaced: without this it would at some time scan all of them (150 ms at 200,000)."""
 IN_A_ROW_S: Final = 1.0
 
 

@@ -49,7 +49,7 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
     for p in touched:
-        if p in failed:  # its state was written, its assignment was not: that has to be told, too
+        if p in failed:  # its state was written, its assignment was not: replicas need the state
             term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await advance_reassignments(term, [p for p in wanted if p not in failed])
     term.refuse("reassignment", failed)
@@ -256,7 +256,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
     """Phase B: make the target the assignment, delete removed replicas, and resume topic deletions."""
     if not partitions:
         return
-    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already, and told with B3
+    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already; B3 sends LeaderAndIsr
         term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
@@ -273,7 +273,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
         _journal(term, p, "complete", before[p], p.assignment)
         term.context.last_sent_assignments.pop(p, None)
     if not finished and len(known) == len(partitions):
-        return  # as the last time: nobody need hear of it
+        return  # unchanged since the last attempt: there is nothing to send
     term.batch.add_metadata(term.context.registered, finished)
     try:
         await remove_finished_entries(term, finished)  # B7
