@@ -11,6 +11,7 @@ from klamm.runtime.small_files import Replacement, SmallFile, replace_files
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 _VERSION: Final = "0"
 
