@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
@@ -35,6 +36,8 @@ from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 class ListSink:
@@ -262,7 +265,7 @@ class Room:
         self.journal.flush()
         return [e for e in parse_lines(self.sink.content) if e.kind == kind]
 
-    async def handle(self, handler: Callable[[TermContext, object], Awaitable[None]], event: object) -> list[str]:
+    async def handle(self, handler: Callable[[TermContext, EventT], Awaitable[None]], event: EventT) -> list[str]:
         """Let the handler handle an event. Returns the requests that it sent."""
         self.term.cause = self.journal.event(type(event).__name__)
         await handler(self.term, event)

@@ -46,6 +46,10 @@ P0 = TopicPartition("orders", 0)
 TOPIC_ID = uuid.UUID(int=77)
 
 
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(b) for b in brokers)
+
+
 class Metadata:
     """The metadata cache of all brokers in one."""
 

@@ -100,6 +100,7 @@ class BlockingConnection:
                 return versions
 
     def _send(self, sent: InFlight, message: Any) -> None:
+        """Write the request to the socket. Raises ConnectionLost."""
         try:
             self._socket.send(self._protocol.send(sent, message))
         except OSError as error:

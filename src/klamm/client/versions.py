@@ -15,7 +15,7 @@ Build = Callable[[int], WireMessage]
 ANY: Final = 1 << 15
 """An upper limit above all versions."""
 _ASKED_IN: Final = (3, 0)
-"""A broker that does not know our version of the question is asked in the oldest one."""
+"""The versions of the ApiVersions request: a broker that does not know the first is asked in the second."""
 
 
 class Request(NamedTuple):

@@ -44,12 +44,14 @@ class TopicKey(NamedTuple):
 
     @property
     def field(self) -> str:
+        """The name of its field in `TopicConfig`."""
         return self.name.replace(".", "_")
 
 
 def _key(
     name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
 ) -> TopicKey:
+    """The row of a topic config; plain synonyms may be given as text, separated by spaces."""
     known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
     return TopicKey(name, kind, str(default), allowed, known, doc)
 
@@ -233,7 +235,7 @@ def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Map
 
 
 def topic_key(name: str) -> TopicKey:
-    """Raises InvalidConfig with the nearest known name where there is no such topic config."""
+    """The topic config of this name. Raises InvalidConfig with the nearest known name."""
     key = TOPIC_KEYS.get(name)
     if key is None:
         near = difflib.get_close_matches(name, TOPIC_KEYS, 1)

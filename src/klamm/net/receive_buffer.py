@@ -127,6 +127,7 @@ class ReceiveBuffer:
         self._big = larger
 
     def _pop_big_frame(self) -> bytes:
+        """Return the complete large frame, and use the small buffer again."""
         assert self._big is not None
         frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0

@@ -101,6 +101,7 @@ class Child:
         return ""
 
     def _signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
         if self.is_running:
             os.kill(self.pid, number)
 

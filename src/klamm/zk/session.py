@@ -104,7 +104,7 @@ class Session:
         self._received_at = now
         self._connected_at = now
 
-    # ---- what the driver asks
+    # ---- read by the driver
 
     @property
     def server(self) -> Server:
@@ -175,7 +175,7 @@ class Session:
             self._sent_at = now
         return pieces
 
-    # ---- what the driver tells
+    # ---- called by the driver
 
     def submit(self, request: Request[Any]) -> None:
         """Queue a request; it completes at once where the session has ended or the packet is too large."""

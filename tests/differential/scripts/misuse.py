@@ -89,7 +89,7 @@ async def nobody_can_read_who_is_controller(s: ScriptContext) -> None:
 
 @script()
 async def the_controller_epoch_is_moved(s: ScriptContext) -> None:
-    """Its own fence stops the controller: it resigns, and is elected again with a higher epoch."""
+    """Somebody raises the controller epoch: the controller's next write fails, it resigns and is elected again."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.write("/controller_epoch", "5")
     await s.kill(1)

@@ -63,11 +63,13 @@ class Room:
         return self
 
     async def alter(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
+        """Write configs of an entity, with a notification."""
         stored = await self.others.read(kind, entity)
         await self.others.write(kind, entity, config, stored.version)
 
     @property
     def notices(self) -> list[str]:
+        """The entities named by the notifications in ZooKeeper."""
         children = self.ensemble.nodes[CHANGES].children
         return [decode_config_change(c, self.ensemble.nodes[f"{CHANGES}/{c}"].data) for c in sorted(children)]
 

@@ -56,6 +56,7 @@ class Cluster:
         return "orders" if topic_id == ORDERS else None
 
     def assigned(self) -> dict[int, tuple[int, ...]]:
+        """The replicas of each partition in ZooKeeper."""
         stored = znodes.decode_topic("orders", self.ensemble.nodes[znodes.topic_path("orders")].data)
         assert stored.topic_id == ORDERS
         return {n: a.replicas for n, a in stored.partitions.items()}
@@ -85,6 +86,7 @@ class Cluster:
 
     @property
     def marked(self) -> list[str]:
+        """The topics marked for deletion."""
         return list(self.ensemble.nodes["/admin/delete_topics"].children)
 
 
@@ -98,6 +100,7 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 
 
 def to(count: int, lists: Sequence[Sequence[int]] | None = None, topic: str = "orders") -> CreatePartitionsTopic:
+    """A CreatePartitions entry that raises the topic to this count."""
     chosen = None if lists is None else [CreatePartitionsAssignment(tuple(replicas)) for replicas in lists]
     return CreatePartitionsTopic(topic, count, chosen)
 

@@ -17,7 +17,7 @@ from klamm.client.routing import coordinator
 from klamm.client.steps import Ask, Steps, Wait, retried
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import (
     Coordinator,
     FetchableTopicResponse,
@@ -95,7 +95,7 @@ class TestMetadata:
 
         assert brokers.asked == [ONE, TWO]
         assert brokers.cluster.addresses() == [TWO, ONE, THREE]
-        assert (brokers.cluster.controller, brokers.cluster.brokers[3]) == (3, THREE)
+        assert (brokers.cluster.controller, brokers.cluster.brokers[BrokerId(3)]) == (3, THREE)
 
     def test_metadata_refresh_is_retriable_when_no_broker_answers(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:

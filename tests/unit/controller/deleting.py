@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tests.support.controller_room import Room
+from tests.support.controller_room import EventT, Room
 
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import (
@@ -36,9 +36,6 @@ from klamm.zk.operations import Create
 NO_WAITING = ControllerSettings(BrokerId(1), dead_broker_timeout_ms=0)
 
 
-Handler = Callable[[TermContext, object], Awaitable[None]]
-
-
 class Deleting:
     """A cluster with topics to delete; its brokers answer StopReplica when the test calls `answer`."""
 
@@ -55,7 +52,7 @@ class Deleting:
     ) -> "Deleting":
         return cls(await Room.open(brokers, topics, settings))
 
-    async def do(self, handler: Handler, event: object) -> list[str]:
+    async def do(self, handler: Callable[[TermContext, EventT], Awaitable[None]], event: EventT) -> list[str]:
         """Run a handler for an event; returns the requests that it sent."""
         self.room.term.cause = self.room.journal.event(type(event).__name__)
         await handler(self.room.term, event)

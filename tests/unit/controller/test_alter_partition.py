@@ -182,7 +182,8 @@ def test_the_senders_broker_epoch_must_match_its_registration(broker: int, epoch
 
 
 async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartitionResponse, list[str]]:
-    facts = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None} | content
+    defaults = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None}
+    facts: dict[str, Any] = {**defaults, **content}
     known = room.term.context.topics.get(facts["topic"])
     isr: dict[str, Any] = {"new_isr": facts["isr"]}
     if version >= 3:

@@ -16,7 +16,10 @@ def three_partitions() -> tuple[ControllerContext, Partition, Partition, Partiti
     """A context with `a-0`, `a-1` and `b-0`, each on brokers 1, 2 and 3 and without a leader."""
     context = ControllerContext(1)
     a, b = context.add_topic("a", None), context.add_topic("b", None)
-    return context, *(context.add_partition(t, n, ReplicaAssignment(ids(1, 2, 3))) for t, n in ((a, 0), (a, 1), (b, 0)))
+    first, second, other = (
+        context.add_partition(t, n, ReplicaAssignment(ids(1, 2, 3))) for t, n in ((a, 0), (a, 1), (b, 0))
+    )
+    return context, first, second, other
 
 
 def lead(context: ControllerContext, partition: Partition, leader: int) -> None:

@@ -17,6 +17,7 @@ from klamm.controller.handlers.responses import (
 from klamm.controller.states import ReplicaState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -35,7 +36,8 @@ def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse
 def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     topics = [
         LeaderAndIsrTopicError(
-            room.term.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
+            room.term.context.topics[name].id or ZERO_ID,
+            [LeaderAndIsrPartitionError(partition_index=0, error_code=code)],
         )
         for name, code in codes.items()
     ]

@@ -76,10 +76,10 @@ async def test_a_removed_replica_is_deleted_although_its_broker_bounced_unnotice
 
     requests: list[str] = []
     for is_broker_change in (is_seen_first, not is_seen_first):
-        handler, event = (
-            (on_broker_change, BrokerChange()) if is_broker_change else (on_replica_deletion_answer, answer)
-        )
-        requests += await room.handle(handler, event)
+        if is_broker_change:
+            requests += await room.handle(on_broker_change, BrokerChange())
+        else:
+            requests += await room.handle(on_replica_deletion_answer, answer)
 
     [stop] = [r for r in requests if r.startswith("SR a-0")]
     assert stop.endswith("+delete -> 2")

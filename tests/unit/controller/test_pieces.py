@@ -85,7 +85,7 @@ async def test_a_large_leader_and_isr_is_encoded_in_several_loop_iterations() ->
     item = large_request(3 * PIECE)
 
     async with changes_in_a_pass(lambda: len(item.states)) as changes:
-        await builder.let_go(item)
+        await builder.free_states(item)
 
     assert not item.states
     assert max(changes) == PIECE
@@ -113,9 +113,9 @@ async def test_requests_to_a_removed_broker_are_released_one_per_loop_iteration(
     taken: list[ControlItem] = []
 
     class Counting(RequestBuilder):
-        async def let_go(self, item: ControlItem) -> None:
+        async def free_states(self, item: ControlItem) -> None:
             taken.append(item)
-            await super().let_go(item)
+            await super().free_states(item)
 
     context = ControllerContext(1)
     builder = Counting(context, ControllerSettings(ONE), CountedSlices(PIECE))

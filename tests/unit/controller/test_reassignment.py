@@ -87,6 +87,7 @@ async def test_a_reassignment_stays_complete_although_its_znode_entry_cannot_be_
 
     room.ensemble.unreadable.clear()
     [again] = room.put
+    assert isinstance(again, ZkPartitionReassignment)
     await room.handle(on_zk_reassignment, again)
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
     assert assigned(room) == "[2] + [] - []"

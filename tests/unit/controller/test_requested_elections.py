@@ -296,7 +296,7 @@ async def test_the_next_auto_rebalance_is_scheduled_after_the_previous_ended_or_
     room = await Room.open(topics={"a": [(1, 2)]})
     assert "rebalance" in room.term.timers
     room.term.timers.cancel("rebalance")
-    room.term.context.partition("a", 0).assignment = None  # type: ignore[union-attr, assignment]
+    room.term.context.partition("a", 0).assignment = None  # type: ignore[union-attr]
 
     with pytest.raises(AttributeError):
         await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())

@@ -1,6 +1,6 @@
 """Events that failed in ZooKeeper, and znodes that could not be read, are retried with growing backoff."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -70,7 +70,7 @@ async def test_a_retried_broker_registration_does_not_end_a_term_that_began_mean
     assert (controller.is_active, nodes.controller_epoch) == (True, 2)
 
 
-LISTS = {
+LISTS: dict[str, Callable[[Nodes], Awaitable[object]]] = {
     BROKER_IDS: lambda nodes: nodes.start(2),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
     DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
@@ -144,9 +144,12 @@ async def test_repeated_failures_of_an_event_increase_its_retry_backoff(
     controller = await nodes.start(1)
     await nodes.settle()
     pauses: list[float] = []
-    monkeypatch.setattr(
-        controller._timers, "after", lambda name, s, event: isinstance(event, events.TopicChange) and pauses.append(s)
-    )
+
+    def keep_pause(name: str, seconds: float, event: events.Event) -> None:
+        if isinstance(event, events.TopicChange):
+            pauses.append(seconds)
+
+    monkeypatch.setattr(controller._timers, "after", keep_pause)
     nodes.ensemble.unreadable.add(TOPICS)
 
     async def look() -> None:

@@ -128,7 +128,7 @@ async def test_a_leader_replica_that_goes_offline_leaves_the_isr_and_the_partiti
 @pytest.mark.parametrize("target", [ReplicaState.ONLINE, ReplicaState.OFFLINE])
 async def test_a_nonexistent_replica_gets_no_request(target: ReplicaState) -> None:
     room, partition = await room_with(ReplicaState.NON_EXISTENT, 2)
-    step = {ReplicaState.ONLINE: replicas_online, ReplicaState.OFFLINE: replicas_offline}[target]
+    step = replicas_online if target is ReplicaState.ONLINE else replicas_offline
 
     await step(room.term, {BrokerId(2): [partition]})
 
@@ -174,7 +174,7 @@ async def test_a_new_partition_that_comes_online_is_led_and_its_replicas_are_new
 
     requests = await room.handle(on_broker_change, BrokerChange())
 
-    assert partition.state is PartitionState.ONLINE
+    assert room.partition("a-0").state is PartitionState.ONLINE
     assert room.now("a-0") == "3 / [3] / 0 / 0"
     assert requests[-2:] == ["LISR a-0=3/[3]/0/0+new -> 3", "UMR a-0=3/[3]/0/0 -> 1,2,3"]
 

@@ -3,7 +3,7 @@
 import uuid
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchPosition, FetchSessionClient, FetchSettings
 from klamm.wire.messages import FetchRequest, FetchResponse
@@ -19,7 +19,7 @@ def want(client: FetchSessionClient, tp: TopicPartition, offset: int = 0, topic_
 
 def build(client: FetchSessionClient) -> tuple[FetchRequest, int]:
     """The next request and its version."""
-    request, version = client.build(FetchSettings(2), 100)
+    request, version = client.build(FetchSettings(BrokerId(2)), 100)
     return FetchRequest.decode(request.encode(version), version), version
 
 

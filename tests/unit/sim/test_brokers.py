@@ -169,5 +169,5 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
 
     loop.run(scenario())
     assert [e for e in told if isinstance(e, RequestUnanswered)] == (
-        [] if answered_s else [RequestUnanswered(1, "ALTER_PARTITION")]
+        [] if answered_s else [RequestUnanswered(BrokerId(1), "ALTER_PARTITION")]
     )

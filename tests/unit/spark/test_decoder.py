@@ -45,6 +45,7 @@ runs = st.lists(
 
 
 def joined(run: list[tuple[list[Record], int]]) -> bytes:
+    """Batches of these records, with an offset gap after each."""
     offset, parts = 10, []
     for batch_records, codec in run:
         parts.append(batch(batch_records, offset, codec))

@@ -12,6 +12,7 @@ LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
 
 
 def refusal(**options: str) -> str:
+    """The text with which the options are refused."""
     with pytest.raises(BadOption) as caught:
         read_options(LEAST | {k.replace("__", "."): v for k, v in options.items()})
     return str(caught.value)

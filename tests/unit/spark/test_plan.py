@@ -27,6 +27,7 @@ def world() -> ScriptedWorld:
 
 
 def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
+    """The planned range of each partition."""
     return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
 
 
@@ -183,6 +184,8 @@ class TestTopicIds:
 
 
 def delete_when_planned(world: ScriptedWorld) -> None:
+    """Delete the topic while the plan is made."""
+
     def delete(broker: int, request: object) -> None:
         if isinstance(request, ListOffsetsRequest):
             world.cluster.delete_topic("orders")

@@ -28,6 +28,7 @@ def pool() -> ClientPool:
 
 
 def planned(world: ScriptedWorld, pool: ClientPool) -> TaskRanges:
+    """Plan a read with this pool."""
     with read_client(world, options(), pool) as brokers:
         return TaskRanges(tuple(plan_ranges(brokers)))
 

@@ -9,14 +9,14 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.zk.admin_znodes import encode_producer_id_block
+from klamm.zk.admin_znodes import ProducerIdBlock, encode_producer_id_block
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
-from klamm.zk.store import ProducerIdBlock, Store, TopicExists
+from klamm.zk.store import Store, TopicExists
 from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK, encode_controller
 
 
