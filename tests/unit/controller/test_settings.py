@@ -1,4 +1,4 @@
-"""What depends on the protocol version of the controller: the versions of requests, and the features of the protocol."""
+"""What depends on the protocol version of the controller: versions of requests, and features of the protocol."""
 
 import pytest
 
