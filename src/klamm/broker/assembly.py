@@ -40,7 +40,7 @@ from klamm.broker.registration_watch import RegistrationWatch
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
-from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
+from klamm.broker.settings import controller_settings, group_settings, log_settings, replication_settings, server_limits
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
@@ -48,8 +48,12 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.replicated_log import ReplicatedOffsetsLog
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
@@ -57,6 +61,7 @@ from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.time_slices import TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
@@ -141,7 +146,12 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
-        log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=reason)
+        log.error(
+            "topic config ignored; the broker's defaults are used",
+            topic=topic,
+            reason=reason,
+            action=correct_topic_config(topic),
+        )
     for topic, own in overrides.items():
         storage.throttles.topic_changed(topic, own)
     try:
@@ -170,6 +180,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
+    groups = _build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
     changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
@@ -185,6 +196,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         replicas=replicas,
         fetch=Fetch(cache, replicas, config.fetch_max_bytes),
         producer_ids=producer_ids,
+        groups=groups,
         config_changes=changes,
         journal_topic=_build_journal_topic(context, cache, channel),
     )
@@ -307,6 +319,20 @@ def _build_replicas(
         lifecycle.add("ISR changes", isr_znodes)
     storage.log_dir_failures.add_listener(lambda failure: replicas.set_offline(failure.partitions))
     return replicas
+
+
+def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
+    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    offsets_log = ReplicatedOffsetsLog(replicas)
+    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
+    replicas.on_leadership_change = groups.on_leadership_change
+
+    async def start() -> None:
+        stored = await context.store().read_partition_count(OFFSETS_TOPIC)
+        groups.start(stored or context.config.offsets_topic_num_partitions)
+
+    lifecycle.add("group coordinator", Step(start, groups.close))
+    return groups
 
 
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:

@@ -15,7 +15,7 @@ from klamm.broker.settings import server_limits
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.log.manager import LogManager
 from klamm.net.server import Server
@@ -73,7 +73,12 @@ class ConfigFollower:
             try:
                 parsed[topic] = self._logs.default_config(own)
             except InvalidConfig as error:
-                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=str(error))
+                log.error(
+                    "topic config ignored; the previous config stays in use",
+                    topic=topic,
+                    reason=str(error),
+                    action=correct_topic_config(topic),
+                )
             if number % _PARSED_PER_TIME_SLICE == _PARSED_PER_TIME_SLICE - 1:
                 await asyncio.sleep(0)
         self._logs.update_topic_configs(parsed)
@@ -116,5 +121,10 @@ class ConfigFollower:
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)
         for topic, reason in unreadable.items():
-            log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
+            log.error(
+                "topic config ignored; the previous config stays in use",
+                topic=topic,
+                reason=reason,
+                action=correct_topic_config(topic),
+            )
         await self._update_log_configs(overrides)

@@ -23,12 +23,14 @@ class NodeMetrics:
         self._logs = parts.logs
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
+        self._groups = parts.groups
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
         """The metrics page as text, and its content type."""
         hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
-        return render([*self._controller.readings(deletion), *self._node_readings(), *hosted], accept)
+        readings = [*self._controller.readings(deletion), *self._node_readings(), *self._group_readings(), *hosted]
+        return render(readings, accept)
 
     async def _replica_readings(self) -> list[Reading]:
         """The metrics of replication."""
@@ -46,6 +48,20 @@ class NodeMetrics:
             "failedisrupdates": self._replicas.counts.failed_isr_updates,
         }
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
+
+    def _group_readings(self) -> Iterator[Reading]:
+        manager, counts = "kafka_coordinator_group_groupmetadatamanager_num", self._groups.counts
+        by_state = self._groups.count_groups()
+        yield Reading(f"{manager}groups", sum(by_state.values()))
+        yield Reading(f"{manager}offsets", self._groups.count_offsets())
+        for state, count in by_state.items():
+            yield Reading(f"{manager}groups{state.lower()}", count)
+        metrics = "kafka_server_group_coordinator_metrics_"
+        yield Reading(f"{metrics}offset_commits", counts.offset_commits)
+        yield Reading(f"{metrics}offset_expirations", counts.offset_expirations)
+        yield Reading(f"{metrics}offset_deletions", counts.offset_deletions)
+        yield Reading(f"{metrics}group_completed_rebalances", counts.completed_rebalances)
+        yield Reading(f"{metrics}partition_load_time_ms", counts.partition_loads)
 
     def _node_readings(self) -> Iterator[Reading]:
         """The metrics of all other parts."""

@@ -12,6 +12,7 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.controller.controller import Controller
+from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.log.manager import LogManager
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.telemetry.journal import Journal
@@ -32,5 +33,6 @@ class Parts:
     replicas: ReplicaManager
     fetch: Fetch
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     config_changes: ConfigChanges
     journal_topic: JournalTopic | None

@@ -21,6 +21,7 @@ THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLI
 
 
 def _split_names(text: str) -> frozenset[str]:
+    """The names in a text, separated by spaces."""
     return frozenset(text.split())
 
 
@@ -92,6 +93,7 @@ def base_name(name: str) -> str:
 
 
 def is_for_one_listener(name: str) -> bool:
+    """Whether the key has the prefix `listener.name.…`."""
     return _OF_LISTENER.fullmatch(name) is not None
 
 

@@ -22,6 +22,9 @@ class Observer:
     def on_event_begin(self, event: Event, waiting: Iterable[Event]) -> None:
         """Handling of `event` begins; `waiting` are the events queued behind it."""
 
+    def on_event_failed(self, event: Event) -> None:
+        """ZooKeeper failed in it, the controller was deposed, or it ran into a defect; its end is told next."""
+
     def on_event_end(self, event: Event) -> None:
         """Handling of `event` ended, and its caller has an answer."""
 

@@ -299,6 +299,7 @@ class LogStorage:
             raise StorageFailed(self._out_of_use())
 
     def _out_of_use(self) -> str:
+        """The error text for a failed log."""
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import structlog
 
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
-from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
@@ -101,7 +101,7 @@ class LogManager:
                 "invalid topic config ignored, the broker's defaults apply",
                 topic=topic,
                 reason=reason,
-                action=f"Correct it: klamm config set --topic {topic}",
+                action=correct_topic_config(topic),
             )
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
@@ -168,7 +168,7 @@ class LogManager:
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,
-            action="Stop the node and move the directory away: the replica is then copied from the leader.",
+            action=REPLACE_REPLICA,
         )
 
     def start(self) -> None:
@@ -423,6 +423,7 @@ class LogManager:
                 self._take_offline(directory, str(error))
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs in this data directory."""
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def _live(self) -> list[LogDirectory]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from klamm.log.epochs import EpochEnd
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, StorageFailed
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -69,9 +69,8 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         quotas: ReplicationQuotas | None = None,
-        on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is called after every instruction.
+        """`broker_epoch()` is the czxid of our registration.
 
         Without `quotas`, nothing can be throttled but through `quotas` of this object.
         """
@@ -108,7 +107,16 @@ class ReplicaManager:
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
-        self._leadership = Leadership(broker_id, broker_epoch, self._hosted, logs, self._fetchers, on_leadership_change)
+        self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
+        """Called after every instruction of the controller, before it is answered; must not raise."""
+        self._leadership = Leadership(
+            broker_id,
+            broker_epoch,
+            self._hosted,
+            logs,
+            self._fetchers,
+            lambda change: self.on_leadership_change(change),
+        )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
@@ -197,7 +205,12 @@ class ReplicaManager:
         except StorageFailed:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records in a log segment", partition=str(topic_partition), why=str(error))
+            log.error(
+                "corrupt records in a log segment: ListOffsets is answered with CORRUPT_MESSAGE",
+                partition=str(topic_partition),
+                why=str(error),
+                action=REPLACE_REPLICA,
+            )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def end_of_epoch(
@@ -274,7 +287,10 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except (KlammError, OSError) as error:
             log.error(
-                "background task failed: it runs again after its interval", work=work.__qualname__, why=str(error)
+                "background task failed: it runs again after its interval",
+                work=work.__qualname__,
+                why=str(error),
+                interval_s=seconds,
             )
 
 

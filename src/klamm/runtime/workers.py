@@ -98,16 +98,16 @@ class ProcessWorkers:
             try:
                 worker = self._take_worker(is_new=is_retry)
             except OSError as error:
-                return False, f"cannot start a worker process: {error}"
+                return False, f"cannot start a worker process ({error}); check the limits on processes and memory"
             if worker is None:
-                return False, "the workers are closed"
+                return False, "the worker processes are closed, because the node stops"
             try:
                 return worker.ask(request)
             except (OSError, EOFError):
                 status = worker.end()
             finally:
                 self._give_back(worker)
-        return False, f"the worker process ended with status {status}"
+        return False, f"the worker process ended twice, last with exit status {status}"
 
     def _take_worker(self, *, is_new: bool) -> "_Worker | None":
         """An idle or new worker; None if the workers are closed. Raises OSError if no process can be started."""

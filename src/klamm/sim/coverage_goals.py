@@ -97,7 +97,8 @@ class CoverageGoals:
     def __init__(self, cluster: Cluster) -> None:
         self.reached: Counter[str] = Counter()
         self._cluster = cluster
-        self._registration_changed: dict[int, dict[BrokerId, int]] = {}
+        self._read_before: dict[int, int] = {}
+        """By controller epoch: which registrations its controller knew before the change that it handles."""
         self._deleting: set[tuple[int, BrokerId, TopicPartition]] = set()
         self._sees: Mapping[type[Any], Any] = {
             trace.EventBegan: self._event_began,
@@ -134,18 +135,24 @@ class CoverageGoals:
         if any(kind is not type(event.event) for kind in event.waiting):
             self.reached[f"{event.event.state.name} while others wait"] += 1
         if isinstance(event.event, events.BrokerChange):
-            registered = event.term.internals.context.registered
-            self._registration_changed[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
+            self._read_before[event.term.epoch] = self._cluster.history.broker_views.read_since[event.term.epoch]
 
     def _event_ended(self, event: trace.EventEnded) -> None:
         """Count bounced brokers that the controller noticed, and the results of AlterPartition."""
         if event.term is not None and isinstance(event.event, events.BrokerChange):
-            before = self._registration_changed.pop(event.term.epoch, {})
-            after = event.term.internals.context.registered
-            if any(b in before and before[b] < broker.epoch for b, broker in after.items()):
+            if self._has_bounced(self._read_before.pop(event.term.epoch)):
                 self.reached["a broker is seen as bounced"] += 1
         elif isinstance(event.event, events.AlterPartitionReceived):
             self._count_alter_partition_result(event.event)
+
+    def _has_bounced(self, since: int) -> bool:
+        """Whether a broker has registered again in the time since this zxid, in which no change was handled."""
+        registrations = self._cluster.history.registrations
+        for seen in registrations.changes.values():
+            then = next((epoch for at, epoch in reversed(seen) if at <= since), -1)
+            if then >= 0 and seen[-1][1] > then:
+                return True
+        return False
 
     def _count_alter_partition_result(self, asked: events.AlterPartitionReceived) -> None:
         """Count the error codes with which AlterPartition was answered."""

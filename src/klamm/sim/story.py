@@ -11,6 +11,7 @@ _OMITTED_EVENTS = (
     trace.PartitionMoved,
     trace.ReplicaMoved,
     trace.RequestQueued,
+    trace.ConnectionOpened,
     trace.RequestAnswered,
     trace.ReplicaRolesChanged,
 )
@@ -40,6 +41,8 @@ def _describe_event(event: Event) -> str:
     if isinstance(event, trace.EventBegan):
         active = f"in {event.term}" if event.term else "inactive"
         return f"node {event.broker}, {active}, handles {type(event.event).__name__}, {len(event.waiting)} wait"
+    if isinstance(event, trace.TermBegan | trace.TermEnded):
+        return f"{type(event).__name__} {event.term}"
     if isinstance(event, trace.LeaderAndIsrApplied):
         return f"LeaderAndIsrApplied broker={event.broker}, incarnation={event.incarnation}, epochs={event.epochs}"
     return f"{type(event).__name__} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())

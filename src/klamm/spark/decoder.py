@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import Rows, record_batch
+from klamm.spark.errors import READ_AGAIN
 from klamm.spark.transactions import Aborted, committed_batches, data_batches
 from klamm.wire.compression import BadCompression, Codec
 from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT
@@ -46,7 +47,7 @@ def decode(
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
-            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}"
+            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}. {READ_AGAIN}"
         ) from error
 
 
@@ -84,6 +85,7 @@ def _group_batches(run: Run, chosen: list[int]) -> Iterator[_Group]:
 
 
 def _record_bytes(run: Run, i: int) -> memoryview:
+    """The bytes of the records of a batch."""
     return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
 
 
@@ -112,6 +114,7 @@ def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _G
 
 
 def _decode_group(run: Run, group: _Group, selection: RecordSelection, find: Finder) -> Rows:
+    """Decode the records of a group of batches."""
     raw: Bytes = np.frombuffer(group.buffer, np.uint8)
     bodies = find(group.buffer, raw, group.areas)
     fields = read_fields(raw, bodies)
@@ -141,7 +144,7 @@ def _check_offset_deltas(group: _Group, fields: Fields, batch_of: Longs) -> None
     falls = (deltas[1:] <= deltas[:-1]) & same_batch
     last = _per_record(group.headers["last_offset_delta"], batch_of)
     if falls.any() or (deltas < 0).any() or (deltas > last).any():
-        raise CorruptBatch("the records' offsets do not rise within their batch")
+        raise CorruptBatch("the offsets of the records in a batch do not increase")
 
 
 def _record_batches(rows: Rows, selection: RecordSelection) -> Iterator[pa.RecordBatch]:

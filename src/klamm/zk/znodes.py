@@ -115,6 +115,10 @@ def pending_deletion_path(broker: int, topic_id: uuid.UUID) -> str:
     return f"{PENDING_DELETIONS}/{broker}/{id_to_text(topic_id)}"
 
 
+def consumer_offset_path(group_id: str, partition: PartitionLike) -> str:
+    return f"/consumers/{group_id}/offsets/{partition.topic}/{partition.partition}"
+
+
 def config_path(entity_type: str, entity: str) -> str:
     """`entity_type` is topics, clients, users, brokers or ips; the entity `<default>` has the defaults."""
     return f"/config/{entity_type}/{entity}"

@@ -10,6 +10,7 @@ from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH
+from klamm.sim.history.broker_views import BrokerViews
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import (
     ControllerElected,
@@ -43,6 +44,7 @@ class Queued(NamedTuple):
 @dataclass(slots=True)
 class RequestHistory:
     topics: TopicHistory
+    views: BrokerViews
     waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
     """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
     last_sent: dict[tuple[int, BrokerId, int, str, int], Queued] = field(default_factory=dict)
@@ -84,13 +86,13 @@ class RequestHistory:
                     self.deleted.discard((TopicPartition(event.topic, number), broker))
 
     def on_event_ended(self, event: EventEnded) -> None:
-        leaving = event.term.internals.context.shutting_down if event.term is not None else ()
-        for broker in [b for b in self.unannounced if b in leaving]:
-            self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
+        if event.term is not None:
+            for broker in [b for b in self.unannounced if self.views.is_leaving(event.term, b) is not False]:
+                self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
 
     def on_queued(self, event: RequestQueued) -> None:
-        item, context = event.item, event.term.internals.context
-        to = context.epoch, event.target, context.registered[event.target].epoch
+        item = event.item
+        to = event.term.epoch, event.target, event.target_epoch
         untold = self.unannounced.get(event.target, {})
         if isinstance(item, LeaderAndIsrItem):
             for p, state in item.states.items():

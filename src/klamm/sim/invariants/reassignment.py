@@ -127,12 +127,8 @@ def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
     if before is None or not before.has_leader or after.has_leader or term is None:
         return None
     doing = history.controllers.handling.get((term.broker, term.incarnation))
-    partition = term.internals.context.partition(event.partition.topic, event.partition.partition)
-    if (
-        doing is None
-        or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment)
-        or not partition
-    ):
+    if doing is None or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment):
         return None
-    able = [b for b in after.isr if b != before.leader and term.internals.context.is_online(b, partition)]
-    return f"{event.partition}: {before.leader} leads no more, and nobody else, though {able} could" if able else None
+    views, p = history.broker_views, event.partition
+    able = [b for b in after.isr if b != before.leader and views.is_online(term, p, b) is True]
+    return f"{p}: {before.leader} leads no more, and nobody else, though {able} could" if able else None

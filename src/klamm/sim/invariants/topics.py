@@ -5,7 +5,7 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.sim.history.history import History
 from klamm.sim.history.requests import queue_of
 from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
-from klamm.sim.invariants.views import Cluster
+from klamm.sim.invariants.views import Cluster, acting
 from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
@@ -61,13 +61,13 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
         return None
     if event.topic not in history.topics.deletion_requests:
         return f"{event.topic} is deleted, which nobody asked for"
-    term = history.controllers.active
-    registered = term.internals.context.registered if term is not None else {}
+    term, views = history.controllers.active, history.broker_views
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
         if history.states.first_at.get(p, -1) < event.before.czxid:
             continue  # it never came up: nobody was told to make a replica
-        left = [b for b in assignment.replicas if b in registered and (p, b) not in history.requests.deleted]
+        missing = [b for b in assignment.replicas if (p, b) not in history.requests.deleted]
+        left = [b for b in missing if views.is_registered_throughout(term, b)]
         if left:
             return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
     return None
@@ -152,7 +152,7 @@ def deletions_finish(cluster: Cluster) -> str | None:
 
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
-    term = next((b.controller.term for b in cluster.running if b.controller.term is not None), None)
+    term = next(iter(acting(cluster)), None)
     if term is None or term.settings.requests_carry_topic_ids:
         return False
     assigned, running = cluster.history.topics.znodes[topic].partitions.values(), {b.number for b in cluster.running}

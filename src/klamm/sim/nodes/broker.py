@@ -52,6 +52,7 @@ from klamm.sim.history.trace import (
     RequestReceived,
     RequestUnanswered,
     SessionReestablished,
+    UncleanDefaultChanged,
 )
 from klamm.sim.hosts import Host
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
@@ -176,7 +177,7 @@ class StubBroker:
         self._numbers = itertools.count()
         self._unanswered: dict[int, str] = {}
         """What is asked of its controller and not answered, by name."""
-        self._observer = ControllerObserver(self.number, incarnation, self._on_controller_event)
+        self._observer = ControllerObserver(self.number, incarnation, settings, self._on_controller_event)
         self.controller = Controller(
             world,
             settings,
@@ -240,7 +241,8 @@ class StubBroker:
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
         """Open a connection from this node's controller to a broker, observed by the simulation."""
-        return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
+        opening = Connection.open(self._world, host, port, client_id, timeout_s)
+        return await self._observer.connect(host, opening)
 
     async def shut_down(self) -> bool:
         """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
@@ -261,6 +263,11 @@ class StubBroker:
         """Fail these replicas with their log directory, and notify the controller; call it on this broker's host."""
         self.replicas.fail_partitions(partitions)
         self._notices.notify(self.number)
+
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
+        self.controller.allow_unclean_election(allowed)
 
     # ---- orders
 

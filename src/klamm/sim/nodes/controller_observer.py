@@ -3,20 +3,21 @@
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from klamm.client.ports import BrokerConnection
 from klamm.controller import events
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
 from klamm.controller.observer import Observer
+from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import (
+    ConnectionOpened,
     Event,
     EventBegan,
     EventEnded,
@@ -37,73 +38,49 @@ OnEvent = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
 _TRACEBACK_LINES: Final = 3
-_FIRST_VERSION_WITH_TOPIC_IDS: Final = 2
-
-
-class KnownPartition(NamedTuple):
-    """What the controller knew of a partition when it began to handle AlterPartition for it."""
-
-    replicas: tuple[BrokerId, ...]
-    leadership: LeaderAndIsr | None
-
-
-class ControllerKnowledge(NamedTuple):
-    """What a controller knew when it began to handle a broker's request."""
-
-    registered: dict[BrokerId, int]
-    """Broker -> broker epoch."""
-    live: frozenset[BrokerId]
-    leaving: frozenset[BrokerId]
-    topics: dict[Any, str]
-    """Topics of the request that are known: their names by what it calls them: an id, or once a name."""
-    partitions: dict[tuple[str, int], KnownPartition]
-
-
-class BrokerKnowledge(NamedTuple):
-    """The registered brokers that a controller knew when it began to handle a broker change."""
-
-    registered: dict[BrokerId, int]
-    """Broker -> broker epoch."""
-    zxid: int
-    """How far its session had seen by then."""
 
 
 class ControllerObserver(Observer):
     """Reports what a controller does as events: terms, transitions, and requests queued, sent and answered."""
 
-    def __init__(self, broker: BrokerId, incarnation: int, on_event: OnEvent) -> None:
+    def __init__(self, broker: BrokerId, incarnation: int, settings: ControllerSettings, on_event: OnEvent) -> None:
+        """`settings`: what the node is configured with when it starts."""
         self._broker = broker
         self._incarnation = incarnation
+        self._settings = settings
         self._on_event = on_event
         self._term: Term | None = None
         self._began_in: Term | None = None
-        self._knowledge_before: ControllerKnowledge | BrokerKnowledge | None = None
+        self._memory: TermContext | None = None
+        self._has_failed = False
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
     # ---- controller.observer.Observer
 
     def on_term_begin(self, term: TermContext) -> None:
-        self._term = Term(self._broker, self._incarnation, term)
-        self._on_event(TermBegan(self._term))
+        self._term, self._memory = Term(self._broker, self._incarnation, term.context.epoch, self._settings), term
+        self._on_event(TermBegan(self._term, term))
 
     def on_term_end(self, term: TermContext) -> None:
-        ended, self._term = self._term, None
+        ended, self._term, self._memory = self._term, None, None
         if ended is not None:
-            self._on_event(TermEnded(ended))
+            self._on_event(TermEnded(ended, term))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._knowledge_before = _knowledge_before(self._term.internals, event) if self._term is not None else None
-        self._began_in = self._term
+        self._began_in, self._has_failed = self._term, False
         queued = tuple(type(e) for e in waiting)
-        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
+        seen = self._memory.store.client.seen_zxid if self._memory is not None else 0
+        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued, seen))
+
+    def on_event_failed(self, event: events.Event) -> None:
+        self._has_failed = True
 
     def on_event_end(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
         self._on_event(
-            EventEnded(self._broker, self._incarnation, self._began_in, event, self._knowledge_before, is_cut_short)
+            EventEnded(self._broker, self._incarnation, self._began_in, event, is_cut_short, self._has_failed)
         )
-        self._knowledge_before = None
 
     def on_unexpected_error(self, error: Exception) -> None:
         lines = traceback.extract_tb(error.__traceback__)[-_TRACEBACK_LINES:]
@@ -121,14 +98,16 @@ class ControllerObserver(Observer):
             self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
-        if self._term is not None:
-            self._on_event(RequestQueued(self._term, broker, item))
+        if self._term is not None and self._memory is not None:
+            self._on_event(RequestQueued(self._term, broker, self._memory.context.registered[broker].epoch, item))
 
     # ---- connections
 
-    def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
-        """Wrap the controller's connection to a broker so that its requests are reported."""
-        return _ObservedConnection(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
+    async def connect(self, host: str, connecting: Awaitable[BrokerConnection]) -> BrokerConnection:
+        """Open the controller's connection to a broker, wrapped so that its requests are reported."""
+        target = BrokerId(int(host.removeprefix(_HOST_PREFIX)))
+        self._on_event(ConnectionOpened(self._broker, self._incarnation, target))
+        return _ObservedConnection(self, target, await connecting)
 
     def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
         """Report a control request that is sent to this broker."""
@@ -180,36 +159,3 @@ def _decoded(message: Any, version: int) -> Any:
     if isinstance(message, EncodedBody):
         return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
     return message
-
-
-def _knowledge_before(term: TermContext, event: events.Event) -> ControllerKnowledge | BrokerKnowledge | None:
-    """What the controller knew before this event, to check its result; None for events that no invariant checks."""
-    context = term.context
-    if isinstance(event, events.BrokerChange):
-        return BrokerKnowledge({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
-    if isinstance(event, events.ControlledShutdown):
-        return _controller_knowledge(context, {}, {})
-    if not isinstance(event, events.AlterPartitionReceived):
-        return None
-    topics: dict[Any, str] = {}
-    partitions: dict[tuple[str, int], KnownPartition] = {}
-    for asked in event.request.topics:
-        by_name = event.version < _FIRST_VERSION_WITH_TOPIC_IDS
-        found = context.topics.get(asked.topic_name) if by_name else context.topic_with_id(asked.topic_id)
-        if found is None:
-            continue
-        topics[asked.topic_name if by_name else asked.topic_id] = found.name
-        for data in asked.partitions:
-            partition = found.partitions.get(data.partition_index)
-            if partition is not None:
-                known = KnownPartition(partition.replicas, partition.leadership)
-                partitions[found.name, data.partition_index] = known
-    return _controller_knowledge(context, topics, partitions)
-
-
-def _controller_knowledge(
-    context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
-) -> ControllerKnowledge:
-    """The controller's knowledge of brokers, with these topics and partitions."""
-    registered = {b.id: b.epoch for b in context.registered.values()}
-    return ControllerKnowledge(registered, context.live, context.leaving, topics, partitions)

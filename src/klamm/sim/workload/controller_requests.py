@@ -142,11 +142,9 @@ async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> Non
     """The brokers' default for unclean leader election changes at run time on every node."""
     allowed = draw("allowed", lambda rng: rng.random() < 0.5)
     cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} by default")
-    if not allowed:
-        cluster.history.controllers.forbid_unclean_by_default()
     for node in cluster.nodes.values():
         if node.host.is_alive:
-            change = node.broker.controller.allow_unclean_election
+            change = node.broker.allow_unclean_election
             cluster.loop.call_on(node.host, cluster.loop.time(), change, allowed)
 
 
