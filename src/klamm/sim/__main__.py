@@ -20,7 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60, help="run new seeds for this many seconds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--schedules", type=int, default=1 << 30, help="run at most this many seeds")
-    parser.add_argument("--violations", type=int, default=1, help="stop when this many seeds have violated an invariant")
+    parser.add_argument(
+        "--violations", type=int, default=1, help="stop when this many seeds have violated an invariant"
+    )
     parser.add_argument("--cores", type=int, help="number of processor cores to use; default: all")
     parser.add_argument("--seed", type=int, help="run this seed and print what happens")
     parser.add_argument("--shrink", type=int, help="reduce the schedule of this seed, which violates an invariant")

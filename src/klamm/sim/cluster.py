@@ -111,7 +111,10 @@ class SimulatedCluster(ScheduledRun):
     async def _heal_without_restarts(self) -> None:
         """Heal everything but dead processes and failed disks, and check that the cluster recovers without restarts."""
         self.gone = frozenset(n for n, node in self.nodes.items() if not node.host.is_alive)
-        self.log(f"all faults end, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed log directories stay failed")
+        self.log(
+            f"all faults end, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed log directories stay "
+            "failed"
+        )
         heal_without_restarts(self)
         await self._wait_and_check_at_rest()
         self.gone = frozenset()

@@ -131,7 +131,9 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 continue
             if due > limit_s:
                 heapq.heappush(timers, (due, -1, entry))
-                raise OutOfTime(f"not finished after {limit_s} s of simulated time; waiting tasks:\n{self.describe_waiting_tasks()}")
+                raise OutOfTime(
+                    f"not finished after {limit_s} s of simulated time; waiting tasks:\n{self.describe_waiting_tasks()}"
+                )
             if due > self.now:
                 self.now = due
             if not timers or timers[0][0] > self.now:

@@ -47,7 +47,9 @@ def delay_control_requests(cluster: ScheduledCluster, draw: Draw) -> None:
     if not others:
         return
     cause = draw("cause", lambda rng: rng.choice(others))
-    cluster.log(f"control requests from {name} are delayed; it has some to send, because node {cause} must register again")
+    cluster.log(
+        f"control requests from {name} are delayed; it has some to send, because node {cause} must register again"
+    )
     cut_for(cluster, [(name, f"node-{n}") for n in others], 1.0 + 1.5 * terms)
     if cluster.ensemble.has_quorum and (session := cluster.nodes[cause].session):
         cluster.ensemble.end_session(session)
@@ -134,7 +136,10 @@ def expire_follower_during_isr_change(cluster: ClusterUnderTest, draw: Draw) -> 
         if not session:
             return None
         cluster.injection_points.remove(injection)
-        cluster.log(f"session {session:x} of a follower ends while node {step.actor} asks for an ISR change, so that it must ask again")
+        cluster.log(
+            f"session {session:x} of a follower ends while node {step.actor} asks for an ISR change, so that it must "
+            "ask again"
+        )
         cluster.ensemble.end_session(session)
         broker = cluster.nodes[step.actor].broker
         broker.request_delay_s = takes_s

@@ -78,7 +78,9 @@ async def _read_controller_state(cluster: ClusterUnderTest, node: Node) -> None:
     topics = cluster.history.topics.znodes.items()
     deleting = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
-    cluster.log(f"node {node.broker.number} reports {readings} metrics, {named} topics by id, {deleting} topics to be deleted")
+    cluster.log(
+        f"node {node.broker.number} reports {readings} metrics, {named} topics by id, {deleting} topics to be deleted"
+    )
 
 
 async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:

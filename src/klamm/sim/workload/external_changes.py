@@ -106,7 +106,9 @@ async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None
     path, client = znodes.topic_path(topic), cluster.store.client
     if cluster.tree.get(path) is not None:
         return
-    cluster.log(f"topic {topic} cannot be read, and is repaired later: {replicas}{', to be deleted' if deletes else ''}")
+    cluster.log(
+        f"topic {topic} cannot be read, and is repaired later: {replicas}{', to be deleted' if deletes else ''}"
+    )
     await client.create(path, b"{")
     try:
         if deletes:

@@ -130,7 +130,9 @@ async def shut_down_together(cluster: ClusterUnderTest, draw: Draw) -> None:
     }
     if not leaving:
         return
-    cluster.log(f"nodes {list(leaving)} shut down in a controlled way at the same time, and start again {back_s} s later")
+    cluster.log(
+        f"nodes {list(leaving)} shut down in a controlled way at the same time, and start again {back_s} s later"
+    )
     tasks = [cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down") for node in leaving.values()]
     await asyncio.wait(tasks, timeout=_SHUTDOWN_LIMIT_S)
     for number, node in leaving.items():

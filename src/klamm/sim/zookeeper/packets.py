@@ -72,7 +72,9 @@ def read_operation(opcode: int, reader: Reader) -> Op:
     if opcode in (Opcode.CREATE, Opcode.CREATE2):
         data, acl, flags = reader.buffer(), reader.acls(), reader.int32()
         if not 0 <= flags <= 3:
-            raise MalformedPacket(f"the simulated ZooKeeper does not support create mode {flags}")  # containers, znodes with a time to live
+            raise MalformedPacket(
+                f"the simulated ZooKeeper does not support create mode {flags}"
+            )  # containers, znodes with a time to live
         return Create(path, data, bool(flags & 1), bool(flags & 2), acl)
     if opcode == Opcode.SET_DATA:
         return Set(path, reader.buffer(), reader.int32())
