@@ -37,6 +37,7 @@ def batch_of(total_bytes: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 def measure(name: str, batch: bytes, directory: str) -> None:
+    """Print append and read speed for this batch."""
     print(f"{name}: {len(batch):,} bytes, {header_at(batch).record_count:,} records")
     log = Log.open(real_world(), f"{directory}/leader", ORDERS, TopicConfig.parse({}))
     print_row("append as leader", seconds_per_call(lambda: log.append_as_leader(batch, 0)), len(batch))
@@ -85,6 +86,7 @@ def measure(name: str, batch: bytes, directory: str) -> None:
 
 
 def measure_steps() -> None:
+    """Print the cost of single steps of an append."""
     batch = memoryview(batch_of(16 * 1024))
     header = header_at(batch)
     print("steps, 16 KiB batch")

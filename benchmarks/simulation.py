@@ -25,6 +25,7 @@ FUNCTIONS = 40
 
 
 def measure(seeds: Sequence[int], rounds: int) -> list[list[Report]]:
+    """The reports of these seeds, for each round."""
     return [[run_and_report(seed) for seed in seeds] for _ in range(rounds)]
 
 

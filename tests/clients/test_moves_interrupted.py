@@ -72,9 +72,11 @@ class Move:
         self.cluster.wait_until(f"{count} more records", lambda: len(self.load.acknowledged) >= until, 60)
 
     def assert_under_way(self) -> None:
+        """Assert that no new replica is in sync yet."""
         assert all(self.new[p] not in isr for p, isr in self.isrs().items())
 
     def judge(self) -> None:
+        """Stop the load, and assert that no acknowledged record is lost."""
         self.load.stop()
         verdict = self.load.check()
         assert verdict.acknowledged > 0

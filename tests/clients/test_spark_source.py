@@ -152,7 +152,7 @@ class TestOnScriptedBrokers:
     def test_an_unreachable_broker_fails_the_read_and_is_named(self, spark: SparkSession) -> None:
         message = failure(read(spark, "127.0.0.1:9", {"kafka.default.api.timeout.ms": 300}))
 
-        assert "no success within 0.3 s" in message
+        assert "no attempt succeeded within 0.3 s" in message
         assert "no connection to 127.0.0.1:9: [Errno 111] Connection refused" in message
 
     def test_a_temporary_view_in_sql_reads_the_topic(self, spark: SparkSession, brokers: ScriptedCluster) -> None:

@@ -1,4 +1,4 @@
-"""A broker that only listens: it registers, keeps every control request in order, and answers as it was set to."""
+"""A broker that only records: it registers, keeps every control request, and answers as configured."""
 
 import asyncio
 from collections import Counter
@@ -66,6 +66,7 @@ class Recorder:
 
     @property
     def session(self) -> int:
+        """The id of its ZooKeeper session."""
         assert self.zookeeper is not None
         return self.zookeeper.session_id
 
@@ -95,6 +96,7 @@ class Recorder:
         await before.close()
 
     async def change_registration(self, content: Callable[[bytes], bytes]) -> None:
+        """Rewrite the registration with changed content."""
         assert self.zookeeper is not None
         path = broker_path(self.number)
         await self.zookeeper.set(path, content(encode_registration(self.broker, NOW_MS)))
@@ -105,6 +107,7 @@ class Recorder:
         return client
 
     def _hang_up(self) -> None:
+        """Stop listening and close all connections."""
         assert self._server is not None
         self._server.close()
         for writer in self._writers:
@@ -155,7 +158,7 @@ class Recorder:
                 writer.write(b"".join(parts))
 
     def _answer(self, name: str, version: int, message: Any) -> Any:
-        """Every partition by name, as a broker does; None where the empty answer says it all."""
+        """The response, with an entry for every partition; None if an empty response is right."""
         error = self.errors.get(name, 0)
         if isinstance(message, LeaderAndIsrRequest) and version >= 5:
             return LeaderAndIsrResponse(

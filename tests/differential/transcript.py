@@ -75,6 +75,7 @@ def _end_of_first_step(lines: Sequence[str]) -> int:
 
 
 def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of one step."""
     yield _STEP + _quoted(step["did"])
     if "answer" in step:
         yield from _answer_lines(step["answer"])
@@ -91,6 +92,7 @@ def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer_lines(answer: Any) -> Iterator[str]:
+    """The lines of a response."""
     if isinstance(answer, str):
         yield f"  answer: {_quoted(answer)}"
     elif not answer:
@@ -133,6 +135,7 @@ def lines_to_steps(lines: Iterable[str]) -> Steps:
 
 
 def _read_fact(step: dict[str, Any], line: str) -> None:
+    """Add the fact of one line to a step."""
     kind, _, fact = line.partition(" ")
     if kind == "answer:":
         step["answer"] = _plain(fact)
@@ -211,4 +214,5 @@ def _quoted(text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    """The text of a quoted line."""
     return str(json.loads(text)) if text.startswith('"') else text

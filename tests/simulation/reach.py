@@ -29,6 +29,7 @@ ELSEWHERE = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.reach", description="Branch coverage by simulation alone.")
     parser.add_argument("--schedules", type=int, default=300, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
@@ -44,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _coverage(data_file: str) -> Coverage:
+    """A coverage measurement of the controller that writes this data file."""
     return Coverage(data_file=data_file, branch=True, source_pkgs=[PACKAGE], config_file=False)
 
 
 def _measure(first: int, schedules: int, steps: float, number: int, parts: int, data_file: str) -> int:
-    """Every `parts`-th piece of work, in this process; what is imported is measured, too."""
+    """Measure one part of the runs in this process, including the imports."""
     coverage = _coverage(data_file)
     coverage.start()
     from klamm.sim.campaign import silence_logging

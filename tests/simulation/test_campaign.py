@@ -1,4 +1,4 @@
-"""`make sim`: seeds dealt over cores, progress, and an end that says what was found."""
+"""`make sim`: seeds over all cores, progress lines, exit codes."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""Each fault takes effect on a cluster that has nothing else to suffer, and the cluster lives through it."""
+"""Each fault takes effect on an otherwise healthy cluster, and breaks no invariant."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
 
 @pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
 def test_link_with_almost_no_bandwidth_recovers_after_healing(bytes_per_s: float) -> None:
-    """As the shrinker tries it: numbers go towards zero."""
+    """The shrinker tries such values, because it moves numbers towards zero."""
     facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
 

@@ -1,4 +1,4 @@
-"""A few of the guards that `make mutants` takes out, those that are missed soon: the whole table takes many minutes."""
+"""Some mutants of `make mutants` that are caught quickly; the whole table takes many minutes."""
 
 import json
 from pathlib import Path
@@ -27,10 +27,12 @@ SOON = ("2", "15", "19", "20", "21", "27")
 
 
 def index_of(number: str) -> int:
+    """The index of the mutant with this number."""
     return next(i for i, mutant in enumerate(MUTANTS) if mutant.number == number)
 
 
 def found(number: str, first: int = FIRST_SEEDS[0], schedules: int | None = 3, most: int = MOST) -> Found:
+    """The result of a hunt with few schedules."""
     return Found(number, first, most, schedules, "isr_is_never_empty: t1-0" if schedules else "", 1, {"44": 2}, 1)
 
 

@@ -1,4 +1,4 @@
-"""Operations broken at single steps: a sample of what `make fault-at-every-step` runs through."""
+"""Operations with a fault at single steps: a sample of `make fault-at-every-step`."""
 
 from collections import Counter
 

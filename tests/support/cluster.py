@@ -60,6 +60,7 @@ class Cluster:
         assert not killed, f"had to be killed: {[n.name for n in killed]}"
 
     def kill(self) -> None:
+        """Kill all nodes and ZooKeeper."""
         for node in self.nodes:
             node.kill()
         if self._owns_zookeeper:
@@ -68,10 +69,12 @@ class Cluster:
     # ---- through librdkafka
 
     def admin(self, node: NodeProcess | None = None) -> AdminClient:
+        """An AdminClient of this node, or of all nodes."""
         address = node.address if node else self.bootstrap
         return AdminClient({"bootstrap.servers": address, "socket.timeout.ms": 5000, "log_level": 0})
 
     def metadata(self, node: NodeProcess | None = None) -> ClusterMetadata:
+        """The metadata of this node, or of any node."""
         return self.admin(node).list_topics(timeout=10)
 
     @property

@@ -1,4 +1,4 @@
-"""Logs in memory, for tests of what stands on top of a log. Batches are of magic 2, without records inside."""
+"""Logs in memory, for tests of replication. Batches have magic 2 and no records inside."""
 
 import struct
 import uuid
@@ -38,6 +38,7 @@ class Piece(NamedTuple):
 
 
 def split_batches(records: Buffer) -> list[Piece]:
+    """The batches of a buffer."""
     found, at = [], 0
     view = bytes(records)
     while at < len(view):
@@ -72,6 +73,8 @@ class Config:
 
 @dataclass
 class MemoryLog:
+    """A log in memory with the interface of `Log`."""
+
     topic_id: uuid.UUID | None = None
     config: Config = field(default_factory=Config)
     start_offset: int = 0
@@ -172,14 +175,17 @@ class MemoryLog:
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 
     def _raise_failure(self) -> None:
+        """Raise the error that a test has set."""
         if self.is_broken:
             self.on_failed()
             raise StorageFailed("I/O error")
 
     def epoch_list(self) -> list[EpochEntry]:
+        """The leader epochs and their start offsets."""
         return list(self.epochs.entries)
 
     def fillers(self) -> list[bytes]:
+        """The filler bytes of all batches, in order."""
         return [p.filler for p in self.pieces]
 
 

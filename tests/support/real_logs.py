@@ -24,7 +24,7 @@ class DiskWithoutThreads(RealDisk):
 
 
 class RealLogs:
-    """What replication asks of logs, by a `LogManager` over one directory."""
+    """Real logs for the replicas of one broker, in one directory."""
 
     def __init__(self, world: World, directory: str, broker: int, min_insync_replicas: int = 1) -> None:
         self._world = replace(world, disk=DiskWithoutThreads())
@@ -47,7 +47,7 @@ class RealLogs:
         await self.manager.load({"orders": self._overrides})
 
     async def drop(self) -> None:
-        """The process dies: nothing is closed, only the lock is released."""
+        """Release the directory lock without closing anything, as if the process died."""
         for directory in self.manager._directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()
@@ -78,6 +78,7 @@ class RealLogs:
 
 
 def real_batch(count: int = 1, *, filler: bytes = b"") -> bytes:
+    """A batch of real records."""
     return build_batch([NewRecord(filler) for _ in range(count)])
 
 

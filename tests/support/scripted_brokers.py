@@ -48,6 +48,7 @@ class ScriptedLog:
 
     @property
     def end(self) -> int:
+        """The offset after the last batch."""
         return self.batches[-1][1] + 1 if self.batches else self.start
 
     def read(self, offset: int, max_bytes: int) -> bytes:
@@ -58,6 +59,7 @@ class ScriptedLog:
         return content
 
     def offset_for(self, time: int, read_committed: bool) -> int:
+        """The offset for a timestamp, or for EARLIEST or LATEST."""
         if time == -2:
             return self.start
         if time == -1:
@@ -98,6 +100,7 @@ class ScriptedCluster:
         self.logs[TopicPartition(name, 0)] = log
 
     def answer(self, broker: int, frame: bytes) -> list[Buffer]:
+        """The response to a request frame."""
         header, at = decode_request_header(frame)
         key = ApiKey(header.api_key)
         lowest, highest = self.offered[key]
@@ -144,6 +147,7 @@ class ScriptedCluster:
         )
 
     def _error(self, broker: int, partition: TopicPartition) -> ErrorCode:
+        """The error code for a partition at this broker."""
         if self.errors.get(partition):
             return self.errors[partition].pop(0)
         if partition not in self.logs:
@@ -219,6 +223,7 @@ class ScriptedConnection:
         return taken
 
     def is_quiet(self) -> bool:
+        """Whether no response is left to read."""
         return not (self.closed or self._answers or self._frames or self._broker in self._world.down)
 
     def close(self) -> None:

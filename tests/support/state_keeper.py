@@ -1,7 +1,4 @@
-"""The controller's truth about one partition, kept as strictly as ZooKeeper would, with orders that arrive late.
-
-Elections are clean: a leader always comes from the in-sync replicas. What it promises in return is checked by `check`.
-"""
+"""The leader, ISR and epochs of one partition, as a controller keeps them, with control requests that arrive late."""
 
 import asyncio
 import random
@@ -15,7 +12,7 @@ from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 
 class StateKeeper:
-    """Owns leader, ISR and epochs of one partition; sends them to the brokers in order, each after a delay."""
+    """Decides leader and ISR of one partition, and sends them to the brokers in order, each after a delay."""
 
     def __init__(self, cluster: ReplicaCluster, dice: random.Random, latest_s: float = 2.0) -> None:
         self.cluster = cluster
@@ -50,6 +47,7 @@ class StateKeeper:
         self.elect(None if self.leader in (broker, None) else self.leader)
 
     def on_start(self, broker: int) -> None:
+        """Send the current state to a broker that started."""
         self._last_order.pop(broker, None)
         if self.leader is None:
             self.elect()
@@ -94,6 +92,7 @@ class StateKeeper:
     async def _deliver(
         self, broker: int, manager: ReplicaManager, request, delay_s: float, before: asyncio.Task[None] | None
     ) -> None:
+        """Deliver a LeaderAndIsr after its delay, and after the previous one."""
         if before is not None:
             await before
         await asyncio.sleep(delay_s)
@@ -120,9 +119,11 @@ class StateKeeper:
         self._check_equal_logs()
 
     def values_on(self, broker: int) -> Sequence[bytes]:
+        """The record values in the log of a broker."""
         return self.cluster.values(broker)
 
     def _check_equal_logs(self) -> None:
+        """Assert that the logs of all replicas are equal."""
         logs = {b: self.cluster.log(b) for b in self.cluster.brokers}
         for a in logs:
             for b in logs:

@@ -1,7 +1,4 @@
-"""One conversation with Apache Kafka's tools, on three brokers of any kind: what they say, made comparable.
-
-What no two clusters share is replaced: addresses, topic ids, paths; so are stack traces.
-"""
+"""Runs Apache Kafka's tools on three brokers of any kind, and returns their output in comparable form."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Independent clients: each sends records with a codec, with or without idempotence, and reads a topic from its start.
-
-They read by assignment, without a consumer group.
-"""
+"""Independent Kafka clients that send and read records: librdkafka, kafka-python, aiokafka, Java."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,6 +15,8 @@ POLL_S = 10
 
 
 class Witness(Protocol):
+    """An independent client that sends records and reads a topic from its start."""
+
     name: str
     printable: bool
     """It carries only what a console tool can."""

@@ -90,6 +90,7 @@ class Workload:
                 return
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Record an acknowledgement or an error."""
         if error is not None:
             self.failures.append(str(error))
             return

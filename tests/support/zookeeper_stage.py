@@ -1,7 +1,4 @@
-"""A client and three model servers on a simulated network, for tests of the client: what was asked is written down.
-
-The servers are the model's, with ways to misbehave: answers that are withheld, and a version that knows no bulk reads.
-"""
+"""A ZooKeeper client and three model servers on a simulated network; the requests of the client are recorded."""
 
 import asyncio
 from collections import Counter
@@ -70,6 +67,7 @@ class Stage:
         return self.loop.run(main(), limit_s=10_000)
 
     async def build(self) -> None:
+        """Start the network and the servers."""
         _, world = self.universe.start("ensemble")
         self.ensemble = Ensemble(world.clock, Rng("sessions"), self._settings)
         self.ensemble.start()
@@ -110,6 +108,7 @@ class Stage:
             await self.stop(name)
 
     def break_connections(self, *names: str) -> None:
+        """Reset the client's connections to these servers."""
         for name in names or SERVERS:
             self.network.reset("client", name)
 
@@ -131,6 +130,7 @@ class Stage:
         return self.ensemble.tree
 
     def write(self, op: Op) -> None:
+        """Commit an operation without a client."""
         self.ensemble.write(0, [op], ())
 
     def create(self, path: str, data: bytes | None = b"") -> None:
@@ -149,14 +149,16 @@ class Stage:
         return round(asyncio.get_running_loop().time(), 3)
 
     def record(self, what: str) -> None:
+        """Add a line to the record of requests."""
         self.log.append((round(asyncio.get_running_loop().time(), 6), what))
 
     def count(self) -> Counter[str]:
+        """How often each line was recorded."""
         return Counter(what.split(" ")[0] for _, what in self.log)
 
 
 class WatchedNetwork:
-    """A client's network, with the attempts written down."""
+    """The client's network; it records connection attempts."""
 
     def __init__(self, stage: Stage, network: HostNetwork) -> None:
         self._stage = stage
@@ -174,6 +176,8 @@ class WatchedNetwork:
 
 
 class WatchedServer(Server):
+    """A model server that records the requests it gets."""
+
     def __init__(self, stage: Stage, name: str, ensemble: Ensemble) -> None:
         super().__init__(ensemble)
         self._stage = stage
@@ -184,6 +188,8 @@ class WatchedServer(Server):
 
 
 class WatchedConnection(ServerConnection):
+    """A server connection that records requests and responses."""
+
     def __init__(self, server: WatchedServer, stage: Stage, name: str) -> None:
         super().__init__(server)
         self._stage = stage

@@ -40,7 +40,14 @@ from klamm.broker.registration_watch import RegistrationWatch
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
-from klamm.broker.settings import controller_settings, group_settings, log_settings, replication_settings, server_limits
+from klamm.broker.settings import (
+    cleaner_settings,
+    controller_settings,
+    group_settings,
+    log_settings,
+    replication_settings,
+    server_limits,
+)
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
@@ -48,11 +55,13 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedOffsetsLog
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
@@ -106,6 +115,7 @@ class Storage(NamedTuple):
     listeners: BoundListeners
     log_dir_failures: LogDirFailures
     logs: LogManager
+    cleaner: LogCleaner
     throttles: ReplicationThrottles
     quotas: ReplicationQuotas
 
@@ -134,7 +144,8 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
         log_settings(config),
         on_directory_failed,
     )
-    storage = Storage(server, listeners, failures, logs, throttles, quotas)
+    cleaner = LogCleaner(world, logs, cleaner_settings(config))
+    storage = Storage(server, listeners, failures, logs, cleaner, throttles, quotas)
     lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
     return storage
 
@@ -145,7 +156,12 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
-        log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=reason)
+        log.error(
+            "topic config ignored; the broker's defaults are used",
+            topic=topic,
+            reason=reason,
+            action=correct_topic_config(topic),
+        )
     for topic, own in overrides.items():
         storage.throttles.topic_changed(topic, own)
     try:
@@ -171,6 +187,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
     controller = _build_controller(context, journal, registration, features, lifecycle)
     lifecycle.add("log housekeeping", Step(logs.start, _logs_closer(context, logs)))
+    cleaner = lifecycle.add("log cleaner", storage.cleaner)
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
@@ -181,6 +198,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     parts = Parts(
         context=context,
         logs=logs,
+        cleaner=cleaner,
         throttles=throttles,
         cache=cache,
         channel=channel,
@@ -366,6 +384,7 @@ def _build_followers(
         context.store,
         registration.advertise,
         storage.throttles,
+        storage.cleaner,
         replica_logs.topics_changed,
     )
     changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)

@@ -112,7 +112,9 @@ class ConfigAdmin:
         except ConfigChanged as error:
             return Outcome(ErrorCode.REQUEST_TIMED_OUT, str(error))
         except ZkError as error:
-            return Outcome(zookeeper_error_code(error), f"The configs were not written to ZooKeeper: {error}")
+            return Outcome(
+                zookeeper_error_code(error), f"The configs were not written to ZooKeeper: {error}. Try again."
+            )
         except MalformedZnode as error:
             return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         return Outcome()

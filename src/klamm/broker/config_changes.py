@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
+from klamm.config.topic_config import correct_topic_config
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
@@ -67,7 +68,12 @@ class ConfigChanges(ZnodeFollower):
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
             if child not in self._ignored:
-                log.error("config change notification ignored", notification=child, reason=reason)
+                log.error(
+                    "config change notification ignored: it cannot be read",
+                    notification=child,
+                    reason=reason,
+                    action="If configs changed, set them again with klamm config set.",
+                )
         self._ignored = frozenset(unreadable)
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
@@ -83,7 +89,12 @@ class ConfigChanges(ZnodeFollower):
         for start in range(0, len(topics), _MAX_CONCURRENT_READS):
             overrides, why_not = await store.read_topic_configs(topics[start : start + _MAX_CONCURRENT_READS])
             for topic, reason in why_not.items():
-                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
+                log.error(
+                    "topic config ignored; the previous config stays in use",
+                    topic=topic,
+                    reason=reason,
+                    action=correct_topic_config(topic),
+                )
             await self._call_follower(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
         if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
             found = await read_broker_configs(configs, self._broker_id)
@@ -109,5 +120,10 @@ async def _read_broker_entity(configs: ConfigStore, entity: str) -> dict[str, st
     try:
         return (await configs.read("brokers", entity)).config
     except MalformedZnode as error:
-        log.error("dynamic configs ignored", entity=entity, reason=str(error))
+        log.error(
+            "dynamic configs ignored: their znode is malformed",
+            entity=entity,
+            reason=str(error),
+            action="Write them again: klamm config set --entity-type brokers",
+        )
         return {}

@@ -40,8 +40,12 @@ class ControlledShutdown:
                 async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
                     address = await self._controller_address()
             except (KlammError, TimeoutError) as error:
-                why = str(error) or f"no answer within {_ZOOKEEPER_TIMEOUT_S:g} s"
-                log.warning("controlled shutdown skipped: cannot read the controller from ZooKeeper", reason=why)
+                why = str(error) or f"no answer from ZooKeeper within {_ZOOKEEPER_TIMEOUT_S:g} s"
+                log.warning(
+                    "controlled shutdown skipped: cannot read the controller from ZooKeeper; the controller moves the "
+                    "leaders when the session of this broker expires",
+                    reason=why,
+                )
                 return False
             if address is None:
                 log.info("controlled shutdown skipped: no other broker is registered")
@@ -50,15 +54,24 @@ class ControlledShutdown:
                 remaining = await self._request_shutdown(address)
             except KlammError as error:
                 log.warning(
-                    "controlled shutdown: no answer from the controller; retrying", attempt=attempt, reason=str(error)
+                    "controlled shutdown: no answer from the controller; retrying",
+                    attempt=attempt,
+                    reason=str(error),
+                    retry_s=_CONTROLLER_RETRY_S,
                 )
                 await asyncio.sleep(_CONTROLLER_RETRY_S)  # the next one is elected at once
                 continue
             if not remaining:
                 log.info("controlled shutdown: all leaders have moved", attempt=attempt)
                 return True
-            log.warning("controlled shutdown: leaders remain; retrying", attempt=attempt, partitions=remaining)
-            await asyncio.sleep(self._config.controlled_shutdown_retry_backoff_ms / 1000)
+            retry_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
+            log.warning(
+                "controlled shutdown: this broker still leads partitions; retrying",
+                attempt=attempt,
+                partitions=remaining,
+                retry_s=retry_s,
+            )
+            await asyncio.sleep(retry_s)
         return False
 
     async def _controller_address(self) -> Address | None:
@@ -85,5 +98,5 @@ class ControlledShutdown:
                 controller, Request(ApiKey.CONTROLLED_SHUTDOWN, request)
             )
         if answer.error_code:
-            raise KlammError(f"the controller refused: {ErrorCode(answer.error_code).name}")
+            raise KlammError(f"the controller refused ControlledShutdown with {ErrorCode(answer.error_code).name}")
         return len(answer.remaining_partitions)

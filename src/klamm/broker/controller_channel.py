@@ -63,7 +63,12 @@ class ControllerChannel:
                         return answer
                     self._forget_controller(address, generation)
                 except (ConnectionLost, UnsupportedVersion) as error:
-                    log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
+                    log.info(
+                        "no answer from the controller; the request is sent again",
+                        api=api_key.name,
+                        reason=str(error),
+                        retry_s=_RETRY_BACKOFF_S,
+                    )
             await asyncio.sleep(_RETRY_BACKOFF_S)
 
     def close(self) -> None:

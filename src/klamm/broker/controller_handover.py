@@ -47,7 +47,11 @@ class ControllerHandover(ZnodeFollower):
         try:
             request = await store.watch_handover_request()
         except MalformedZnode as error:
-            log.error("controller handover request ignored", reason=str(error))
+            log.error(
+                "controller handover request ignored: its znode is malformed",
+                reason=str(error),
+                action=f"Delete it: klamm zk delete {NEXT_CONTROLLER}",
+            )
             return
         if request is None or request.broker != self._broker_id:
             return

@@ -24,6 +24,8 @@ from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
 
+_CHECK_CLIENT: Final = "Check that it is a Kafka client, and update its library."
+_UPGRADE: Final = "Use a client that asks with ApiVersions first."
 _NO_RULES: Final = ApiRules()
 log = structlog.get_logger("node")
 
@@ -89,10 +91,13 @@ class Dispatcher:
         try:
             header, body = decode_request_header(frame)
         except WireError as error:
-            raise CloseConnection(f"cannot decode the header of a request of {len(frame)} bytes: {error}") from None
+            raise CloseConnection(f"cannot decode a request of {len(frame)} bytes: {error}. {_CHECK_CLIENT}") from None
         route = self._routes.get(header.api_key)
         if route is None:
-            raise CloseConnection(f"a request with api key {header.api_key} v{header.api_version}: not offered")
+            raise CloseConnection(
+                f"the client sent API key {header.api_key} v{header.api_version}, which this node does not offer. "
+                f"{_UPGRADE}"
+            )
         api_key = route.offered.api_key
         request = Request(api_key, header.api_version, header.correlation_id, header.client_id, connection)
         message: Any = None
@@ -100,9 +105,14 @@ class Dispatcher:
             try:
                 message = self._decoders[header.api_key](frame, request.version, body)
             except WireError as error:
-                raise CloseConnection(f"cannot decode {api_key.name} v{request.version}: {error}") from None
+                raise CloseConnection(
+                    f"cannot decode {api_key.name} v{request.version}: {error}. {_CHECK_CLIENT}"
+                ) from None
         elif api_key is not ApiKey.API_VERSIONS:
-            raise CloseConnection(f"a request {api_key.name} v{request.version}; this version is not offered")
+            raise CloseConnection(
+                f"the client sent {api_key.name} v{request.version}, this node offers versions "
+                f"{route.offered.min_version} to {route.offered.max_version}. {_UPGRADE}"
+            )
         timer = self.times[header.api_key]
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -145,16 +155,20 @@ class Dispatcher:
         api_key, version = request.api_key, request.version
         self.unexpected_errors[api_key] += 1
         log.error(
-            "unexpected error while handling a request",
+            "unexpected error while handling a request: it is answered with UNKNOWN_SERVER_ERROR",
             api=api_key.name,
             version=version,
             client=request.client_id,
             peer=str(request.peer),
+            action="Report this as a bug in klamm, with the stack trace.",
             exc_info=error,
         )
         response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         if response is None:
-            raise CloseConnection(f"{api_key.name} v{version} failed, and its client expects no response")
+            raise CloseConnection(
+                f"{api_key.name} v{version} failed, and its client expects no response: closing tells it. See the "
+                "error above."
+            )
         return _encode_answer(request, response)
 
 

@@ -14,6 +14,7 @@ from klamm.wire.api import ApiKey
 
 Build = Callable[[Any, int, ErrorCode], Any]
 """(request message, version, error) -> response message."""
+NOT_CONTROLLER_TEXT: Final = "This broker is not the active controller. Refresh the metadata and ask the controller."
 _UNKNOWN: Final = -1
 _FETCH_BY_ID: Final = 13
 _LEADER_AND_ISR_BY_ID: Final = 5

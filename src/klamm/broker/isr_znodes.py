@@ -87,7 +87,11 @@ class IsrZnodes:
         try:
             written = await self._write_or_confirm(asked)
         except (BadVersion, NoNode) as error:
-            log.info("ISR change refused", partition=str(asked.partition), reason=str(error))
+            log.info(
+                "ISR change not written: the state znode changed or is gone",
+                partition=str(asked.partition),
+                reason=str(error),
+            )
             written = None
         if written is not None:
             return self._record_change(asked, written)

@@ -125,7 +125,12 @@ class JournalTopic:
                 await asyncio.sleep(RETRY_BACKOFF_S)
             except Exception as error:  # a bug, or a malformed response: the lines are kept, and retried
                 self.is_waiting = True
-                log.error("cannot write to the journal topic; retrying", topic=self._topic, reason=repr(error))
+                log.error(
+                    "cannot write to the journal topic; retrying, the lines stay in the journal files",
+                    topic=self._topic,
+                    reason=repr(error),
+                    retry_s=RETRY_BACKOFF_S,
+                )
                 await asyncio.sleep(RETRY_BACKOFF_S)
 
     def _read_position(self) -> Position:
@@ -155,7 +160,7 @@ class JournalTopic:
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             await self._produce_halves(lines)
         elif error is not ErrorCode.NONE:
-            raise TopicUnavailable(f"{self._topic} answers {error.name}")
+            raise TopicUnavailable(f"the leader of {self._topic}-0 refused the journal lines with {error.name}")
         else:
             self._batch_bytes = min(BATCH_BYTES, 2 * self._batch_bytes)
 
@@ -163,7 +168,12 @@ class JournalTopic:
         """Produce each half. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
         self._batch_bytes = max(1, self._batch_bytes // 2)
         if len(lines) == 1:
-            log.warning("journal line left out of the topic: too large", topic=self._topic, bytes=len(lines[0]))
+            log.warning(
+                "a journal line is too large for the journal topic: only the journal file has it",
+                topic=self._topic,
+                bytes=len(lines[0]),
+                action="Raise max.message.bytes of the topic.",
+            )
             return
         half = len(lines) // 2
         await self._produce_lines(lines[:half])
@@ -174,10 +184,10 @@ class JournalTopic:
         state = self._metadata.state(TopicPartition(self._topic, 0))
         if state is None:
             await self._create_topic()
-            raise TopicUnavailable(f"{self._topic} is being created")
+            raise TopicUnavailable(f"the journal topic {self._topic} is being created")
         address = self._metadata.endpoint(state.leader)
         if address is None:
-            raise TopicUnavailable(f"{self._topic} has no leader")
+            raise TopicUnavailable(f"{self._topic}-0, the partition of the journal topic, has no leader")
         leader = Address(*address)
         if self._leader is not None and self._leader != leader:
             self._client.drop(self._leader)
@@ -194,7 +204,7 @@ class JournalTopic:
         answer = await self._ask_controller(ApiKey.CREATE_TOPICS, ANY, lambda version: request)
         error = ErrorCode(answer.topics[0].error_code)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise TopicUnavailable(f"{self._topic} cannot be created: {error.name}")
+            raise TopicUnavailable(f"the journal topic {self._topic} cannot be created: {error.name}")
 
 
 def _timestamp(line: bytes) -> int:

@@ -116,4 +116,9 @@ class Lifecycle:
                     await pending
             except Exception as error:  # the parts below still hold logs and the session
                 is_expected = isinstance(error, KlammError | OSError)
-                log.error("cannot close", part=name, reason=str(error), exc_info=None if is_expected else error)
+                log.error(
+                    "cannot close a part of the node; the other parts are closed",
+                    part=name,
+                    reason=str(error),
+                    exc_info=None if is_expected else error,
+                )

@@ -40,14 +40,21 @@ class LogDirFailures:
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
         """Call the listeners and notify the controller; without any live directory left, the node fails."""
-        log.error("log directory failed", directory=failure.directory, reason=failure.reason)
+        log.error(
+            "log directory failed: its replicas are offline",
+            directory=failure.directory,
+            reason=failure.reason,
+            replicas=len(failure.partitions),
+            action="Repair the disk and restart this node.",
+        )
         for listener in self._listeners:
             listener(failure)
         if logs.live_directories:
             self._notifier.notify(self._context.broker_id)
         else:
             self._context.status.report_failure(
-                f"No log directory is left ({failure.directory}: {failure.reason}). Repair the disk and start again."
+                f"All log directories failed, the last one is {failure.directory}: {failure.reason}. Repair the disk "
+                "and start the node again."
             )
 
 
@@ -81,5 +88,9 @@ class LogDirFailureNotifier:
                 await self._store().announce_log_dir_failure(broker_id)
                 return
             except KlammError as error:
-                log.warning("cannot tell the controller of the failed log directory; retrying", reason=str(error))
+                log.warning(
+                    "cannot tell the controller of the failed log directory; retrying",
+                    reason=str(error),
+                    retry_s=_RETRY_BACKOFF_S,
+                )
             await asyncio.sleep(_RETRY_BACKOFF_S)

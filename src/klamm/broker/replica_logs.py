@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import structlog
 
 from klamm.config.config_types import InvalidConfig
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.errors import KlammError
@@ -100,6 +100,11 @@ class ReplicaLogs:
             try:
                 found[topic] = self._logs.default_config(given)
             except InvalidConfig as error:
-                log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=str(error))
+                log.error(
+                    "topic config ignored; the broker's defaults are used",
+                    topic=topic,
+                    reason=str(error),
+                    action=correct_topic_config(topic),
+                )
                 found[topic] = self._logs.default_config()
         return found

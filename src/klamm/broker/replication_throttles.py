@@ -12,7 +12,7 @@ from klamm.config.dynamic_keys import (
     LEADER_THROTTLED_RATE,
     LEADER_THROTTLED_REPLICAS,
 )
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.model.ids import BrokerId
 from klamm.replication.quota import ALL, UNLIMITED, ReplicationQuota, ReplicationQuotas
 
@@ -39,7 +39,12 @@ class ReplicationThrottles:
         try:
             lists = TopicConfig.parse(given) if given else None
         except InvalidConfig as error:
-            log.error("throttled replicas ignored; the previous list stays in use", topic=topic, reason=str(error))
+            log.error(
+                "throttled replicas ignored; the previous list stays in use",
+                topic=topic,
+                reason=str(error),
+                action=correct_topic_config(topic),
+            )
             return
         for quota, replicas in (
             (leader, lists.leader_replication_throttled_replicas if lists else ()),

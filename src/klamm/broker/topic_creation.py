@@ -218,7 +218,7 @@ class TopicCreation:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
         has_counts = topic.partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT
         if topic.placement is not None and has_counts:
-            text = "give either counts or replica assignments, not both for one topic"
+            text = "the topic has both partition counts and replica assignments. Send only one of them."
             raise Refusal(ErrorCode.INVALID_REQUEST, text)
 
     def _choose_placement(self, topic: NewTopic) -> Placement:
@@ -230,11 +230,15 @@ class TopicCreation:
         if factor == USE_DEFAULT:
             factor = self._config.default_replication_factor
         if partitions <= 0:
-            raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
+            raise Refusal(
+                ErrorCode.INVALID_PARTITIONS, f"The number of partitions is {partitions}. Ask for at least 1."
+            )
         if partitions > MAX_PARTITIONS:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many_partitions_text(partitions))
         if factor <= 0:
-            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
+            raise Refusal(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is {factor}. Ask for at least 1."
+            )
         brokers = eligible_racks(self._cache.brokers.values(), self._config.klamm_controller_only_brokers)
         try:
             return place_replicas(brokers, partitions, factor, self._randomness.stream("placement"))
@@ -273,7 +277,7 @@ def _write_error(error: KlammError) -> tuple[ErrorCode, str]:
     if isinstance(error, TopicExists):
         return ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
     code = zookeeper_error_code(error) if isinstance(error, ZkError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    return code, f"The topic was not written to ZooKeeper: {error}"
+    return code, f"The topic was not written to ZooKeeper: {error}. Try again."
 
 
 def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
@@ -285,7 +289,8 @@ def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
     if has_collision_character(name) and (other := colliding_topic(name, taken.others)):
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topics: {other}; metric names use '_' for '.'",
+            f"Topic '{name}' collides with existing topics: {other}, because metric names use '_' for '.'. Choose "
+            "another name.",
         )
 
 
@@ -300,11 +305,17 @@ def _check_assignment(placement: Placement) -> None:
         raise refuse("All partitions should have the same number of replicas")
     for partition, replicas in placement.items():
         if not replicas or len(set(replicas)) != len(replicas):
-            raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
+            raise refuse(
+                f"partition {partition}: the replicas {list(replicas)} are empty or have a broker twice. Send each "
+                "broker once."
+            )
         if min(replicas) < 0:
-            raise refuse(f"partition {partition}: replicas {list(replicas)} contain a negative broker id")
+            raise refuse(
+                f"partition {partition}: the replicas {list(replicas)} contain a negative broker id. Send ids of "
+                "brokers."
+            )
     if sorted(placement) != list(range(len(placement))):
-        raise refuse("partitions should be a consecutive 0-based integer sequence")
+        raise refuse(f"the partitions {sorted(placement)} must be numbered 0, 1, 2 and so on")
 
 
 def zookeeper_error_code(error: ZkError) -> ErrorCode:
@@ -315,4 +326,4 @@ def zookeeper_error_code(error: ZkError) -> ErrorCode:
 
 def too_many_partitions_text(partitions: int) -> str:
     """The error text for a topic with too many partitions."""
-    return f"{partitions} partitions are more than a topic's znode can hold: at most {MAX_PARTITIONS}"
+    return f"{partitions} partitions do not fit into the znode of a topic. Ask for at most {MAX_PARTITIONS}."

@@ -55,8 +55,18 @@ def load_create_policy(config: NodeConfig) -> CreateTopicPolicy | None:
 
 def policy_failure(key: str, name: str, error: Exception) -> tuple[ErrorCode, str]:
     """The error for a policy that raised something other than PolicyViolation; the exception is logged."""
-    log.error("policy failed", key=key, asked=name, reason=repr(error), exc_info=error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR, f"the class of {key} failed on {name}; the broker's log has the reason"
+    log.error(
+        "the policy class failed: the request is refused",
+        key=key,
+        resource=name,
+        reason=repr(error),
+        action=f"Correct the class that {key} names.",
+        exc_info=error,
+    )
+    return (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"The class of {key} failed on {name}. See the log of the broker for the reason.",
+    )
 
 
 def load_validator(key: str, named: str, source: str) -> Any:

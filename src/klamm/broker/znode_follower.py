@@ -20,7 +20,13 @@ log = structlog.get_logger("node")
 
 def log_unexpected_error(what: str, error: Exception) -> None:
     """Log an unexpected error."""
-    log.error("unexpected error; the previous state stays in use", what=what, reason=repr(error), exc_info=error)
+    log.error(
+        "unexpected error; the previous state stays in use",
+        what=what,
+        reason=repr(error),
+        action="Report this as a bug in klamm, with the stack trace.",
+        exc_info=error,
+    )
 
 
 class ZnodeFollower:

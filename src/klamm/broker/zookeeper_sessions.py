@@ -132,7 +132,9 @@ class ZooKeeperSessions:
             try:
                 self._client = await self._connect(self._config.zookeeper_session_timeout_ms / 1000)
             except ZkError as error:
-                log.warning("cannot open a new session; retrying", reason=str(error))
+                log.warning(
+                    "cannot open a new ZooKeeper session; retrying", reason=str(error), retry_s=_RETRY_BACKOFF_S
+                )
                 await asyncio.sleep(_RETRY_BACKOFF_S)
             else:
                 self._record_state(SessionState.CONNECTED)

@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._protocol)
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Agree on versions; `timeout_s` for each message. Where that fails the connection is closed.
+        """Negotiate API versions, with `timeout_s` for each message; a failure closes the connection.
 
         Raises ConnectionLost.
         """
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(api_key, version, message, timeout_s)
 
     def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
-        """Write a request; a future of its response, for callers that keep an order. Raises ConnectionLost."""
+        """Send a request; returns a future of its response, for callers that keep an order. Raises ConnectionLost."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionLost(self._reason)
@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection now; requests in flight fail with ConnectionLost."""
-        self._fail_and_close(f"{self.peer}: closed by us")
+        self._fail_and_close(f"{self.peer}: this side closed the connection")
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
         """Close the connection because a request got no response in time."""
-        reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
+        reason = f"{self.peer}: no response to {pending} within {timeout_s:g} s"
         if not pending.answer.done():
             pending.answer.set_exception(AnswerTimedOut(reason))
         self._fail_and_close(reason)

@@ -33,7 +33,8 @@ class Unreachable(KlammError):
     """No attempt succeeded in the time allowed; the text has the last cause."""
 
     def __init__(self, what: str, total_s: float, cause: Exception) -> None:
-        super().__init__(f"{what}: no success within {total_s:g} s; last: {cause}")
+        remedy = ". Check that the brokers run, and their addresses." if isinstance(cause, ConnectionLost) else ""
+        super().__init__(f"{what}: no attempt succeeded within {total_s:g} s; the last error: {cause}{remedy}")
         self.cause = cause
 
 
@@ -41,7 +42,7 @@ class RequestRefused(KlammError):
     """The broker answered with an error code that is not retriable."""
 
     def __init__(self, subject: object, code: int) -> None:
-        super().__init__(f"{subject}: the broker refuses with {code_name(code)}")
+        super().__init__(f"{subject}: the broker refused the request with {code_name(code)}")
         self.code = code
 
 

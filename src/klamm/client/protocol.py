@@ -66,11 +66,15 @@ class ClientProtocol(Generic[Sent]):
     def match(self, frame: bytes) -> Sent:
         """The request that this response frame belongs to. Raises ConnectionLost if it belongs to none."""
         if len(frame) < 4 or not self._in_flight:
-            raise ConnectionLost(f"{self.peer}: {len(frame)} bytes came that no request is waiting for")
+            raise ConnectionLost(
+                f"{self.peer}: a response of {len(frame)} bytes came, but no request is waiting for one"
+            )
         sent = self._in_flight[0]
         number: int = _CORRELATION.unpack_from(frame)[0]
         if number != sent.correlation_id:
-            raise ConnectionLost(f"{self.peer}: answer {number} came where {sent.correlation_id} was due")
+            raise ConnectionLost(
+                f"{self.peer}: a response with correlation id {number} came, expected is {sent.correlation_id}"
+            )
         return self._in_flight.popleft()
 
     def decode(self, sent: Sent, frame: bytes) -> Any:
@@ -78,7 +82,7 @@ class ClientProtocol(Generic[Sent]):
         try:
             return decode_response(frame, sent.api_key, sent.version)[1]
         except KlammError as error:
-            raise ConnectionLost(f"{self.peer}: unreadable answer to {sent}: {error}") from error
+            raise ConnectionLost(f"{self.peer}: cannot decode the response to {sent}: {error}") from error
 
     def end(self) -> deque[Sent]:
         """Remove and return the requests in flight, which get no response any more."""

@@ -42,7 +42,9 @@ def send_to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | N
         except ConnectionLost as error:
             kind = type(error)
             causes.append(str(error))
-    raise kind("; ".join(causes) or "no broker address is known")
+    raise kind(
+        "; ".join(causes) or "no broker address is known: the metadata has none, and no bootstrap server was given"
+    )
 
 
 def controller(cluster: ClusterMetadata) -> Steps[Address]:
@@ -50,7 +52,7 @@ def controller(cluster: ClusterMetadata) -> Steps[Address]:
     if cluster.controller not in cluster.brokers:
         yield from cluster.refresh(())
     if cluster.controller not in cluster.brokers:
-        raise NoController("the cluster names no controller")
+        raise NoController("the metadata of the brokers has no controller. See klamm audit --zookeeper.")
     return cluster.brokers[cluster.controller]
 
 

@@ -15,7 +15,7 @@ Build = Callable[[int], WireMessage]
 ANY: Final = 1 << 15
 """An upper limit above all versions."""
 _ASKED_IN: Final = (3, 0)
-"""A broker that does not know our version of the question is asked in the oldest one."""
+"""The versions of the ApiVersions request: a broker that does not know the first is asked in the second."""
 
 
 class Request(NamedTuple):
@@ -46,14 +46,15 @@ class ApiVersions:
         offered = self._offered.get(request.key)
         if offered is None:
             raise UnsupportedVersion(
-                f"{self._peer} does not offer {ours.name} ({ErrorCode.UNSUPPORTED_VERSION.name}): it is too old for "
-                "this, or leaves it to others; ask another broker, or upgrade it"
+                f"{self._peer} does not offer the API {ours.name} ({ErrorCode.UNSUPPORTED_VERSION.name}). Give the "
+                "address of another broker, or upgrade this one."
             )
         version = min(newest, offered[1])
         if version < max(oldest, offered[0]):
             raise UnsupportedVersion(
-                f"{self._peer} offers {ours.name} {offered[0]}-{offered[1]}, needed is {oldest}-{newest} "
-                f"({ErrorCode.UNSUPPORTED_VERSION.name}); ask another broker, or upgrade the older side"
+                f"{self._peer} offers {ours.name} in versions {offered[0]}-{offered[1]}, klamm needs one of "
+                f"{oldest}-{newest} ({ErrorCode.UNSUPPORTED_VERSION.name}). Give the address of another broker, or "
+                "upgrade the older side."
             )
         return version
 
@@ -81,4 +82,4 @@ def negotiate(peer: str) -> Handshake:
         code = answer.error_code
         if code == ErrorCode.NONE:
             return ApiVersions(peer, {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys})
-    raise ConnectionLost(f"{peer} does not say which versions it speaks: {code_name(code)}")
+    raise ConnectionLost(f"{peer} refused ApiVersions with {code_name(code)}; check that it is a Kafka broker")

@@ -423,4 +423,5 @@ def _parse_choice(key: BrokerKey, text: str) -> str:
 
 
 def _example_text(key: BrokerKey) -> str:
+    """An example of a valid value, for a message."""
     return f", for example {key.default}" if key.default else ""

@@ -129,7 +129,7 @@ def _parse_and_check(source: str, given: Mapping[str, str]) -> NodeConfig:
 
 
 def _invalid_reason(name: str, value: str, *, per_broker: bool) -> str | None:
-    """Why a stored dynamic config cannot be used; None where it can."""
+    """Why a stored dynamic config cannot be used; None if it can."""
     if not is_dynamic(name) or needs_listener(name):
         return "it cannot be changed at run time"
     if not per_broker and is_per_broker(name):
@@ -155,7 +155,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _raise_if_any(names: Iterable[str], sentence: str) -> None:
-    """Raises InvalidConfig with the sentence and the names, where there are some."""
+    """Raise InvalidConfig with the sentence and the names, unless there are no names."""
     listed = ", ".join(sorted(names))
     if listed:
         raise InvalidConfig.with_text(f"{sentence}: {listed}")
@@ -171,7 +171,7 @@ def _int_value(config: NodeConfig, name: str) -> int:
 
 
 def _invalid_thread_count(before: int, now: int) -> str | None:
-    """Why a thread count cannot change from `before` to `now`, in Kafka's words; None where it can."""
+    """Kafka's message if a thread count cannot change from `before` to `now`; None if it can."""
     if now <= 0:
         return "value should be at least 1"
     if now < before // 2:

@@ -188,7 +188,7 @@ class Channel:
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
         while len(self._pending):
-            await self._builder.let_go(self._pending.take())
+            await self._builder.free_states(self._pending.take())
 
     async def _run(self) -> None:
         """Send queued requests one after the other, each after the response to the one before."""
@@ -203,14 +203,14 @@ class Channel:
             self._item = item
             try:
                 await self._send(item)
-            except Exception as error:  # a mistake, ours or in an answer: the broker still needs what comes next
+            except Exception as error:  # a programming error or a malformed response: later requests are still sent
                 what = f"{type(item).__name__} to broker {self._broker.id}"
                 self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
                 self._journal.flush()
                 self._disconnect()
                 self._fail_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
-            await self._builder.let_go(item)
+            await self._builder.free_states(item)
 
     async def _send(self, item: ControlItem) -> None:
         """Send the request, and queue events for its responses."""
@@ -228,7 +228,7 @@ class Channel:
             try:
                 response = await self._send_once(api, version, message)
             except WireError:
-                raise  # it would never be sent: a mistake
+                raise  # it cannot be encoded: a retry does not help
             except KlammError as error:
                 self._disconnect()
                 failures += 1

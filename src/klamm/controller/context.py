@@ -55,6 +55,7 @@ class Partition:
 
     @property
     def key(self) -> TopicPartition:
+        """Topic and number."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -111,8 +112,8 @@ class ReplicasPendingDeletion:
     topic_id: uuid.UUID
     partitions: dict[int, Partition]
     """By partition number. These are only names for requests, and no longer partitions of the cluster."""
-    told: set[int] = field(default_factory=set)
-    """Numbers that the broker was told to delete since it came."""
+    deletion_sent: set[int] = field(default_factory=set)
+    """The partition numbers whose deletion was sent since the broker registered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +131,7 @@ class ControllerContext:
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
     brokers_in_transition: dict[BrokerId, None] = field(default_factory=dict)
-    """Brokers that came or went, and whose handling is not finished."""
+    """Brokers that registered or died, and whose handling is not finished."""
     finalized: Mapping[str, int] = field(default_factory=dict)
     """Finalized feature levels; a broker that does not support them is ignored."""
     broker_list_version: int = 0
@@ -152,7 +153,7 @@ class ControllerContext:
     topics_with_deletion_started: set[str] = field(default_factory=set)
     half_deleted: Partitions = field(default_factory=dict)
     """Queued for deletion and without a state znode when the term began: an earlier controller may have deleted the
-    znode, and failed before all brokers were told."""
+    znode, and failed before it notified all brokers."""
     topics_ineligible_for_deletion: dict[str, str] = field(default_factory=dict)
     """Topics whose deletion waits, with the reason."""
     started_deletions: dict[str, int] = field(default_factory=dict)
@@ -439,6 +440,7 @@ class ControllerContext:
             self.started_deletions[topic] = self.started_deletions.get(topic, 0) + change
 
     def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
+        """Whether the broker's replica may enter state `target` now."""
         now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)
         return can_move_replica(now, target)
 

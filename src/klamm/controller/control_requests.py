@@ -274,10 +274,10 @@ class RequestBuilder:
         request.topic_states = list(topics.values())
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
 
-    async def let_go(self, item: ControlItem) -> None:
+    async def free_states(self, item: ControlItem) -> None:
         """Free the states of a request that is no longer needed, in steps that do not block the loop."""
         if isinstance(item, LeaderAndIsrItem):
-            await self._slices.let_go(item.states)
+            await self._slices.clear_dict(item.states)
         else:
             await self._slices.checkpoint(len(item.partitions))
 
@@ -290,6 +290,7 @@ class RequestBuilder:
         return self.stop_replica(item, broker)
 
     def leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
+        """A LeaderAndIsr message with the states in this request."""
         request = self._leader_and_isr(item, broker)
         if self._versions.leader_and_isr < 2:
             request.ungrouped_partition_states = list(item.states.values())
@@ -372,6 +373,7 @@ class RequestBuilder:
         return found.partitions if found is not None else _NO_PARTITIONS
 
     def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
+        """One or two StopReplica messages with the stops in this request."""
         if self._versions.stop_replica >= 3:
             topics: dict[str, StopReplicaTopicState] = {}
             for p, stop in item.stops.items():

@@ -140,7 +140,7 @@ class Controller:
         self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
         self._retry_backoffs_s: dict[events.RetryKey, float] = {}
-        """How long events that failed waited last before they came again."""
+        """The last backoff of each event that failed, by retry key."""
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
 
@@ -334,7 +334,7 @@ class Controller:
             self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
                 self._retry_later(events.ResumeAfterFailure())
-        except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+        except Exception as error:  # a programming error: the context may be inconsistent
             self._observer.on_event_failed(event)
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
@@ -391,7 +391,7 @@ class Controller:
         if isinstance(event, events.Startup):
             await self._election.elect(cause)
         elif isinstance(event, events.ControllerChange | events.Reelect):
-            # after a change, too: the creation of `/controller` spends the watch, its deletion right after goes unseen
+            # also after a change: the creation of `/controller` spends the watch, and hides a deletion right after it
             await self._election.maybe_resign(cause)
             await self._election.elect(cause)
         elif isinstance(event, events.BecomeController):

@@ -118,7 +118,7 @@ class ControllerElection:
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
             if isinstance(error, KlammError) and not was_elected:
-                raise  # nothing came or went that a watch could tell of: to be tried again
+                raise  # no watch fires for this failure: the event is retried
         else:
             self._journal.line(
                 cause,

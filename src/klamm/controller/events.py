@@ -57,6 +57,7 @@ class RetryKey(NamedTuple):
 
 
 def _future() -> "asyncio.Future[Any]":
+    """A future of the running loop."""
     return asyncio.get_running_loop().create_future()
 
 
@@ -252,7 +253,7 @@ class DeadBrokerTimeout(Event):
     state = ControllerState.TOPIC_DELETION
 
 
-# ---- elections asked for
+# ---- requested elections
 
 
 @dataclass(slots=True, eq=False)

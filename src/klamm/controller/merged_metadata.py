@@ -32,7 +32,7 @@ class _TopicIncarnations:
 
     def __init__(self) -> None:
         self.earlier: StatesByNumber = {}
-        """These went before the last life began."""
+        """Deletions from before the last recreation."""
         self.gone: StatesByNumber = {}
         self.living: StatesByNumber = {}
 

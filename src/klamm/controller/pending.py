@@ -47,7 +47,7 @@ class PendingRequests:
     def take(self) -> ControlItem:
         """Remove and return the oldest request."""
         item = self._items.popleft()
-        self._compaction = None  # it would bring back what goes now
+        self._compaction = None  # its result would include the request that is taken now
         del self._replaced_requests[-MAX_FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item

@@ -120,14 +120,14 @@ class RequestBatch:
         await self._send_leader_and_isr(cause)
         await self._send_metadata(cause)
         await self._send_stops(cause)
-        await self._let_go()
+        await self._free_sent_states()
         self.clear()
 
-    async def _let_go(self) -> None:
-        """Brokers may have been told already: then nobody else has the states that they shared."""
+    async def _free_sent_states(self) -> None:
+        """Free the states that the sent requests shared, in pieces: brokers may already have answered."""
         async for p in self._slices.each(self._metadata_partitions):
             p.shared_state = None
-        await self._slices.let_go(self._metadata_partitions)
+        await self._slices.clear_dict(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         """Those of these brokers that are registered, in order."""

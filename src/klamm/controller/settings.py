@@ -80,7 +80,7 @@ class ControllerSettings:
     control_plane_listener: str | None = None
     ibp: Ibp = (3, 9, 0)
     unclean_leader_election: bool = False
-    """`unclean.leader.election.enable`, where a topic says nothing else."""
+    """`unclean.leader.election.enable` of the brokers, for topics without a config of their own."""
     socket_timeout_ms: int = 30_000
     """`controller.socket.timeout.ms`: how long connecting to a broker may take."""
     request_timeout_ms: int = 30_000
@@ -112,6 +112,7 @@ class ControllerSettings:
 
     @property
     def uses_topic_ids(self) -> bool:
+        """Whether new topics get an id."""
         return self.ibp >= FIRST_WITH_TOPIC_IDS
 
     @property

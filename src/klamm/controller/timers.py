@@ -27,11 +27,13 @@ class Timers:
             self._waiting[name] = loop.call_later(max(0.0, seconds), self._fire, name, event)
 
     def cancel(self, name: Hashable) -> None:
+        """Cancel the timer of this name, if it is running."""
         handle = self._waiting.pop(name, None)
         if handle is not None:
             handle.cancel()
 
     def close(self) -> None:
+        """Cancel all timers."""
         for name in list(self._waiting):
             self.cancel(name)
 

@@ -1,10 +1,15 @@
 """Errors of logs."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+
+REPLACE_REPLICA: Final = (
+    "Check the disk. To copy the replica from its leader, stop this node, move the partition's directory away and "
+    "start the node."
+)
 
 
 class RecordError(NamedTuple):

@@ -138,6 +138,7 @@ def _replay_bytes(segments: Segments, begin: int) -> int:
 
 
 def _has_running_loop() -> bool:
+    """Whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -24,7 +24,7 @@ class Broker(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Partition:
     leader: BrokerId
-    """-1: nobody."""
+    """The leader's id; -1 without a leader."""
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     offline: tuple[BrokerId, ...] = ()

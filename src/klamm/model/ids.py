@@ -32,5 +32,5 @@ def parse_topic_partition(text: str) -> TopicPartition:
     """
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{text!r} is not TOPIC-PARTITION, for example orders-0")
+        raise ValueError(f"{text!r} is not TOPIC-PARTITION; write for example orders-0")
     return TopicPartition(topic, int(number))

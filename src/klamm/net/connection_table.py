@@ -57,9 +57,11 @@ class ConnectionTable:
         """
         limit = self._limits.per_address.get(connection.remote_host, self._limits.max_per_address)
         if self._per_address[connection.remote_host] >= limit:
-            return f"already {limit} connections from {connection.remote_host} (max.connections.per.ip)"
+            return (
+                f"already {limit} connections from {connection.remote_host}; raise max.connections.per.ip to allow more"
+            )
         if len(self._open) >= self._limits.max_connections and not self._close_least_used(connection):
-            return f"already {len(self._open)} connections (max.connections)"
+            return f"already {len(self._open)} connections; raise max.connections to allow more"
         self._open[connection] = None
         self._per_address[connection.remote_host] += 1
         return None

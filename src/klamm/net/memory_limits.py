@@ -60,6 +60,7 @@ class RequestMemory:
             waiter.on_memory_available()
 
     def stop_waiting(self, waiter: WaitsForMemory) -> None:
+        """Remove a waiter."""
         self._waiting.pop(waiter, None)
 
 
@@ -114,10 +115,12 @@ class ResponseMemory:
             connection.close_stalled()
 
     def _schedule_check(self, moment: float) -> None:
+        """Check the limit again at this time."""
         if self._check is None:
             self._check = asyncio.get_running_loop().call_at(moment, self._check_limit)
 
     def _check_limit(self) -> None:
+        """The timer fired: close stalled connections while the limit is exceeded."""
         self._check = None
         if self.held > self._limit:
             self._close_stalled_connections()

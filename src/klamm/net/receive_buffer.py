@@ -19,7 +19,10 @@ class BadFrameSize(KlammError):
     """The announced frame size is not allowed: another protocol, or a request above socket.request.max.bytes."""
 
     def __init__(self, size: int, max_bytes: int) -> None:
-        super().__init__(f"request of {size} bytes announced, socket.request.max.bytes allows 0 to {max_bytes}")
+        super().__init__(
+            f"the client announced a request of {size} bytes, socket.request.max.bytes allows {max_bytes}. Check that "
+            "it speaks Kafka's protocol, or raise socket.request.max.bytes."
+        )
         self.size = size
 
 
@@ -124,6 +127,7 @@ class ReceiveBuffer:
         self._big = larger
 
     def _pop_big_frame(self) -> bytes:
+        """Return the complete large frame, and use the small buffer again."""
         assert self._big is not None
         frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0

@@ -212,13 +212,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.last_active < moment and (is_blocked or not self._busy)
 
     def end(self) -> None:
-        """Close without waiting for the client to read."""
+        """Close the connection without waiting for the client to read."""
         self._abort()
 
     def close_stalled(self) -> None:
         """Close the connection because its peer does not read and memory is needed."""
         self._close_with_warning(
-            "peer does not read its responses; memory limit reached (klamm.queued.max.response.bytes)"
+            "the client does not read its responses, and the memory for responses is full: repair the client, or raise "
+            "klamm.queued.max.response.bytes"
         )
 
     def on_memory_available(self) -> None:
@@ -323,7 +324,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._close_with_warning(str(error))
             return
         log.error(
-            "unexpected error in a request: connection closed",
+            "unexpected error in a request: connection closed, the client may connect again",
             peer=str(self._client.peer),
             head=head.hex(),
             exc_info=error,

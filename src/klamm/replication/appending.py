@@ -58,7 +58,7 @@ class ProduceService:
         """Append each batch and wait as `acks` asks. Empties `records`: a waiting request keeps no batch in memory."""
         if acks not in VALID_ACKS:
             refused = AppendResult(
-                ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid; set -1 (all), 0 or 1"
+                ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid. Set acks to -1 (all), 0 or 1."
             )
             return dict.fromkeys(records, refused)
         appended = await self._append_all(records, acks, origin)

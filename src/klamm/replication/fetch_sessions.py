@@ -288,6 +288,7 @@ class FetchSessions:
             self.remove(session_id)
 
     def _mark_used(self, session: FetchSession) -> None:
+        """Move the session to the end of the eviction order."""
         session.last_used_ms = self._now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 

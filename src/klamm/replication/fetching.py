@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
@@ -163,7 +163,12 @@ class FetchService:
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records in a log segment", partition=str(cached.topic_partition), why=str(error))
+            log.error(
+                "corrupt records in a log segment: the fetch is answered with CORRUPT_MESSAGE",
+                partition=str(cached.topic_partition),
+                why=str(error),
+                action=REPLACE_REPLICA,
+            )
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
@@ -175,7 +180,9 @@ class FetchService:
         if cached.request.topic is None:
             name = self._hosted.metadata.topic_name(topic_id)
             if name is None:
-                raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic in the metadata has the id {topic_id}")
+                raise PartitionRefused(
+                    ErrorCode.UNKNOWN_TOPIC_ID, f"no topic in the metadata has the topic id {topic_id}"
+                )
             cached.request = cached.request._replace(topic=name)
         topic_partition = cached.topic_partition
         assert topic_partition is not None

@@ -72,7 +72,10 @@ class LeaderEndPoint:
             )
         code, offset = found[topic_partition]
         if code:
-            raise PartitionRefused(ErrorCode(code), f"{topic_partition}: broker {self._leader_id} refuses ListOffsets")
+            raise PartitionRefused(
+                ErrorCode(code),
+                f"{topic_partition}: broker {self._leader_id} refused ListOffsets with {ErrorCode(code).name}",
+            )
         return offset
 
     def close(self) -> None:
@@ -91,5 +94,8 @@ class LeaderEndPoint:
         """Connect to the leader's current address. Raises LeaderUnknown."""
         address = self._metadata.endpoint(self._leader_id)
         if address is None:
-            raise LeaderUnknown(f"broker {self._leader_id} is not in the metadata, or has no inter-broker listener")
+            raise LeaderUnknown(
+                f"the leader, broker {self._leader_id}, is not in the metadata or has no inter-broker listener "
+                "(inter.broker.listener.name)"
+            )
         return await self._connect(*address, self._client_id)

@@ -93,7 +93,10 @@ class Partition:
     def hosted_log(self) -> Log:
         """The log; raises PartitionRefused where it could not be created yet."""
         if self.log is None:
-            raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} has no log here yet")
+            raise PartitionRefused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} has no log on this broker yet. Refresh the metadata.",
+            )
         return self.log
 
     @property
@@ -197,7 +200,10 @@ class Partition:
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
             in_sync, needed = len(self.isr_state.isr), self.effective_min_isr
-            why = f"{self.topic_partition}: {in_sync} in-sync replicas, min.insync.replicas is {needed}"
+            why = (
+                f"{self.topic_partition} has {in_sync} in-sync replicas, min.insync.replicas is {needed}. Start the "
+                "brokers that have the other replicas."
+            )
             raise PartitionRefused(ErrorCode.NOT_ENOUGH_REPLICAS, why)
         old_end = own_log.end_offset
         info = own_log.append_as_leader(records, self.leader_epoch, origin)
@@ -237,7 +243,12 @@ class Partition:
         """Truncate the log's end; below the high watermark only an unclean election makes that necessary."""
         own_log = self.hosted_log
         if offset < own_log.high_watermark:
-            log.warning("truncated below the high watermark", partition=str(self.topic_partition), offset=offset)
+            log.warning(
+                "log truncated below the high watermark, after an unclean election: records are lost",
+                partition=str(self.topic_partition),
+                offset=offset,
+                high_watermark=own_log.high_watermark,
+            )
         own_log.truncate_to(offset)
         self._on_role_changed()
 

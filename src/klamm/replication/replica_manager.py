@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from klamm.log.epochs import EpochEnd
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, StorageFailed
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -205,7 +205,12 @@ class ReplicaManager:
         except StorageFailed:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records in a log segment", partition=str(topic_partition), why=str(error))
+            log.error(
+                "corrupt records in a log segment: ListOffsets is answered with CORRUPT_MESSAGE",
+                partition=str(topic_partition),
+                why=str(error),
+                action=REPLACE_REPLICA,
+            )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def end_of_epoch(
@@ -282,7 +287,10 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except (KlammError, OSError) as error:
             log.error(
-                "background task failed: it runs again after its interval", work=work.__qualname__, why=str(error)
+                "background task failed: it runs again after its interval",
+                work=work.__qualname__,
+                why=str(error),
+                interval_s=seconds,
             )
 
 

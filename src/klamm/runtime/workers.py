@@ -40,6 +40,13 @@ class Workers(Protocol):
         """Run `call`, a function of a module, in a worker process and return its result. Raises WorkerFailed."""
         ...
 
+    def pool(self, processes: int) -> "Workers":
+        """Workers for one kind of work; the caller closes them.
+
+        With one process, what a call leaves in memory is there for the next call.
+        """
+        ...
+
     async def close(self) -> None:
         """End running calls, whose callers get WorkerFailed."""
         ...
@@ -51,6 +58,9 @@ class InlineWorkers:
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(0)
         return call(*args, **kwargs)
+
+    def pool(self, processes: int) -> "InlineWorkers":  # noqa: ARG002 - all work is done here
+        return self
 
     async def close(self) -> None:
         return
@@ -78,6 +88,9 @@ class ProcessWorkers:
         value: T = result
         return value
 
+    def pool(self, processes: int) -> "ProcessWorkers":
+        return ProcessWorkers(processes)
+
     async def close(self) -> None:
         threads, self._threads = self._threads, None
         if threads is None:
@@ -98,16 +111,16 @@ class ProcessWorkers:
             try:
                 worker = self._take_worker(is_new=is_retry)
             except OSError as error:
-                return False, f"cannot start a worker process: {error}"
+                return False, f"cannot start a worker process ({error}); check the limits on processes and memory"
             if worker is None:
-                return False, "the workers are closed"
+                return False, "the worker processes are closed, because the node stops"
             try:
                 return worker.ask(request)
             except (OSError, EOFError):
                 status = worker.end()
             finally:
                 self._give_back(worker)
-        return False, f"the worker process ended with status {status}"
+        return False, f"the worker process ended twice, last with exit status {status}"
 
     def _take_worker(self, *, is_new: bool) -> "_Worker | None":
         """An idle or new worker; None if the workers are closed. Raises OSError if no process can be started."""

@@ -21,7 +21,7 @@ class World:
     randomness: Randomness
     workers: Workers = field(default_factory=InlineWorkers)
     make_slices: Callable[[], Slices] = CountedSlices
-    """How long work shares the loop; counted where time stands still while a callback computes."""
+    """Makes the time slices of long work; in a simulation slices that count items."""
     process_id: int = field(default_factory=own_pid)
 
 

@@ -67,6 +67,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def running(self) -> list[StubBroker]:
+        """The simulated brokers whose processes are alive."""
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
@@ -144,6 +145,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def _node_settings(self) -> NodeSettings:
+        """The node settings of the run's options."""
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
@@ -238,6 +240,7 @@ class _JournalSink(NamedTuple):
     lines: bytearray
 
     def write(self, lines: bytes) -> None:
+        """Add journal lines to the run's journal."""
         self.lines.extend(lines)
 
 

@@ -115,6 +115,7 @@ class ScheduledRun(ABC):
             self.is_over = True
 
     async def _run(self) -> None:
+        """Start the cluster, run the actions, heal and check."""
         await self._start_zookeeper()
         await self._start_nodes()
         for action in self._actions:

@@ -273,6 +273,7 @@ def connect_ends(
 
 
 def _reset() -> ConnectionResetError:
+    """The error of a reset connection."""
     return ConnectionResetError("connection reset by peer")
 
 

@@ -187,11 +187,11 @@ class Journal:
         self.line(cause, "response", broker=broker, api=api, **facts)
 
     def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
-        """Write that this controller does not do something that was requested, and why."""
+        """Write that this controller refuses something that was requested, and why."""
         self.notify(cause, "refused", what=what, why=why, **facts)
 
     def notify(self, cause: str, kind: str, **facts: Any) -> None:
-        """Write a line that retries of the event do not repeat while it stays the same."""
+        """Write a line, unless the event is a retry and wrote the same line before."""
         if self._sink is None:
             return
         content = hash(_encode((kind, facts)))
@@ -232,6 +232,7 @@ class Journal:
         self._end_line()
 
     def _end_line(self) -> None:
+        """End the line; flush when the buffer is full."""
         self._buffer += b"\n"
         self._buffered_lines += 1
         if len(self._buffer) >= FLUSH_BYTES:

@@ -58,7 +58,7 @@ _BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"')
 _NOT_LISTED: Final = b'"partitions":{}'
 """A request may be about too many partitions to list them."""
 _HEAD: Final = 160
-"""The kind stands among a line's first bytes."""
+"""The kind is within this many bytes of a line."""
 
 
 def about(*words: str) -> Wanted:

@@ -34,7 +34,7 @@ class Tailed(NamedTuple):
 
 
 def read_next_lines(disk: JournalDisk, directory: str, node: int, position: Position, max_bytes: int) -> Tailed:
-    """The next lines, about `max_bytes` of them but at least one; none where everything was read.
+    """The next lines, about `max_bytes` of them but at least one; none if all were read.
 
     An incomplete last line is skipped once a newer file exists.
     """

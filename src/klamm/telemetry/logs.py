@@ -8,7 +8,7 @@ import structlog
 
 ROOT: Final = "root"
 LOGGERS: Final = (
-    "config", "controller-channel", "features", "isr", "journal-topic", "logs", "metrics", "net", "node",
+    "config", "controller-channel", "features", "groups", "isr", "journal-topic", "logs", "metrics", "net", "node",
     "producer-ids", "replication", "topics", "zookeeper",
 )  # fmt: skip
 """The names that modules log under."""
@@ -35,6 +35,7 @@ class LogLevels:
         return {name: self._levels.get(name, self._levels[ROOT]) for name in (ROOT, *LOGGERS)}
 
     def set(self, name: str, level: str) -> None:
+        """Set the level of a logger."""
         self._levels[name] = level
 
     def unset(self, name: str) -> None:

@@ -45,6 +45,7 @@ class _FieldPath:
 
     @property
     def _field_path(self) -> str:
+        """The path of the current field as text."""
         return "".join(s if s.startswith("[") else f".{s}" for s in self._path).lstrip(".")
 
 
@@ -64,6 +65,7 @@ class _Reader(_FieldPath):
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
+        """Decode a struct."""
         values = {f.name: self._with_path(f.name, partial(self._field, f)) for f in struct_.in_order(self._version)}
         if self._flexible:
             values |= self._tagged(dict(struct_.tagged(self._version)))
@@ -91,6 +93,7 @@ class _Reader(_FieldPath):
         return value
 
     def _field(self, field: Field) -> Any:
+        """Decode one field."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             count = self._length(None, nullable)
@@ -102,6 +105,7 @@ class _Reader(_FieldPath):
         return self._primitive(field.element, nullable)
 
     def _array(self, element: Kind | Struct, count: int) -> Any:
+        """Decode an array of this many elements."""
         minimum = min_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // minimum:
             raise ParseError(f"{count} elements do not fit into the {len(self._buffer) - self._at} bytes that remain")
@@ -109,9 +113,11 @@ class _Reader(_FieldPath):
         return items if isinstance(element, Struct) else tuple(items)
 
     def _element(self, element: Kind | Struct) -> Any:
+        """Decode one element of an array."""
         return self._struct(element) if isinstance(element, Struct) else self._primitive(element, False)
 
     def _primitive(self, kind: Kind, nullable: bool) -> Any:
+        """Decode a value of a primitive type."""
         if kind is Kind.UUID:
             return uuid.UUID(bytes=self._read_bytes(16))
         if kind in FIXED:
@@ -125,6 +131,7 @@ class _Reader(_FieldPath):
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
     def _length(self, kind: Kind | None, nullable: bool) -> int | None:
+        """Decode a length; None for null."""
         length = self._uvarint() - 1 if self._flexible else self._number(*_LENGTH.get(kind, _LONG_LENGTH))
         if length >= 0:
             return length
@@ -133,10 +140,12 @@ class _Reader(_FieldPath):
         return None
 
     def _uvarint(self) -> int:
+        """Decode an unsigned varint."""
         value, self._at = read_uvarint(self._buffer, self._at)
         return value
 
     def _number(self, character: str, size: int) -> Any:
+        """Decode a number of this `struct` format."""
         return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
     def _read_bytes(self, size: int) -> bytes:
@@ -159,6 +168,7 @@ class _Writer(_FieldPath):
             raise UnencodableField(self._message.name, self._version, self._field_path, str(error)) from None
 
     def _struct(self, struct_: Struct, value: Any) -> bytes:
+        """Encode a struct."""
         for f in struct_.absent(self._version):
             held = getattr(value, f.name)
             if not f.ignorable and not is_default(f, held):
@@ -179,6 +189,7 @@ class _Writer(_FieldPath):
         return out
 
     def _field(self, field: Field, value: Any) -> bytes:
+        """Encode one field."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             if value is None:
@@ -198,6 +209,7 @@ class _Writer(_FieldPath):
         return lambda value: self._primitive(element, value, False)
 
     def _primitive(self, kind: Kind, value: Any, nullable: bool) -> bytes:
+        """Encode a value of a primitive type."""
         if kind is Kind.UUID:
             raw: bytes = value.bytes
             return raw
@@ -211,11 +223,13 @@ class _Writer(_FieldPath):
         return self._length(kind, len(raw)) + raw
 
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
+        """Encode null. Raises UnencodableField if the field is not nullable."""
         if not nullable:
             raise ValueError("the value is None, but this field is not nullable")
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:
+        """Encode a length."""
         if self._flexible:
             return uvarint(length + 1)
         return struct.pack(_LENGTH.get(kind, _LONG_LENGTH)[0], length)

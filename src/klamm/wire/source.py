@@ -35,9 +35,11 @@ class Source:
         self._lines.append("    " * self._indent + text)
 
     def indent(self) -> None:
+        """Indent the following lines by one more level."""
         self._indent += 1
 
     def dedent(self) -> None:
+        """Indent the following lines by one level less."""
         self._indent -= 1
 
     def name(self, prefix: str) -> str:

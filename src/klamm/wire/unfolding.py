@@ -61,6 +61,7 @@ def _plain(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """Decompress gzip in pieces."""
     position = 0
     while position < len(content):  # RFC 1952 allows several members, one after the other
         stream = zlib.decompressobj(wbits=31)
@@ -77,6 +78,7 @@ def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _unlz4(content: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """Decompress lz4 in pieces."""
     stream = lz4.frame.LZ4FrameDecompressor()
     position = 0
     while not stream.eof:
@@ -90,6 +92,7 @@ def _unlz4(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
+    """Decompress zstd in pieces."""
     try:
         decompressor = _idle_zstd.pop()
     except IndexError:
@@ -138,6 +141,7 @@ def _zstd_block_ends(content: memoryview, position: int) -> Iterator[int]:
 
 
 def _unsnappy(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
+    """Decompress snappy, with or without Java framing, in pieces."""
     if bytes(content[:8]) != XERIAL_MAGIC:
         yield _unsnappy_block(content)
         return
@@ -161,6 +165,7 @@ def _unsnappy(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
 
 
 def _unsnappy_block(block: memoryview) -> bytes:
+    """Decompress one snappy block."""
     length = snappy_length(block)
     if length > len(block) * MAX_SNAPPY_RATIO:  # refuse it before any memory is taken
         raise BadCompression(

@@ -150,7 +150,7 @@ def decode_config_change(child: str, payload: bytes | None) -> str:
         return f"{read.entity_type}/{read.entity_name}"
     if read.version == 2 and read.entity_path and not read.entity_path.startswith("/"):
         return read.entity_path
-    raise MalformedZnode(path, f"version {read.version} without a usable entity")
+    raise MalformedZnode(path, f"it has version {read.version} and no valid entity")
 
 
 # ---- cluster id, features, producer ids, migration
@@ -215,10 +215,10 @@ def decode_features(payload: bytes | None) -> FinalizedFeatures:
     """The finalized features in the payload of `/feature`. Raises MalformedZnode."""
     read = decode_json(FEATURE, payload, _Feature)
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
-        raise MalformedZnode(FEATURE, f"version {read.version}, status {read.status}")
+        raise MalformedZnode(FEATURE, f"its version {read.version} or status {read.status} is not valid")
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
     if any(level < 1 for level in levels.values()):
-        raise MalformedZnode(FEATURE, "a max_version_level below 1")
+        raise MalformedZnode(FEATURE, "a feature has a max_version_level below 1")
     return FinalizedFeatures(read.version, read.status == FEATURE_ENABLED, levels)
 
 
@@ -252,7 +252,7 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
     except ValueError as error:
         raise MalformedZnode(PRODUCER_ID_BLOCK, str(error)) from error
     if not 0 <= first <= last <= MAX_INT64:
-        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} are no producer ids")
+        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} is not a range of producer ids")
     return ProducerIdBlock(BrokerId(read.broker), first, last)
 
 

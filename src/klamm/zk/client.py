@@ -113,8 +113,11 @@ class ZooKeeper:
             raise
         except TimeoutError:
             self._abort_session()
-            why = self._session.last_failure or "no answer yet"
-            detail = f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}); is the ensemble running?"
+            why = self._session.last_failure or "no server has answered"
+            detail = (
+                f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}). Check that ZooKeeper runs, "
+                "and the address in zookeeper.connect or --zookeeper."
+            )
             raise ConnectionLoss("", detail) from None
         if self._session.has_ended:
             raise error_of(ENDED[self._session.phase], "")

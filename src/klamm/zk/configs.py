@@ -76,9 +76,9 @@ class ConfigStore:
         results = await self._client.multi([Check(znodes.CONTROLLER, controller), write])
         refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
         if results[0].code is not ZkCode.OK and refusal is not None:
-            raise NoZooKeeperController(f"the controller changed while {path} was written; try again")
+            raise NoZooKeeperController(f"{path} was not written, because the controller changed meanwhile. Try again.")
         if refusal in (ZkCode.BAD_VERSION, ZkCode.NODE_EXISTS, ZkCode.NO_NODE):
-            raise ConfigChanged(f"{path} changed while it was altered; try again")
+            raise ConfigChanged(f"{path} was not written, because another client changed it meanwhile. Try again.")
         if refusal is not None:
             raise error_of(refusal, path)
         await self.announce(f"{entity_type}/{entity}")
@@ -102,7 +102,7 @@ class ConfigStore:
         for child, result in zip(children, results, strict=True):
             if result.code is not ZkCode.OK or result.stat is None:
                 if result.code is not ZkCode.NO_NODE:
-                    unreadable[child] = f"ZooKeeper: {result.code.name}"
+                    unreadable[child] = f"ZooKeeper answered {result.code.name} for {CONFIG_CHANGES}/{child}"
                 continue
             entity = ""
             try:
@@ -123,10 +123,14 @@ class ConfigStore:
         try:
             data, stat = await self._client.get(znodes.CONTROLLER)
         except NoNode:
-            raise NoZooKeeperController("configs cannot be written while there is no controller; try again") from None
+            raise NoZooKeeperController(
+                "configs cannot be written to ZooKeeper while there is no controller. Try again."
+            ) from None
         holder = znodes.decode_controller(data)
         if holder is not None and holder.is_kraft:
-            raise NoZooKeeperController("a KRaft controller has taken over: configs are written through it")
+            raise NoZooKeeperController(
+                "configs are not written to ZooKeeper: a KRaft controller is active. Change them there."
+            )
         return stat.version
 
 

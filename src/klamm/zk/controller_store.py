@@ -43,7 +43,7 @@ class StatesRead(Generic[P]):
     missing: set[P] = field(default_factory=set)
     """The unreadable partitions without a state znode."""
     not_shown: set[P] = field(default_factory=set)
-    """The unreadable partitions for which ZooKeeper returned an error, perhaps not for ever."""
+    """The unreadable partitions for which ZooKeeper returned an error; a later read may succeed."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class ControllerStore(Store):
         parents: list[Op] = [Create(znodes.partitions_path(topic)) for topic in new_topics]
         parents += (Create(znodes.partition_path(p)) for p in states)
         made = await self.write(parents)
-        # where one was there already the others went in smaller multis at once, a child before its parent, perhaps
+        # where one existed, the others were sent in smaller multis, perhaps a child before its parent
         await self.write([op for op, r in zip(parents, made, strict=True) if r.code is ZkCode.NO_NODE])
         results = await self.write([Create(znodes.state_path(p), znodes.encode_state(s)) for p, s in states.items()])
         return _outcome(states, results, ZkCode.NODE_EXISTS)

@@ -48,7 +48,8 @@ async def replace_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: 
     now, version = await _read_epoch(client)
     if now != epoch:
         raise ControllerMoved(
-            f"the controller epoch changed from {epoch} to {now} since the controller change was requested"
+            f"{CONTROLLER_EPOCH} changed from {epoch} to {now} since the handover was requested: another controller "
+            "was elected"
         )
     is_held = await client.exists(CONTROLLER) is not None
     return await _register(client, broker, now_ms, epoch, version, [Delete(CONTROLLER)] if is_held else [])
@@ -95,9 +96,9 @@ async def _resolve_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> 
         data, stat = await client.get(CONTROLLER)
         epoch_data, epoch_stat = await client.get(CONTROLLER_EPOCH)
     except NoNode as error:
-        raise ControllerMoved("a controller was elected and is already gone") from error
+        raise ControllerMoved(f"another broker was elected controller, and {CONTROLLER} is deleted again") from error
     winner = decode_controller(data)
     ours = winner is not None and winner.broker == broker and stat.ephemeral_owner == client.session_id
     if ours and decode_controller_epoch(epoch_data) == won:
         return ControllerEpoch(won, epoch_stat.version)
-    raise ControllerMoved(f"broker {winner.broker if winner else '?'} was elected controller first")
+    raise ControllerMoved(f"{CONTROLLER} names broker {winner.broker if winner else '?'}: it was elected first")

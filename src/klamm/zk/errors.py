@@ -59,7 +59,7 @@ class ZkError(KlammError):
     code = ZkCode.SYSTEM_ERROR
 
     def __init__(self, path: str, detail: str = "") -> None:
-        super().__init__(f"{detail or _message_of(self.code)}: {path}" if path else detail or _message_of(self.code))
+        super().__init__(_message_of(self.code, path, detail))
         self.path = path
 
 
@@ -156,14 +156,17 @@ def error_of(code: ZkCode, path: str) -> ZkError:
     kind = _BY_CODE.get(code)
     if kind is not None:
         return kind(path)
-    error = ZkError(path, _message_of(code))
-    error.code = code
+    error = ZkError("", _message_of(code, path, ""))
+    error.path, error.code = path, code
     return error
 
 
-def _message_of(code: ZkCode) -> str:
-    """The message for a ZooKeeper error code."""
-    return f"ZooKeeper: {code.name.lower().replace('_', ' ')}"
+def _message_of(code: ZkCode, path: str, detail: str) -> str:
+    """The message of an error: what was answered, for which znode, and what to do where an ACL forbids it."""
+    if detail:
+        return f"{detail}: {path}" if path else detail
+    answered = f"ZooKeeper answered {code.name}{f' for {path}' if path else ''}"
+    return f"{answered}: an ACL forbids it. Change the ACL (setAcl)." if code is ZkCode.NO_AUTH else answered
 
 
 class WriteRefused(KlammError):

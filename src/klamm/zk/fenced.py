@@ -24,7 +24,7 @@ OP_OVERHEAD_BYTES: Final = 64
 """The assumed size of an operation besides path and data: ACL, lengths, version."""
 DELETES_AT_ONCE: Final = 2_000
 _RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
-"""Error codes after a change by somebody else: the caller reads the znode again."""
+"""Error codes after a concurrent change: the caller reads the znode again."""
 _BATCH_SHRINK_FACTOR: Final = 4
 """How much smaller the multis are after a refusal."""
 

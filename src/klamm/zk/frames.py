@@ -47,7 +47,7 @@ class PacketReader:
             while len(self._buffer) - start >= 4:
                 size: int = INT.unpack_from(self._buffer, start)[0]
                 if not 0 <= size <= MAX_BYTES:
-                    raise MalformedPacket(f"invalid packet length: {size} bytes, allowed are 0 to {MAX_BYTES}")
+                    raise MalformedPacket(f"a packet announces {size} bytes, valid are 0 to {MAX_BYTES}")
                 if size > self.limit:
                     if len(self._buffer) - start < 4 + HEAD_BYTES:
                         break

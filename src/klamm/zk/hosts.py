@@ -42,7 +42,7 @@ def parse_hosts(text: str) -> Ensemble:
         check_path("/" + chroot)
     servers = tuple(_parse_server(part.strip(), text) for part in hosts.split(",") if part.strip())
     if not servers:
-        raise WrongHosts(f"{text!r} names no ZooKeeper server; write it as host1:2181,host2:2181/chroot")
+        raise WrongHosts(f"{text!r} has no ZooKeeper server; write it as host1:2181,host2:2181/chroot")
     return Ensemble(tuple(dict.fromkeys(servers)), slash + chroot if chroot else "")
 
 
@@ -58,9 +58,9 @@ def _parse_server(part: str, text: str) -> Server:
         host, colon, port = part.partition(":")
         port = port if colon else str(DEFAULT_PORT)
     if not host:
-        raise WrongHosts(f"{part!r} in {text!r} has no host name before the port")
+        raise WrongHosts(f"{part!r} in {text!r} has no host name before the port; write it as host:2181")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise WrongHosts(f"{part!r} in {text!r}: {port!r} is not a port between 1 and 65535")
+        raise WrongHosts(f"{part!r} in {text!r}: {port!r} is not a port; write a number from 1 to 65535")
     return Server(host, int(port))
 
 
@@ -68,17 +68,17 @@ def _parse_server(part: str, text: str) -> Server:
 def check_path(path: str) -> None:
     """Raises WrongPath if ZooKeeper would refuse the path. Source: PathUtils.java."""
     if not path.startswith("/"):
-        raise WrongPath(f"znode path {path!r} does not start with a slash")
+        raise WrongPath(f"znode path {path!r} does not start with a slash; write for example /brokers")
     if path == "/":
         return
     if path.endswith("/"):
-        raise WrongPath(f"znode path {path!r} ends with a slash")
+        raise WrongPath(f"znode path {path!r} ends with a slash; remove it")
     if "//" in path:
-        raise WrongPath(f"znode path {path!r} has an empty part")
+        raise WrongPath(f"znode path {path!r} has two slashes in a row; remove one")
     if "/./" in path + "/" or "/../" in path + "/":
-        raise WrongPath(f"znode path {path!r} is relative")
+        raise WrongPath(f"znode path {path!r} contains . or .. as a name; write the full path")
     if not path.isprintable() and any(_is_refused(character) for character in path):
-        raise WrongPath(f"znode path {path!r} holds a character that ZooKeeper refuses")
+        raise WrongPath(f"znode path {path!r} contains a control character, which ZooKeeper refuses; remove it")
 
 
 def _is_refused(character: str) -> bool:

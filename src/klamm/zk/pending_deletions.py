@@ -120,7 +120,7 @@ class PendingDeletionStore:
             try:
                 named = decode_pending_deletion(read.path, read.data).partitions
             except MalformedZnode:
-                named = ()  # told as the term began; nobody would ever read it
+                named = ()  # journalled when the term began; it cannot be read
             merged[read.path] = record._replace(partitions=tuple(sorted({*record.partitions, *named})))
         return merged, _refusals(answers, "read")
 

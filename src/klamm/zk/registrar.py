@@ -118,6 +118,6 @@ class BrokerRegistrar:
                 await client.delete(path)
             return None
         raise BrokerIdTaken(
-            f"{path} belongs to the session 0x{stat.ephemeral_owner:x}: another process runs as broker"
-            f" {self._broker.id}, or its session has not expired yet"
+            f"{path} belongs to the ZooKeeper session 0x{stat.ephemeral_owner:x}: another process runs as broker"
+            f" {self._broker.id}, or the session of an earlier process has not expired yet"
         )

@@ -84,11 +84,11 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
     path = broker_path(broker)
     read = decode_json(path, payload, _Registration)
     if read.version < 1:
-        raise MalformedZnode(path, f"unsupported version {read.version}")
+        raise MalformedZnode(path, f"its version is {read.version}, which klamm does not read")
     endpoints = _endpoints(path, read)
     names = [e.listener for e in endpoints]
     if len(set(names)) < len(names):
-        raise MalformedZnode(path, f"the same listener twice: {', '.join(names)}")
+        raise MalformedZnode(path, f"it has a listener twice: {', '.join(names)}")
     features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
     return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
 
@@ -97,10 +97,10 @@ def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
     """The listeners in a registration. Raises MalformedZnode."""
     if read.version == 1:
         if read.host is None:
-            raise MalformedZnode(path, "host is missing")
+            raise MalformedZnode(path, "it has neither endpoints nor host")
         return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, _port(path, read.port))]
     if read.endpoints is None:
-        raise MalformedZnode(path, "endpoints are missing")
+        raise MalformedZnode(path, "it has no endpoints")
     return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
 
 
@@ -115,12 +115,14 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
     else:
         protocol = {name.upper(): value for name, value in protocols.items()}.get(listener)
     if protocol is None or protocol not in SecurityProtocol.__members__:
-        raise MalformedZnode(path, f"no known security protocol for the listener {listener}")
+        raise MalformedZnode(
+            path, f"the listener {listener} has no known security protocol in listener_security_protocol_map"
+        )
     return Endpoint(listener, SecurityProtocol[protocol], match[2], _port(path, int(match[3])))
 
 
 def _port(path: str, number: int) -> int:
     """A valid port, or -1. Raises MalformedZnode."""
     if not -1 <= number <= MAX_PORT:
-        raise MalformedZnode(path, f"{number} is no port")
+        raise MalformedZnode(path, f"{number} is not a port (-1 to {MAX_PORT})")
     return number

@@ -104,7 +104,7 @@ class Session:
         self._received_at = now
         self._connected_at = now
 
-    # ---- what the driver asks
+    # ---- read by the driver
 
     @property
     def server(self) -> Server:
@@ -175,7 +175,7 @@ class Session:
             self._sent_at = now
         return pieces
 
-    # ---- what the driver tells
+    # ---- called by the driver
 
     def submit(self, request: Request[Any]) -> None:
         """Queue a request; it completes at once where the session has ended or the packet is too large."""
@@ -247,10 +247,10 @@ class Session:
         if self.phase is WAITING and now >= self._due:
             self._connect_to_next_server(now)
         elif self.phase in (CONNECTING, HANDSHAKE) and now >= self._due:
-            self._end_connection("no session within the time for one server", now)
+            self._end_connection("no session before the timeout for one server", now)
         elif self.phase is CONNECTED:
             if now >= self._received_at + self._timeout_s * 2 / 3:
-                self._end_connection(f"nothing heard for {(now - self._received_at) * 1000:.0f} ms", now)
+                self._end_connection(f"no packet from the server for {(now - self._received_at) * 1000:.0f} ms", now)
             elif now >= self._sent_at + self._timeout_s / 3:
                 self._urgent.append(_PING)
                 self._sent_at = now  # also where the connection takes nothing: one ping in a third of the time-out
@@ -417,7 +417,7 @@ class Session:
             raise MalformedPacket("received an auth reply although no credentials were sent")
         request = self._auth_unanswered.popleft()
         if error:
-            self.last_failure = f"{self.server}: the credentials were refused"
+            self.last_failure = f"{self.server}: ZooKeeper refused the credentials"
             self._end(AUTH_FAILED)
         elif request.code is None:
             request.value = None

@@ -10,8 +10,8 @@ class Phase(StrEnum):
     """The phases of a session; the last three are final."""
 
     WAITING = "waiting"  # no connection; the next attempt is due at a known time
-    CONNECTING = "connecting"  # somebody is opening the connection for us
-    HANDSHAKE = "handshake"  # open; the session is asked for
+    CONNECTING = "connecting"  # the driver is opening the connection
+    HANDSHAKE = "handshake"  # open; the connect request is sent
     CONNECTED = "connected"
     EXPIRED = "expired"
     AUTH_FAILED = "auth failed"

@@ -169,7 +169,7 @@ class Store:
                 return await self.client.get(path, watch)
             except NoNode:
                 if not watch or await self.client.exists(path, watch=True) is None:
-                    return None  # else it came between the two
+                    return None  # else it was created between the two calls
 
     async def generate_broker_id(self, reserved_max: int) -> BrokerId:
         """A broker id above `reserved.broker.max.id` that no other broker gets."""
@@ -185,7 +185,7 @@ class Store:
         found = Registrations({}, {})
         for broker, result in zip(ids, results, strict=True):
             if result.code is ZkCode.NO_NODE:
-                continue  # gone since the list was read; the watch tells
+                continue  # gone since the list was read; its watch has fired
             if result.code is not ZkCode.OK or result.stat is None:
                 found.unreadable[broker] = f"ZooKeeper: {result.code.name}"
                 continue
@@ -258,7 +258,7 @@ class Store:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
     async def read_partition_count(self, topic: str) -> int | None:
-        """None where there is no such topic. Raises MalformedZnode."""
+        """The number of the topic's partitions, or None if it does not exist. Raises MalformedZnode."""
         found = await self._get(znodes.topic_path(topic), watch=False)
         if found is None:
             return None
@@ -355,7 +355,9 @@ class Store:
             before = decode_producer_id_block(data)
             first = before.last + 1 if before else 0
             if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE + 1:
-                raise KlammError(f"all producer ids are used up: {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}")
+                raise KlammError(
+                    f"all producer ids are used up: the last block in {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}"
+                )
             block = ProducerIdBlock(broker, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
             try:
                 await self.client.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)

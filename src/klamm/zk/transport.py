@@ -228,7 +228,7 @@ class Driver:
         try:
             owner(what)
         except Exception as error:
-            context = {"message": f"ZooKeeper session: the owner failed on {what}", "exception": error}
+            context = {"message": f"bug: a callback of the ZooKeeper session failed on {what}", "exception": error}
             self._loop.call_exception_handler(context)
 
     def _update_connection(self) -> None:

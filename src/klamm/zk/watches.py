@@ -15,7 +15,7 @@ class WatchKind(StrEnum):
 
     DATA = "data"  # the znode exists: fires when it is changed or deleted
     EXIST = "exist"  # it does not: fires when it is created
-    CHILD = "child"  # fires when a child comes or goes, or the znode itself goes
+    CHILD = "child"  # fires when a child is created or deleted, or the znode itself is deleted
 
 
 class EventType(IntEnum):

@@ -1,9 +1,6 @@
-"""How many schedules it takes to see each guard missing, and which rule sees it; a command of its own.
+"""How many schedules it takes to catch each mutant, and by which invariant; `make mutants`.
 
-Each mutant runs from three first seeds, over all cores, until one of the rules speaks that are there for its guard. A
-catch counts if the seed is clean without the mutant, and so is the reproducer that is made of it: else the mutant only
-shook something loose. What is found is kept in `.mutants.jsonl` for as long as no source changes: a run that was broken
-off goes on where it was. `--record` draws the page of figures, row by row.
+Each mutant runs from three first seeds, over all cores, until an invariant that belongs to its guard is violated.
 """
 
 import argparse
@@ -92,7 +89,7 @@ class Found(NamedTuple):
 
 
 def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
-    """Mutants may remember something: each run gets a fresh one."""
+    """Run a function with the mutant applied; mutants with state get a fresh one for each run."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
         return run()
@@ -129,7 +126,7 @@ def is_clean(seed: int) -> bool:
 
 
 def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
-    """Actions of the reproducer; None where it breaks something without the mutant, too."""
+    """The number of actions in the shrunk script; None if the script also fails without the mutant."""
     shrinker = Shrinker(caught, lambda: shrinker.runs < SHRINKING_RUNS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shrink, "run_script", lambda script: mutated(mutant, lambda: run_script(script)))
@@ -147,6 +144,7 @@ def catcher(violation: str) -> str:
 
 
 def digest_of_sources() -> str:
+    """A hash of klamm's sources and the injected bugs, to recognise saved results."""
     digest = hashlib.sha256()
     for path in sorted([*(ROOT / "src" / "klamm").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
         digest.update(path.read_bytes())
@@ -180,7 +178,7 @@ def row(mutant: Mutant, found: Sequence[Found]) -> str:
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """Rows that a page has, by the numbers of their mutants."""
+    """The rows of a page, by the numbers of their mutants."""
     lines = [s for s in text.splitlines() if s.startswith("| ") and not s.startswith("| # |") and s.count("|") == _BARS]
     return {line.split("|")[1].strip(): line for line in lines}
 
@@ -215,7 +213,7 @@ class Hunts:
         self._found: dict[tuple[str, int], Found] = {}
 
     def take_up(self, earlier: Sequence[Found]) -> None:
-        """Adopt earlier results: mutants that were caught, or had at least as many schedules."""
+        """Adopt saved results of mutants that were caught or had at least as many schedules."""
         wanted = {(MUTANTS[j.mutant].number, j.first): j.most for j in self._jobs}
         for found in earlier:
             most = wanted.get((found.number, found.first), 0)
@@ -233,6 +231,7 @@ class Hunts:
 
     @property
     def progress(self) -> str:
+        """The progress line: jobs done and left."""
         return f"{len(self._found)}/{len(self._jobs)}"
 
     def rows(self) -> dict[str, str]:
@@ -240,9 +239,11 @@ class Hunts:
         return {m.number: row(m, found) for m, found in self._done()}
 
     def survivors(self) -> list[str]:
+        """The numbers of mutants that no invariant caught."""
         return [m.number for m, found in self._done() if all(f.schedules is None for f in found)]
 
     def _done(self) -> Iterator[tuple[Mutant, list[Found]]]:
+        """The mutants whose runs are complete, with their results."""
         for index in self._mutants:
             mutant = MUTANTS[index]
             keys = [(mutant.number, j.first) for j in self._jobs if j.mutant == index]
@@ -251,14 +252,14 @@ class Hunts:
 
 
 def chosen_mutants(numbers: Sequence[str]) -> list[int]:
-    """Raises SystemExit where there is no such mutant."""
+    """The indexes of the mutants with these numbers. Raises SystemExit for an unknown number."""
     if unknown := set(numbers) - {m.number for m in MUTANTS}:
         raise SystemExit(f"no such mutants: {', '.join(sorted(unknown))}")
     return [i for i, m in enumerate(MUTANTS) if not numbers or m.number in numbers]
 
 
 def told(found: Found) -> str:
-    """The progress line about a result."""
+    """The progress line about one result."""
     mutant = next(m for m in MUTANTS if m.number == found.number)
     beside = f", {found.discounted} did not count" if found.discounted else ""
     beside += f", others spoke: {found.others}" if found.others else ""
@@ -267,6 +268,7 @@ def told(found: Found) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the hunt; return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.injected_bugs.hunt", description="Is each guard missed?")
     parser.add_argument(
         "--only", nargs="*", default=(), metavar="N", help="numbers of mutants; all where none is given"
@@ -291,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(hunts: Hunts, cores: int) -> bool:
-    """Run the jobs that are left; whether they ran to the end."""
+    """Run the jobs that are left; False if the user stopped them."""
     clock = RealClock()
     began = clock.now_ms()
     print(f"{hunts.progress} are known already; Ctrl-C ends it, and the same again goes on", flush=True)

@@ -59,6 +59,7 @@ def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
 
 
 def has_transaction_log(s: Snapshot) -> None:
+    """Add the topic of the transaction log to the snapshot."""
     s.topic_ids["__transaction_state"] = uuid.UUID(int=9)
     s.configs["__transaction_state"] = {}
 

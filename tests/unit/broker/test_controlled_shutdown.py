@@ -37,7 +37,7 @@ REFUSED = ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
 
 
 class Surroundings:
-    """ZooKeeper with brokers 1 to `count`, 2 being controller, and a network where 2 gives `answers` in turn."""
+    """ZooKeeper and network of a node that shuts down, with scripted answers."""
 
     def __init__(self, answers: list[ControlledShutdownResponse | None], count: int = 3) -> None:
         self.answers = answers
@@ -103,6 +103,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def leave(around: Surroundings) -> bool:
+    """Run a controlled shutdown; whether all leaders moved."""
     text = b"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms=0"
     world = World(RealClock(), around, RealDisk(), RealRandomness())  # type: ignore[arg-type]
     return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]

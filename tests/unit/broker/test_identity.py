@@ -26,6 +26,7 @@ def config(tmp_path: Path, broker_id: int = -1) -> NodeConfig:
 
 
 def mark(directory: Path, broker_id: int = 3, cluster: str = "ours", version: int = 0) -> None:
+    """Write a meta.properties into the directory."""
     text = f"#\nversion={version}\nbroker.id={broker_id}\ncluster.id={cluster}\n"
     (directory / "meta.properties").write_text(text)
 

@@ -79,6 +79,7 @@ class Cluster:
         return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name)])
 
     async def took(self, count: int) -> list[bytes]:
+        """Wait until this many lines were produced; return them."""
         while len(self.taken) < count:
             self.arrived.clear()
             await asyncio.wait_for(self.arrived.wait(), 5)
@@ -87,6 +88,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals of the publisher."""
     monkeypatch.setattr(journal_topic, "RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr(journal_topic, "POLL_INTERVAL_S", 0.001)
 
@@ -104,6 +106,7 @@ def write(directory: Path, *lines: bytes, **limits: Any) -> JournalFiles:
 
 
 async def exists(path: Path) -> None:
+    """Wait until the path exists."""
     while True:
         if RealDisk().exists(str(path)):
             return

@@ -138,7 +138,9 @@ def test_connection_and_version_errors_are_raised_to_the_caller(network: Network
     async def work(client: AsyncClient) -> None:
         with pytest.raises(ConnectionLost, match="no connection to one:9092: Connection refused"):
             await client.ask(ONE, metadata())
-        with pytest.raises(UnsupportedVersion, match="two:9092 offers Metadata 0-3, needed is 4-12"):
+        with pytest.raises(
+            UnsupportedVersion, match="two:9092 offers Metadata in versions 0-3, klamm needs one of 4-12"
+        ):
             await client.ask(TWO, metadata()._replace(oldest=4))
 
     run(network, work)

@@ -1,4 +1,4 @@
-"""The AlterPartition table, row by row, as decision and through the handler."""
+"""The AlterPartition table, row by row, as a decision and through the handler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def ids(digits: str) -> tuple[BrokerId, ...]:
 
 
 def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partition]:
-    """Brokers 1-4 registered, 4 about to leave; `a-0` on 1, 2, 3 and 4."""
+    """Brokers 1 to 4 registered, 4 shutting down; partition `a-0` on 1, 2, 3 and 4."""
     context = ControllerContext(7)
     context.add_brokers(Broker(b, (), epoch=100) for b in ids("1234"))
     context.begin_shutdown(BrokerId(4))
@@ -49,6 +49,7 @@ def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partitio
 def asked(
     isr: str = "123", sender: int = 1, leader_epoch: int = 5, partition_epoch: int = 8, recovery: int = RECOVERED
 ) -> Proposal:
+    """A proposal with these differences from the current state."""
     return Proposal(BrokerId(sender), leader_epoch, ids(isr), recovery, partition_epoch)
 
 
@@ -181,7 +182,8 @@ def test_the_senders_broker_epoch_must_match_its_registration(broker: int, epoch
 
 
 async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartitionResponse, list[str]]:
-    facts = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None} | content
+    defaults = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None}
+    facts: dict[str, Any] = {**defaults, **content}
     known = room.term.context.topics.get(facts["topic"])
     isr: dict[str, Any] = {"new_isr": facts["isr"]}
     if version >= 3:

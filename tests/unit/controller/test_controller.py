@@ -1,4 +1,4 @@
-"""Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
+"""Controller elections, expired sessions, resignations, and answers to all callers."""
 
 import asyncio
 
@@ -63,18 +63,17 @@ async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_aga
 async def test_waiting_requests_get_not_controller_when_the_session_expires(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
-    asked = [
-        asyncio.ensure_future(controller.alter_partition(AlterPartitionRequest(broker_id=1), 3)),
-        asyncio.ensure_future(controller.allocate_producer_ids(BrokerId(1), 1)),
-        asyncio.ensure_future(controller.controlled_shutdown(BrokerId(1), 1)),
-    ]
-    await asyncio.sleep(0)
-    await nodes.expire(1)
+    async with asyncio.TaskGroup() as tasks:
+        alter = tasks.create_task(controller.alter_partition(AlterPartitionRequest(broker_id=1), 3))
+        ids = tasks.create_task(controller.allocate_producer_ids(BrokerId(1), 1))
+        shutdown = tasks.create_task(controller.controlled_shutdown(BrokerId(1), 1))
+        await asyncio.sleep(0)
+        await nodes.expire(1)
 
-    alter, ids, shutdown = [await a for a in asked]
-    assert ErrorCode.NOT_CONTROLLER in (alter.error_code, ids.error)  # the first may have been in work already
-    assert ids.error is ErrorCode.NOT_CONTROLLER
-    assert shutdown.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    # the first may have been in work already
+    assert ErrorCode.NOT_CONTROLLER in (alter.result().error_code, ids.result().error)
+    assert ids.result().error is ErrorCode.NOT_CONTROLLER
+    assert shutdown.result().error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 async def test_requests_to_an_inactive_controller_are_refused_with_not_controller(nodes: Nodes) -> None:

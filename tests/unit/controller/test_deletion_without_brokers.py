@@ -1,4 +1,4 @@
-"""Topic deletion without brokers that are gone: pending deletions, worked off when these return."""
+"""Topic deletion while brokers are dead: their replicas become pending deletions, done when they return."""
 
 import uuid
 

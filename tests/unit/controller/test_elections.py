@@ -1,4 +1,4 @@
-"""Who is elected, by strategy. The vectors are Kafka's (PartitionLeaderElectionAlgorithmsTest) and a few of our own."""
+"""Elected leaders by strategy. Cases are Kafka's (PartitionLeaderElectionAlgorithmsTest) and some of klamm's own."""
 
 from itertools import combinations, permutations
 
@@ -28,10 +28,12 @@ def ids(digits: str) -> tuple[BrokerId, ...]:
 
 
 def facts(replicas: str, isr: str, live: str, unclean: bool = False, leaving: str = "", target: str = "") -> Facts:
+    """Election facts; each digit is a broker."""
     return Facts(ids(replicas), ids(isr), frozenset(ids(live)), unclean, frozenset(ids(leaving)), ids(target))
 
 
 def choice(leader: int, isr: str, told: str, unclean: bool = False) -> Choice:
+    """The expected choice; `told` are the recipients of LeaderAndIsr."""
     return Choice(BrokerId(leader), ids(isr), unclean, ids(told))
 
 

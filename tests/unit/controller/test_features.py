@@ -1,4 +1,4 @@
-"""Finalized features: who may change them, and who is left out."""
+"""Finalized features: which updates are accepted, and which brokers are ignored."""
 
 import asyncio
 import re

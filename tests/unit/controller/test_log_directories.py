@@ -1,4 +1,4 @@
-"""Replicas on failed log directories, and what brokers answer about them."""
+"""Replicas on failed log directories, and LeaderAndIsr responses about them."""
 
 from tests.support.controller_room import Room
 
@@ -17,6 +17,7 @@ from klamm.controller.handlers.responses import (
 from klamm.controller.states import ReplicaState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -28,14 +29,15 @@ from klamm.zk.operations import Create
 
 
 def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponseReceived:
-    """By broker 1, as it is registered now."""
+    """The event of a response from broker 1 in its current registration."""
     return LeaderAndIsrResponseReceived(response, BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
 
 def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     topics = [
         LeaderAndIsrTopicError(
-            room.term.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
+            room.term.context.topics[name].id or ZERO_ID,
+            [LeaderAndIsrPartitionError(partition_index=0, error_code=code)],
         )
         for name, code in codes.items()
     ]

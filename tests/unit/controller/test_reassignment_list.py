@@ -100,7 +100,7 @@ async def test_a_malformed_request_znode_is_journalled_and_removed(payload: byte
     assert [type(event_for(watch)) for watch in heard] == [ZkPartitionReassignment]  # which sets the watch again
 
 
-async def test_an_empty_list_is_removed() -> None:
+async def test_an_empty_reassign_partitions_znode_is_removed() -> None:
     room = await room_with(1)
     leave_request(room)
 

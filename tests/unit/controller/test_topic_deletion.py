@@ -1,4 +1,4 @@
-"""Topics are deleted: queued, begun, held back, resumed, completed; what gone brokers hold goes when they return."""
+"""Topic deletion: its steps, requests that are refused, and brokers that fail to delete."""
 
 from collections.abc import Sequence
 

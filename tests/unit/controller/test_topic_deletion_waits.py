@@ -1,4 +1,4 @@
-"""What a topic deletion waits for, and what a queued topic is spared."""
+"""What a topic deletion waits for, and what is not done any more for a queued topic."""
 
 import pytest
 from tests.unit.controller.deleting import Deleting

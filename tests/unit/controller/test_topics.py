@@ -1,4 +1,4 @@
-"""Topics appear, grow, go, come again; and what is already in ZooKeeper when we look."""
+"""Topics that are created, grown, removed and recreated, and state that already exists in ZooKeeper."""
 
 import uuid
 
@@ -160,7 +160,7 @@ async def test_an_election_whose_zookeeper_reply_was_lost_is_not_repeated() -> N
 
 
 def lose_first_answer(room: Room, kind: type[Op]) -> None:
-    """A connection breaks after the server applied a write: the client sends it again, and is refused."""
+    """Let the first write of this kind be applied while its answer is lost, so that the client repeats it."""
     lost: list[bool] = []
 
     def apply_twice(ops: object) -> None:
@@ -209,7 +209,7 @@ async def test_an_unreadable_topic_does_not_stop_the_others() -> None:
 
 
 async def lost_isr(room: Room) -> None:
-    """`a-0` on 1 and 2; only 1 was in sync, and it is gone."""
+    """A controller with `a-0` on 1 and 2, whose only in-sync replica 1 died."""
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1)))
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())

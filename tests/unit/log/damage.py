@@ -108,6 +108,7 @@ def build(*, is_clean: bool) -> Before:
 
 
 def _fill(log: Log, *, with_transactions: bool) -> None:
+    """Append records, transactions and leader epochs to a log."""
     sequence = 0
     for number in range(60):
         epoch = number // 20
@@ -122,6 +123,7 @@ def _fill(log: Log, *, with_transactions: bool) -> None:
 
 
 def _truth(log: Log, *, is_clean: bool) -> Truth:
+    """What the log contains now, to compare with it after damage."""
     held = dict(served(log))
     aborted = tuple(log.aborted_transactions(0, log.end_offset))
     bases = tuple(segment.base_offset for segment in log.segments)
@@ -164,6 +166,7 @@ def draw(before: Before, dice: random.Random) -> list[Damage]:
 
 
 def _draw(before: Before, dice: random.Random, paths: Sequence[str]) -> Damage:
+    """A random damage of one of these files."""
     path = dice.choice(paths)
     content = before.files[path]
     kind = dice.choice(KINDS)
@@ -201,6 +204,7 @@ def check(before: Before, damages: Sequence[Damage]) -> None:
         await logs.close()
 
     async def look_again(logs: LogManager) -> None:
+        """Check that the records appended after the damage survived the next restart."""
         for partition in before.truths:
             log = logs.get(partition)
             assert log is not None
@@ -216,6 +220,7 @@ def check(before: Before, damages: Sequence[Damage]) -> None:
 
 
 def _check_log(log: Log, truth: Truth, damages: Sequence[Damage]) -> None:
+    """Assert that the opened log lost only what the damages explain."""
     held = dict(served(log))
     damaged = {damage.log_base for damage in damages if damage.log_base is not None}
     for offset, content in held.items():

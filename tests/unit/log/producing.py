@@ -20,6 +20,7 @@ def send(log: Log, sequence: int, *values: str, epoch: int = 0, transactional: b
 
 
 def refusal(log: Log, sequence: int, epoch: int = 0, transactional: bool = False) -> ErrorCode:
+    """The error code with which the append is refused."""
     end = log.end_offset
     with pytest.raises(AppendRefused) as caught:
         send(log, sequence, epoch=epoch, transactional=transactional)
@@ -28,5 +29,6 @@ def refusal(log: Log, sequence: int, epoch: int = 0, transactional: bool = False
 
 
 def mark(log: Log, kind: ControlType, coordinator_epoch: int = 0, epoch: int = 0) -> int:
+    """Append an end marker; its offset."""
     content = build_end_marker(EndMarker(kind, coordinator_epoch), PID, epoch, NOW_MS)
     return log.append_as_leader(content, 0, Origin.COORDINATOR).first_offset

@@ -135,6 +135,7 @@ class EpochMachine(RuleBasedStateMachine):
 
     @rule(skip=st.integers(1, 3), count=st.integers(1, 4))
     def lead(self, skip: int, count: int) -> None:
+        """Begin a later leader epoch and add records."""
         self.epoch += skip
         self.cache.assign(self.epoch, self.end)
         self.records += [self.epoch] * count
@@ -147,12 +148,14 @@ class EpochMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def cut_end(self, share: float) -> None:
+        """Truncate the end of the log."""
         kept = int(len(self.records) * share)
         self.cache.truncate_from_end(self.start + kept)
         del self.records[kept:]
 
     @rule(share=st.floats(0, 1))
     def cut_start(self, share: float) -> None:
+        """Advance the log start."""
         gone = int(len(self.records) * share)
         if gone < len(self.records):
             self.start += gone

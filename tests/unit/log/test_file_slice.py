@@ -18,6 +18,7 @@ SIZE = len(batch("a"))
 
 
 def filled(orders: Partition, count: int = 3, **configs: object) -> Log:
+    """A log with some batches."""
     log = orders.open(**configs)
     for number in range(count):
         log.append_as_leader(batch(chr(ord("a") + number)), 0)
@@ -62,11 +63,13 @@ def truncate_and_write_elsewhere(log: Log) -> None:
 
 
 def start_over(log: Log) -> None:
+    """Truncate the log fully, and append a larger batch."""
     log.truncate_fully_and_start_at(0)
     log.append_as_leader(batch("z" * 500), 1)
 
 
 def fail(log: Log) -> None:
+    """Mark the log as failed."""
     log.mark_failed()
 
 

@@ -25,6 +25,7 @@ def changed(**fields: int) -> bytes:
 
 
 def hurt(position: int) -> bytes:
+    """A batch with the byte at this position changed."""
     content = bytearray(build_batch(TWO))
     content[position] ^= 1
     return bytes(content)

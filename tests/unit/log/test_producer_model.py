@@ -11,7 +11,7 @@ from klamm.model.errors import ErrorCode
 
 
 class ProducerMachine(RuleBasedStateMachine):
-    """Three producers send what is next, what was, and what is wrong; over rolls, cuts, restarts and crashes."""
+    """Random appends, truncations and restarts, compared with a model of the producer state."""
 
     @initialize()
     def begin(self) -> None:
@@ -36,6 +36,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.place.cleanup()
 
     def of(self, pid: int) -> list[tuple[int, int, int, int]]:
+        """The model's batches of a producer."""
         return [entry for entry in self.sent if entry[0] == pid]
 
     def append(self, pid: int, epoch: int, sequence: int, count: int) -> ErrorCode | bool:
@@ -48,6 +49,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(pid=st.integers(1, 3), count=st.integers(1, 3))
     def next_in_order(self, pid: int, count: int) -> None:
+        """A producer appends the batch that follows its last one."""
         last = self.of(pid)[-1:]
         epoch, sequence = (last[0][1], last[0][2] + last[0][3]) if last else (0, 0)
         assert self.append(pid, epoch, sequence, count) is False
@@ -71,6 +73,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(pid=st.integers(1, 3))
     def the_last_again(self, pid: int) -> None:
+        """A producer repeats its last batch."""
         last = self.of(pid)[-1:]
         if last:
             assert self.append(*last[0]) is True
@@ -90,6 +93,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def cut(self, share: float) -> None:
+        """Truncate the log."""
         kept = int(len(self.sent) * share)
         self.log.truncate_to(sum(count for *_, count in self.sent[:kept]))
         del self.sent[kept:]

@@ -72,6 +72,7 @@ def test_batch_with_any_changed_byte_is_never_returned(world: World, tmp_path: P
 
 
 def _only_offsets_moved(log: Log, written: list[str]) -> bool:
+    """Whether all records are intact, with other base offsets than written."""
     # the base offset lies outside the CRC too: a larger one cannot be told from a gap that compaction left
     return values_of(log) == written and [h.base_offset for h in headers_of(log)] != [0, 1, 2]
 
@@ -303,6 +304,7 @@ def test_empty_partition_metadata_gives_no_topic_id(orders: Partition) -> None:
 
 
 def flip(path: str | Path, position: int) -> None:
+    """Flip one bit of the file."""
     with open(path, "r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
@@ -320,6 +322,7 @@ def many_segments(orders: Partition, count: int = 1000) -> Log:
 
 
 def reopened(orders: Partition, known: CheckpointedState) -> Log:
+    """The log, opened again with these checkpoints."""
     return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
 
 

@@ -35,6 +35,7 @@ def entry_text(rest: str = "", replicas: str = "[1,2]") -> str:
 
 
 def reassignment_text(*entries: str) -> str:
+    """A reassignment file with these entries."""
     return f'{{"partitions":[{",".join(entries)}]}}'
 
 

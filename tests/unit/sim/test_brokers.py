@@ -1,4 +1,4 @@
-"""Stub brokers as leaders."""
+"""Simulated brokers as leaders: AlterPartition, control requests, session expiry."""
 
 import asyncio
 import uuid
@@ -33,13 +33,14 @@ TUNING = NodeSettings("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True,
 
 
 class Forgetful:
-    """A controller whose first answer is lost."""
+    """A controller channel that builds the request twice, before and after the topic is recreated."""
 
     def __init__(self, logs: dict[TopicPartition, uuid.UUID]) -> None:
         self._logs = logs
         self.asked: list[Any] = []
 
     async def ask(self, api_key: int, newest: int, build: Any, is_refused: Any) -> AlterPartitionResponse:
+        """Build the request, recreate the topic, build the request again; the response is empty."""
         self.asked.append(build(newest))
         self._logs[P] = OTHER_ID  # meanwhile the topic is deleted and made again
         self.asked.append(build(newest))
@@ -168,5 +169,5 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
 
     loop.run(scenario())
     assert [e for e in told if isinstance(e, RequestUnanswered)] == (
-        [] if answered_s else [RequestUnanswered(1, "ALTER_PARTITION")]
+        [] if answered_s else [RequestUnanswered(BrokerId(1), "ALTER_PARTITION")]
     )

@@ -1,4 +1,4 @@
-"""An invariant that raises is told as that: whoever made the event that it looked at did nothing wrong."""
+"""An exception in an invariant check is reported as such, not as an error of the code under test."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +17,7 @@ QUIET = Script(Options.plain(1), [ScheduledAction(5.0, "create topic")], 10.0)
 
 
 def errs(*_: Any) -> str | None:
+    """An invariant check that raises."""
     raise KeyError("a-0")
 
 

@@ -42,4 +42,5 @@ def test_a_replica_is_removed_only_when_the_target_is_in_sync(
 
 
 def seen(assignment: ReplicaAssignment) -> TopicZnode:
+    """The topic znode with this assignment."""
     return TopicZnode(uuid.UUID(int=1), {0: assignment}, czxid=1)

@@ -1,4 +1,4 @@
-"""Stub replicas answer orders as Kafka's brokers do: broker.md's tables, row by row."""
+"""Simulated replicas answer control requests as Kafka's brokers do."""
 
 import uuid
 
@@ -19,12 +19,14 @@ ME = BrokerId(1)
 
 
 def ids(text: str) -> tuple[BrokerId, ...]:
+    """Broker ids from digits."""
     return tuple(BrokerId(int(c)) for c in text)
 
 
 def order(
     leader: int = 1, epoch: int = 5, isr: str = "123", replicas: str = "123", topic_id: uuid.UUID = ID, version: int = 3
 ) -> PartitionInstruction:
+    """A LeaderAndIsr instruction for one partition."""
     state = LeaderAndIsr(BrokerId(leader), epoch, ids(isr), 1, version)
     return PartitionInstruction(P, topic_id, state, ReplicaAssignment(ids(replicas)), False)
 
@@ -119,6 +121,7 @@ def test_request_with_an_old_controller_or_broker_epoch_is_rejected(replicas: Re
 
 
 def proposal(replicas: Replicas, now_s: float, fetching: str, lagging: str = "") -> tuple[BrokerId, ...] | None:
+    """The ISR that the leader proposes when these brokers fetch."""
     listed = replicas.propose(now_s, lambda b, p, epoch: b in ids(fetching), lambda b: True, ids(lagging))
     return next((replica.proposal for _, replica in listed), None)
 
@@ -140,6 +143,7 @@ def test_fetching_followers_are_added_to_the_isr_one_per_request() -> None:
 
 
 def answer(error: ErrorCode = ErrorCode.NONE, epoch: int = 5, version: int = 4) -> AlterPartitionResponsePartitionData:
+    """An AlterPartition response for the partition."""
     return AlterPartitionResponsePartitionData(
         partition_index=0, error_code=error, leader_epoch=epoch, partition_epoch=version, isr=ids("12")
     )

@@ -1,4 +1,4 @@
-"""What is left of a script, and how it is printed; `run_script` is stood in for by rules that are quick to see."""
+"""Shrinking of scripts and printing of the result; simple rules stand in for `run_script`."""
 
 import tomllib
 from collections.abc import Callable
@@ -18,15 +18,18 @@ WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
 
 
 def outcome(script: Script, violation: str | None) -> Outcome:
+    """A run's outcome with this script and violation."""
     return Outcome(script, violation, "d1", 0, 0, 0, 0, 0.0, {}, [], [], b"")
 
 
 def shrunk(monkeypatch: pytest.MonkeyPatch, script: Script, rule: Callable[[Script], str | None]) -> Outcome:
+    """The shrunk outcome when `rule` decides which scripts fail."""
     monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, rule(s)))
     return Shrinker(outcome(script, rule(script))).shrink()
 
 
 def kill(at_s: float, node: int, back_s: float = 3.25) -> ScheduledAction:
+    """A kill action."""
     return ScheduledAction(at_s, "kill", {"node": node, "back_s": back_s})
 
 

@@ -48,6 +48,7 @@ def restamped(built: bytes, base_offset: int, extra_attributes: int = 0) -> byte
 
 
 def with_crc(raw: bytearray) -> bytes:
+    """The batch with its CRC computed again."""
     struct.pack_into(">I", raw, 17, google_crc32c.value(bytes(raw[21:])))
     return bytes(raw)
 

@@ -138,7 +138,9 @@ class TestLeaders:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
-        with pytest.raises(KlammError, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(
+            KlammError, match="orders-0: the broker refused the request with TOPIC_AUTHORIZATION_FAILED"
+        ):
             offsets_read(world, orders(0, 100))
 
     def test_an_unknown_error_code_is_reported_by_its_number(self) -> None:
@@ -157,7 +159,7 @@ class TestTime:
         with pytest.raises(Unreachable) as caught:
             offsets_read(world, orders(7, 100), kafkaConsumer__pollTimeoutMs="5000")
 
-        assert "orders-0: reading offset 7: no success within 5 s" in str(caught.value)
+        assert "orders-0: reading offset 7: no attempt succeeded within 5 s" in str(caught.value)
         assert "no connection to two:9092: connection refused" in str(caught.value)
         assert world.now <= 5
 
@@ -179,7 +181,7 @@ class TestTime:
     def test_a_range_beyond_the_high_watermark_fails_after_the_timeout(self) -> None:
         world = world_of_orders(end=50)
 
-        with pytest.raises(Unreachable, match=r"reading offset 50: .* the high watermark is 50"):
+        with pytest.raises(Unreachable, match=r"reading offset 50: .* its high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
     def test_the_retry_backoff_doubles_up_to_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:

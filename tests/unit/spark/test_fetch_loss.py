@@ -23,7 +23,10 @@ class TestLoss:
         with pytest.raises(DataLoss) as caught:
             offsets_read(world, orders(10, 90))
 
-        assert str(caught.value).startswith("orders-0: offsets 10 to 59 are lost: the log now begins at offset 60")
+        assert str(caught.value).startswith(
+            "orders-0: offsets 10 to 59 are lost: retention or a DeleteRecords request deleted them; the log now "
+            "begins at offset 60"
+        )
         assert "failOnDataLoss" in str(caught.value)
 
     def test_lost_offsets_are_skipped_with_a_warning_if_loss_is_allowed(self) -> None:
@@ -137,7 +140,7 @@ class TestWithoutTopicIds:
         world = world_of_orders()
         world.cluster.has_topic_ids = False
 
-        with pytest.warns(UserWarning, match=r"topic orders has no id.*created again.*not noticed"):
+        with pytest.warns(UserWarning, match=r"topic orders has no topic id.*cannot notice.*created again"):
             ranges = plan(world)
 
         assert offsets_read(world, *ranges) == list(range(100))
@@ -164,7 +167,7 @@ class TestWithoutTopicIds:
         world.cluster.offered[ApiKey.FETCH] = (0, 12)
         ranges = plan(world)
 
-        with pytest.warns(UserWarning, match=r"broker one:9092 offers FETCH only up to version 12.*not noticed"):
+        with pytest.warns(UserWarning, match=r"broker one:9092 offers Fetch only up to version 12.*cannot notice"):
             assert offsets_read(world, *ranges) == list(range(100))
         world.cluster.recreate_topic("orders", log(0, 100))
         with pytest.raises(DataLoss, match="deleted and created again"):

@@ -28,6 +28,7 @@ def pool() -> ClientPool:
 
 
 def planned(world: ScriptedWorld, pool: ClientPool) -> TaskRanges:
+    """Plan a read with this pool."""
     with read_client(world, options(), pool) as brokers:
         return TaskRanges(tuple(plan_ranges(brokers)))
 
@@ -128,7 +129,7 @@ def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by
 ) -> None:
     world.cluster.offered[ApiKey.FETCH] = (0, 12)
     task = planned(world, pool)
-    with pytest.warns(UserWarning, match="not noticed"):
+    with pytest.warns(UserWarning, match="cannot notice"):
         assert rows(world, pool, task) == 100
     world.cluster.recreate_topic("orders", log(0, 100))
 

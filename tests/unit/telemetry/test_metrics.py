@@ -15,10 +15,10 @@ def test_metric_names_are_those_of_the_jmx_exporter() -> None:
         assert re.fullmatch(r"(kafka|klamm)_[a-z_]+", row.name)
         assert row.sentence.endswith(".")
         if row.source:
-            kind = re.match(r"kafka\.(\w+):type=(\w+),(name|attribute)=", row.source)
+            kind = re.match(r"kafka\.([\w.]+):type=([\w-]+),(name|attribute)=", row.source)
             assert kind is not None
-            assert row.name.startswith(f"kafka_{kind[1]}_{kind[2].lower()}_")
-        assert (row.kind == SUMMARY) == row.name.endswith("ms")
+            assert row.name.startswith(re.sub(r"[.-]", "_", f"kafka_{kind[1]}_{kind[2].lower()}_"))
+        assert (row.kind == SUMMARY) == (row.name.endswith("ms") and "_since_" not in row.name)
         assert row.kind != COUNTER or not row.name.endswith("total")
 
 

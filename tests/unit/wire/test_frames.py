@@ -35,6 +35,7 @@ def with_length_prefix(*bodies: bytes) -> bytes:
 
 
 def unframed(parts: list[bytes | memoryview]) -> bytes:
+    """The parts joined, without the size."""
     whole = b"".join(parts)
     (frame,) = FrameReader().feed(whole)
     assert len(frame) == len(whole) - 4

@@ -42,6 +42,7 @@ def outcome(message: Message, version: int, wire: bytes) -> Any:
 
 
 def caught(decode: Callable[[], Any]) -> Any:
+    """The error that decoding raises, or the decoded value."""
     try:
         return decode()
     except MalformedMessage as error:

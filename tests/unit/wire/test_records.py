@@ -50,6 +50,7 @@ def read(buffer: bytes) -> list[Record]:
 
 
 def rebased(content: list[NewRecord], base: int) -> list[Record]:
+    """The records as they are read from a batch with this base offset."""
     return [Record(base + n, r.timestamp, r.key, r.value, tuple(r.headers)) for n, r in enumerate(content)]
 
 
@@ -266,6 +267,7 @@ def test_transaction_end_marker_is_read_back() -> None:
 
 
 def control(key: bytes | None, value: bytes | None) -> bytes:
+    """A control batch with this key and value."""
     return build_batch([NewRecord(value, key)], control=True)
 
 

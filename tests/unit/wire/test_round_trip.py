@@ -120,6 +120,7 @@ def test_caches_of_compiled_array_lengths_are_bounded() -> None:
 
 
 def vars_of(function: Callable[..., Any]) -> list[Any]:
+    """The constants that a compiled function uses."""
     return list(function.__globals__.values())
 
 

@@ -1,4 +1,4 @@
-"""The pure machine: every move, what it sends, and what it makes of packets that are late, cut, foreign or too long."""
+"""The session state machine: transitions, packets it sends, timeouts, and events of earlier connections."""
 
 import struct
 from itertools import product
@@ -133,7 +133,7 @@ def test_a_connection_attempt_that_times_out_moves_to_the_next_server() -> None:
     session.tick(1.9)
     assert session.phase is Phase.HANDSHAKE
     session.tick(2.0)
-    assert (session.phase, session.last_failure) == (Phase.WAITING, "c:3: no session within the time for one server")
+    assert (session.phase, session.last_failure) == (Phase.WAITING, "c:3: no session before the timeout for one server")
     session.tick(2.0)
     assert session.server == SERVERS[1]
 
@@ -210,7 +210,7 @@ def test_an_idle_session_pings_after_a_third_and_disconnects_after_two_thirds_of
     session.tick(6.4)
     assert session.phase is Phase.CONNECTED
     session.tick(6.6)
-    assert (session.phase, session.last_failure) == (Phase.WAITING, "c:3: nothing heard for 4100 ms")
+    assert (session.phase, session.last_failure) == (Phase.WAITING, "c:3: no packet from the server for 4100 ms")
     assert session.take_outcomes() == [SessionState.DISCONNECTED]
 
 

@@ -1,4 +1,4 @@
-"""The client in a simulated world: no socket, no clock, and a minute of failures passes in a moment."""
+"""The ZooKeeper client in a simulation with network failures, without sockets and real time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -20,7 +20,7 @@ TIMEOUT_MS = 6_000
 
 
 class Told(Stage):
-    """With what the client's owner was told when."""
+    """A simulated ensemble that records when the client's owner was notified of what."""
 
     told: list[tuple[float, SessionState | WatchEvent]]
 
@@ -390,7 +390,9 @@ def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() ->
         await client.exists("/a", watch=True)
         await client.create("/a", b"")
 
-    with pytest.raises(AssertionError, match=r"the owner failed on WatchEvent.*division by zero"):
+    with pytest.raises(
+        AssertionError, match=r"a callback of the ZooKeeper session failed on WatchEvent.*division by zero"
+    ):
         simulate(scenario)
 
 

@@ -1,4 +1,4 @@
-"""Random failures of network and servers, by seed: order and answers hold, and the session always comes to a result."""
+"""Random failures of network and servers, by seed: order and answers are correct, and every request completes."""
 
 import asyncio
 
@@ -13,6 +13,8 @@ WRITES = 300
 
 
 class Troubled(Stage):
+    """A simulated ensemble with random failures."""
+
     def __init__(self, seed: int, timeout_ms: int) -> None:
         super().__init__(seed)
         self.rng = Rng(seed)
@@ -23,7 +25,7 @@ class Troubled(Stage):
         self.client = self.make_client(timeout_ms=self._timeout_ms, max_in_flight=16)
 
     async def trouble(self, longest_s: float) -> None:
-        """One failure after the other, each healed before the next."""
+        """Inject one failure after the other; each ends before the next."""
         while True:
             await asyncio.sleep(self.rng.uniform(0.01, 1.0))
             some = [name for name in SERVERS if self.rng.random() < 0.6]

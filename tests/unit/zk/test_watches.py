@@ -1,4 +1,4 @@
-"""Which watches an event spends, as ZooKeeper's own client has it (ZKWatchManager)."""
+"""Which watches an event removes, as in ZooKeeper's own client (ZKWatchManager)."""
 
 import pytest
 

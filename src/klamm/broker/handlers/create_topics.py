@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import Created, NewTopic, TopicCreation
 from klamm.config.topic_config import TOPIC_KEYS, ConfigSource, effective_text, origins, source_of
@@ -57,9 +58,11 @@ class CreateTopics:
     def _refusal(self, name: str, times: int) -> Created | None:
         """The error for a topic that must not be created (not controller, repeated name); None if it may be."""
         if not self._is_controller():
-            return Created(name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
+            return Created(name, ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_TEXT)
         if times > 1:
-            return Created(name, ErrorCode.INVALID_REQUEST, f"the request names {name} {times} times")
+            return Created(
+                name, ErrorCode.INVALID_REQUEST, f"The request has topic {name} {times} times. Send it once."
+            )
         return None
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:

@@ -85,7 +85,7 @@ class DeleteTopics:
         except ZkError as error:
             for result in wanted:
                 result.error_code = zookeeper_error_code(error)
-                result.error_message = f"The deletion was not written to ZooKeeper: {error}"
+                result.error_message = f"The deletion was not written to ZooKeeper: {error}. Try again."
             return
         for result in wanted:
             # the metadata cache lacks topics that never had a leader or are half deleted; ZooKeeper has them

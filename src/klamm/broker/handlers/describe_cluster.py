@@ -29,7 +29,7 @@ class DescribeCluster:
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             if request.version == 0:
                 error = ErrorCode.INVALID_REQUEST
-            text = f"the endpoint type {message.endpoint_type} is not offered here; 1 asks for brokers"
+            text = f"Endpoint type {message.endpoint_type} is not supported in ZooKeeper mode. Send 1 (brokers)."
             return DescribeClusterResponse(error_code=error, error_message=text)
         asked = message.include_cluster_authorized_operations
         controller = self._cache.controller_id

@@ -75,7 +75,11 @@ class DescribeConfigs:
                 return self._describe_broker(message, asked)
             case t if t == _BROKER_LOGGER:
                 return self._describe_loggers(asked)
-        return _refusal(asked, ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no configs")
+        return _refusal(
+            asked,
+            ErrorCode.INVALID_REQUEST,
+            f"Resource type {asked.resource_type} has no configs. Send 2 (topic), 4 (broker) or 8 (logger).",
+        )
 
     async def _describe_topic(
         self, message: DescribeConfigsRequest, asked: DescribeConfigsResource

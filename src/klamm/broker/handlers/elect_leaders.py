@@ -45,7 +45,10 @@ class ElectLeaders:
             self._requested_partitions(message), unclean=message.election_type == UNCLEAN
         )
         refused = dict(answer.refused)
-        late = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the new leader did not appear in this broker's metadata in time")
+        late = Refusal(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "The new leader did not appear in this broker's metadata before the timeout. Describe the topic later.",
+        )
         refused |= dict.fromkeys(await self._wait_for_elections(answer, message.timeout_ms), late)
         topics: dict[str, ReplicaElectionResult] = {}
         for key in (*answer.leaders, *answer.refused):

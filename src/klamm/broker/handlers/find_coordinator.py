@@ -17,6 +17,9 @@ from klamm.wire.messages import Coordinator, FindCoordinatorRequest, FindCoordin
 FIND_COORDINATOR: Final = Offered(ApiKey.FIND_COORDINATOR, 0, 6)
 TRANSACTION_TOPIC: Final = "__transaction_state"
 _SEVERAL_KEYS: Final = 4
+_SHARE: Final = 2
+"""A share group's partition; 3.9 has no share groups in ZooKeeper mode."""
+_KNOWS_SHARE_GROUPS: Final = 6
 _NO_PORT: Final = -1
 
 
@@ -68,7 +71,8 @@ class FindCoordinator:
             if not count:
                 return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return self._leader(request, TopicPartition(TRANSACTION_TOPIC, partition_for(key, count)))
-        return _Found(ErrorCode.INVALID_REQUEST)
+        knows_share_groups = key_type == _SHARE and request.version >= _KNOWS_SHARE_GROUPS
+        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if knows_share_groups else ErrorCode.INVALID_REQUEST)
 
     def _leader(self, request: Request, topic_partition: TopicPartition) -> _Found:
         state = self._cache.state(topic_partition)

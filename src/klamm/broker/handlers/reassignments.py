@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.controller.events import ReassignmentAnswer, ReassignmentList
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -25,8 +26,6 @@ from klamm.wire.messages import (
 
 ALTER_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0)
 LIST_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0)
-
-NOT_CONTROLLER_TEXT: Final = "this broker is not the active controller"
 
 
 class ControllerReassignments(Protocol):

@@ -22,7 +22,7 @@ class Proposal(NamedTuple):
     leader: BrokerId  # the broker that asks
     leader_epoch: int
     isr: tuple[BrokerId, ...]
-    recovery: int  # as on the wire, perhaps a number nobody knows
+    recovery: int  # as received, perhaps an unknown number
     partition_epoch: int
 
 

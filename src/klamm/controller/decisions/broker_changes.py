@@ -11,7 +11,7 @@ class BrokerChanges(NamedTuple):
     """Brokers that registered, brokers that restarted unnoticed (bounced), and brokers that are gone."""
 
     new: tuple[Broker, ...]
-    bounced: tuple[Broker, ...]  # restarted faster than anyone saw them gone
+    bounced: tuple[Broker, ...]  # restarted before their death was noticed
     dead: tuple[BrokerId, ...]
 
     def __bool__(self) -> bool:

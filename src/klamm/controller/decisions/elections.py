@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     leader: BrokerId
     isr: tuple[BrokerId, ...]
     unclean: bool = False  # the leader came from outside the ISR: records may be lost
-    recipients: tuple[BrokerId, ...] = ()  # who is told with a LeaderAndIsr
+    recipients: tuple[BrokerId, ...] = ()  # brokers that get a LeaderAndIsr
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
         elif broker not in now.isr:
             is_ours = now.controller_epoch == controller_epoch
-            plan.unchanged[p] = now if is_ours else now._replace(controller_epoch=controller_epoch)  # told as ours
+            plan.unchanged[p] = (
+                now if is_ours else now._replace(controller_epoch=controller_epoch)
+            )  # sent with our epoch
         else:
             leader = NO_BROKER if now.leader == broker else now.leader
             if now.isr not in left:

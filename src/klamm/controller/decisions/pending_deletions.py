@@ -32,7 +32,7 @@ def plan_pending_deletions(context: ControllerContext, broker: BrokerId) -> Pend
     plan = PendingDeletionPlan()
     for record in pending_deletions_of(context, broker):
         if record.topic in context.unreadable_topics:
-            continue  # whoever has the name may hold replicas there
+            continue  # the topic of that name may have replicas there
         topic = context.topics.get(record.topic)
         if topic is not None and topic.id == record.topic_id:
             is_dying = topic.name in context.topics_to_be_deleted
@@ -80,14 +80,16 @@ def plan_after_leader_and_isr(
     gone: list[tuple[ReplicasPendingDeletion, Partition]] = []
     named = pending_deletions_by_topic(context, broker)
     for partition, code in answers:
-        topic_id = context.topics[partition.topic].id  # its own says nothing of a replica that moved away, and back
+        topic_id = context.topics[
+            partition.topic
+        ].id  # a response says nothing of a replica of this id that moved away and back
         held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions
                 and c.topic_id != topic_id]  # fmt: skip
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:
-            if not any(partition.partition in c.told for c in held):
-                held[0].told.add(partition.partition)
+            if not any(partition.partition in c.deletion_sent for c in held):
+                held[0].deletion_sent.add(partition.partition)
                 stop.append(held[0].partitions[partition.partition])
         elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
             gone += ((record, partition) for record in held)

@@ -63,6 +63,7 @@ def _preferred_replica_leads(partition: Partition) -> bool:
 
 
 def _listed(partition: Partition) -> str:
+    """The partition's replicas as a list, for a message."""
     return f"[{', '.join(map(str, partition.replicas))}]"
 
 
@@ -79,7 +80,7 @@ class Imbalance:
         """Add these partitions to the counts."""
         for p in partitions:
             if not p.replicas:
-                continue  # assigned to nobody, by hand
+                continue  # a znode written by hand may assign no replica
             first = p.replicas[0]
             self.preferred[first] = self.preferred.get(first, 0) + 1
             if p.leadership is not None and p.leadership.leader != first:

@@ -49,7 +49,7 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     if changes.bounced:
         term.context.remove_brokers(bounced)
         await on_broker_failure(term, bounced)
-        await term.slices.give_back()  # requests list the brokers of the moment they are sent: these are not among them
+        await term.slices.yield_now()  # requests list the brokers of the moment they are sent: these are not among them
         open_channels(term, changes.bounced)
         term.context.add_brokers(changes.bounced)
         await on_broker_startup(term, bounced)
@@ -126,7 +126,7 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
         going = {b: [p for p in held if context.is_to_be_deleted(p)] for b, held in replicas.items()}
         await fail_replica_deletions(term, going)
     if elected == 0 and not any(kept.values()):
-        # no partition changed: the brokers must get the new broker list all the same (KAFKA-13225)
+        # no partition changed: the brokers need the new broker list nevertheless (KAFKA-13225)
         term.batch.add_metadata(context.registered, ())
         await term.send_requests()
 

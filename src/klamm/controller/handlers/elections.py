@@ -44,7 +44,7 @@ async def on_topic_unclean_enabled(term: TermContext, event: TopicUncleanLeaderE
     await trigger_online(term, event.topic)
 
 
-# ---- asked for
+# ---- requested
 
 
 async def on_requested_election(term: TermContext, event: ReplicaLeaderElection) -> None:

@@ -96,10 +96,10 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
     """
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
-            record.told.clear()
+            record.deletion_sent.clear()
         plan = plan_pending_deletions(term.context, broker)
         if plan.stop:
-            await term.store.confirm_controllership()  # the next controller may have moved them back
+            await term.store.confirm_controllership()  # a newer controller may have moved them back
         if plan.void:
             why = "the topic exists and the broker is assigned these replicas again: deletion or move was cancelled"
             voided = by_topic(p for _, p in plan.void)
@@ -148,7 +148,7 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
             if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
                 term.context.move_replicas(broker, [later], ReplicaState.NEW)
             term.batch.add_leader_and_isr([broker], later, is_new=True)
-    await _remove_from_records(term, ended)  # where ZooKeeper fails here the requests are sent all the same
+    await _remove_from_records(term, ended)  # if ZooKeeper fails here, the queued requests are sent nevertheless
     await term.send_requests()
 
 

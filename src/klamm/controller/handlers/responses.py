@@ -48,7 +48,7 @@ async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrRespo
     """
     registered = term.context.registered.get(event.broker)
     if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
-        return  # what a broker said before it went tells nothing of what it is now
+        return  # from an earlier registration of the broker
     changes = DirChanges([], [])
     async for chunk in term.slices.over(_answered_partitions(term, event.response), REQUEST_PARTITIONS):
         found = diff_offline_dirs(term.context, event.broker, chunk)

@@ -99,7 +99,7 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
     context, broker = term.context, event.broker
     registered = context.registered.get(broker)
     if registered is None or registered.epoch != event.broker_epoch:
-        return  # from before it went: by now it counts as failed, and is asked again
+        return  # from an earlier registration: the deletion has failed, and is retried
     states = context.replicas_on(broker)
     asked = {p: e for p, e in event.errors.items() if states.get(p) is ReplicaState.DELETION_STARTED}
     deleted = [p for p, error in asked.items() if not error]

@@ -43,7 +43,7 @@ async def on_topic_change(term: TermContext, event: TopicChange) -> None:
 async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> None:
     """Remove topics whose znodes somebody deleted by hand; as in Kafka, brokers are not told."""
     if deleted := [name for name in gone if name in term.context.topics_to_be_deleted]:
-        await remove_deletion_requests(term, deleted)  # somebody was faster
+        await remove_deletion_requests(term, deleted)  # deleted by hand before this controller deleted them
     for name in gone:
         if name not in deleted:
             term.journal.refused(term.cause, "topic", DELETED_BY_HAND, topic=name)
@@ -65,11 +65,11 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
         term.context.unreadable_topics.update(unreadable)
     znode = found.get(name)
     if znode is not None and name in term.context.unreadable_topics:
-        term.timers.put(TopicDeletion())  # which may be asked for since
+        term.timers.put(TopicDeletion())  # its deletion may have been requested since
         await on_new_partitions(term, await _add_topics(term, found))
         return
     if name not in term.context.topics or name in unreadable:
-        return  # the list of topics tells of it
+        return  # the event for the list of topics handles it
     if znode is None:
         await _remove_deleted_topics(
             term, [name]
@@ -105,7 +105,7 @@ async def _reject_new_partitions(term: TermContext, topic: Topic, added: Collect
     try:
         await term.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
     except NoNode:
-        return  # gone already; the list of topics tells of it
+        return  # deleted already; the event for the list of topics handles it
     term.journal.write(term.cause, "assignment", topic=topic.name)
 
 
@@ -123,7 +123,7 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
     try:
         await bring_online(term, partitions, elect_offline)
     except KlammError:
-        for broker, its in replicas.items():  # no longer new: whoever elects later tells them all
+        for broker, its in replicas.items():  # not New any more: a later election sends them LeaderAndIsr
             term.context.move_replicas(broker, its, ReplicaState.ONLINE)
         raise
     await replicas_online(term, replicas)
@@ -181,7 +181,7 @@ async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUI
     try:
         await term.store.write_topic(name, topic_id, znode.partitions)
     except NoNode:
-        return None  # deleted meanwhile; the list of topics tells of it
+        return None  # deleted meanwhile; the event for the list of topics handles it
     except WriteRefused as error:
         term.journal.refused(term.cause, "topic id", f"{error}; it goes on without one", topic=name)
         return None

@@ -60,8 +60,10 @@ def draw_other_host(cluster: ScheduledCluster, draw: Draw, number: int) -> str:
 
 
 def node_names(cluster: ScheduledCluster) -> list[str]:
+    """Host names of all nodes."""
     return [f"node-{n}" for n in cluster.nodes]
 
 
 def server_names(cluster: ScheduledCluster) -> list[str]:
+    """Host names of all ZooKeeper servers."""
     return [f"zk-{n + 1}" for n in range(len(cluster.servers))]

@@ -28,11 +28,13 @@ def kill_next_controllers(cluster: ScheduledCluster, draw: Draw) -> None:
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.01, 0.1)) * rng.random())
 
     def kill_and_restart(number: int) -> None:
+        """Kill a node, and restart it later."""
         cluster.log(f"node {number} is killed {after_s} s after it became controller")
         cluster.loop.kill(cluster.nodes[number].host)
         call_after(cluster, _MAX_S / 4, restart, cluster, number)
 
     def injection(step: Step) -> InjectedFailure | None:
+        """Called at each step; injects the fault when the step matches."""
         nonlocal left
         if step.becomes_controller:
             left -= 1

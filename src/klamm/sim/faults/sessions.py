@@ -32,6 +32,7 @@ def expire_twice(cluster: ScheduledCluster, draw: Draw) -> None:
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.05, 0.5)) * rng.random())
 
     def again(looks: int) -> None:
+        """Poll until the node has a new session, and end it."""
         session = cluster.nodes[number].session
         if cluster.is_healed or not looks:
             return
@@ -62,6 +63,7 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
     left = draw("left", lambda rng: rng.randint(1, 3))
 
     def injection(step: Step) -> InjectedFailure | None:
+        """Called at each step; injects the fault when the step matches."""
         nonlocal left
         if step.kind is not StepKind.BROKER_REQUEST or not step.actor or not cluster.ensemble.has_quorum:
             return None
@@ -83,6 +85,7 @@ def _expire_during_write(cluster: ScheduledCluster, draw: Draw, is_target: Calla
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
 
     def injection(step: Step) -> InjectedFailure | None:
+        """Called at each step; injects the fault when the step matches."""
         if not is_target(step):
             return None
         cluster.injection_points.remove(injection)
@@ -102,6 +105,7 @@ def lose_connect_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     left = draw("left", lambda rng: rng.randint(1, 4))
 
     def may_answer_connect(session: int) -> bool:
+        """False for the next connect responses, which are lost."""
         nonlocal left
         left -= 1
         if left < 0:
@@ -138,6 +142,7 @@ def keep_registration_after_expiry(cluster: ScheduledCluster, draw: Draw) -> Non
         return
 
     def injection(step: Step) -> InjectedFailure | None:
+        """Called at each step; injects the fault when the step matches."""
         if step.kind is not StepKind.WRITE or step.actor != number or not step.what.split()[-1].startswith(BROKER_IDS):
             return None
         cluster.injection_points.remove(injection)

@@ -64,9 +64,11 @@ class Brokers:
             feed(transport, b"".join(encode_response(key, version, header.correlation_id, answer)))
 
     def _offers(self, key: ApiKey) -> bool:
+        """Whether the brokers support this API."""
         return self.newest.get(key, 0) >= 0
 
     def _offer(self, key: ApiKey) -> ApiVersion:
+        """The versions of this API that the brokers support."""
         ours = api(key)
         return ApiVersion(key, ours.min_version, self.newest.get(key, ours.max_version))
 

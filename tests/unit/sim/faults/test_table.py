@@ -1,4 +1,4 @@
-"""Faults and verbs have names of their own."""
+"""The fault table and its copy in the manual."""
 
 from klamm.sim.faults.table import FAULT_ROWS, FAULTS
 

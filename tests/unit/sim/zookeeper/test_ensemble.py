@@ -1,4 +1,4 @@
-"""Several model servers: who may write while some are gone, cut off or restarted, and what sessions live through."""
+"""Several model ZooKeeper servers: writes, sessions and watches while servers stop, restart or are cut off."""
 
 import asyncio
 
@@ -17,10 +17,12 @@ def now() -> float:
 
 
 def three() -> ModelZooKeeper:
+    """A model of three servers."""
     return ModelZooKeeper(servers=3, settings=SETTINGS)
 
 
 async def ends_within(seconds: float, client: ZooKeeper, path: str) -> bool:
+    """Whether the ephemeral znode is gone within this time."""
     try:
         async with asyncio.timeout(seconds):
             await client.create(path, b"")

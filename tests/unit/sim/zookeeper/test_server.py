@@ -1,4 +1,4 @@
-"""The model server as our client meets it: sessions, watches, several servers, and broken connections."""
+"""The model ZooKeeper server with klamm's client: sessions, watches, several servers, broken connections."""
 
 import asyncio
 
@@ -14,6 +14,7 @@ from klamm.zk.watches import WatchEvent
 
 
 def heard_by(client: ZooKeeper) -> list[str]:
+    """A list to which the client's watch events are added."""
     heard: list[str] = []
 
     def add_to_digest(event: WatchEvent) -> None:
