@@ -247,3 +247,17 @@ def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_o
     plan = plan_elections(context, stored, elect_for_reassignment, staying={moving: ids("23")})
 
     assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]
+
+
+def test_election_plan_gives_the_reasons_of_decided_partitions_only() -> None:
+    context = context_of("2")
+    topic = context.add_topic("a", None)
+    newer, nobody = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))
+    stored = {
+        newer: LeaderAndIsr(BrokerId(1), 4, ids("12"), 8),
+        nobody: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7),
+    }
+
+    plan = plan_elections(context, stored, elect_offline)
+
+    assert plan.reasons(plan.refused) == {nobody: ((1, "not live"), (2, "not in the ISR"))}
