@@ -5,7 +5,7 @@ from typing import Any
 from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller import request_batch
-from klamm.controller.decisions.pending_deletions import ReturnPlan
+from klamm.controller.decisions.pending_deletions import PendingDeletionPlan, plan_pending_deletions
 from klamm.controller.handlers import pending_deletions
 
 
@@ -21,21 +21,19 @@ def stops_delete(patch: Patch) -> None:
 
 def namesakes_deleted_unasked(patch: Patch) -> None:
     """What a broker may hold of a deleted topic is deleted also where a later topic has the name."""
-    plan_return = pending_deletions.plan_return
 
-    def without_asking(context: Any, broker: Any) -> ReturnPlan:
-        plan = plan_return(context, broker)
-        return ReturnPlan([*plan.stop, *plan.ask], [], plan.void)
+    def without_asking(context: Any, broker: Any) -> PendingDeletionPlan:
+        plan = plan_pending_deletions(context, broker)
+        return PendingDeletionPlan([*plan.stop, *plan.ask], [], plan.void)
 
-    patch.setattr(pending_deletions, "plan_return", without_asking)
+    patch.setattr(pending_deletions, "plan_pending_deletions", without_asking)
 
 
 def voided_records_deleted(patch: Patch) -> None:
     """A replica that came back to its broker is deleted for an earlier record that it was to go."""
-    plan_return = pending_deletions.plan_return
 
-    def with_void(context: Any, broker: Any) -> ReturnPlan:
-        plan = plan_return(context, broker)
-        return ReturnPlan([*plan.stop, *(p for _, p in plan.void)], plan.ask, [])
+    def with_void(context: Any, broker: Any) -> PendingDeletionPlan:
+        plan = plan_pending_deletions(context, broker)
+        return PendingDeletionPlan([*plan.stop, *(p for _, p in plan.void)], plan.ask, [])
 
-    patch.setattr(pending_deletions, "plan_return", with_void)
+    patch.setattr(pending_deletions, "plan_pending_deletions", with_void)
