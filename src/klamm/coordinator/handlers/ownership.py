@@ -37,7 +37,12 @@ class Ownership:
         """This broker leads the partition: load it, unless it led it already."""
         partition = self._context.groups.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
-            log.info("older election ignored", partition=number, epoch=epoch, known=partition.epoch)
+            log.info(
+                "leadership of an older leader epoch ignored",
+                partition=f"__consumer_offsets-{number}",
+                epoch=epoch,
+                known=partition.epoch,
+            )
             return
         partition.epoch = epoch
         if partition.is_owned or partition.loading is not None:
@@ -52,7 +57,12 @@ class Ownership:
         """
         partition = self._context.groups.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
-            log.info("older resignation ignored", partition=number, epoch=epoch, known=partition.epoch)
+            log.info(
+                "end of leadership of an older leader epoch ignored",
+                partition=f"__consumer_offsets-{number}",
+                epoch=epoch,
+                known=partition.epoch,
+            )
             return
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
