@@ -79,7 +79,7 @@ class OffsetCheckpoint:
             self._retained[partition] = self.written[partition]
 
     def next_version(self) -> int:
-        """A version to take when offsets are read from memory: `write` skips versions older than the last."""
+        """A new version number for offsets read from memory; `write` skips versions older than the last written."""
         return self._file.next_version()
 
     def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:
