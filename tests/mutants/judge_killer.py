@@ -43,6 +43,9 @@ class Judge:
             items.append(Item(name, time.process_time() - began, not failed))
         return items
 
+    def is_near(self, mutant: Mutant, item: str) -> bool:
+        return False
+
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:
         """Short scripts first, as many as the budget has room for."""
         chosen, total_s = [], 0.0

@@ -55,6 +55,10 @@ class Killer(Protocol):
         """Run all items, each in its context."""
         ...
 
+    def is_near(self, mutant: Mutant, item: str) -> bool:
+        """Whether the item may notice a change of what runs at import, although it runs no function of the file."""
+        ...
+
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:
         """Those to run, first those that fail soonest."""
         ...

@@ -30,7 +30,8 @@ class Reach(NamedTuple):
 
 
 class Map:
-    def __init__(self, data_path: Path, items: dict[str, Item]) -> None:
+    def __init__(self, killer: Killer, data_path: Path, items: dict[str, Item]) -> None:
+        self._killer = killer
         self.items = items
         self._data = CoverageData(str(data_path))
         self._data.read()
@@ -42,7 +43,7 @@ class Map:
         lines = range(mutant.lines[0], mutant.lines[1] + 1)
         names = frozenset().union(*(reach.by_line.get(line, ()) for line in lines))
         if mutant.at_import or not reach.at_import.isdisjoint(lines):
-            names = reach.by_file
+            names = reach.by_file | {name for name in self.items if self._killer.is_near(mutant, name)}
         return [item for name, item in self.items.items() if name in names]
 
     def _read_reach(self, file: str) -> Reach:
@@ -74,7 +75,7 @@ def map_of(killer: Killer) -> Map:
         index.write_text(json.dumps(made))
         print(f"{len(made)} items of {killer.name}, {left_out} fail without a mutant; {cpu_s:.0f} s", flush=True)
     items = [Item(*each) for each in json.loads(index.read_text())]
-    return Map(data, {item.name: item for item in items if item.passes})
+    return Map(killer, data, {item.name: item for item in items if item.passes})
 
 
 def _measure(killer: Killer, data: Path, directory: Path) -> list[Item]:

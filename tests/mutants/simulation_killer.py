@@ -40,6 +40,9 @@ class Simulation:
             items.append(Item(str(seed), cost_s, outcome.violation is None, str(outcome.digest)))
         return items
 
+    def is_near(self, mutant: Mutant, item: str) -> bool:
+        return False
+
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:
         return sorted(items, key=lambda item: int(item.name))
 

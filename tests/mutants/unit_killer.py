@@ -48,9 +48,11 @@ class UnitTests:
             raise RuntimeError("The unit tests cannot be collected: run `make unit`.")
         return [Item(name, recorder.costs[name], name not in recorder.failed) for name in recorder.costs]
 
+    def is_near(self, mutant: Mutant, item: str) -> bool:
+        return item.startswith(f"{UNIT}/{mutant.room}/")
+
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:
-        own = f"{UNIT}/{mutant.room}/"
-        return sorted(items, key=lambda item: (not item.name.startswith(own), item.cost_s))
+        return sorted(items, key=lambda item: (not self.is_near(mutant, item.name), item.cost_s))
 
     def run(self, items: Sequence[Item], directory: Path) -> Outcome:
         chosen = _Chosen(items)

@@ -40,7 +40,14 @@ from klamm.broker.registration_watch import RegistrationWatch
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
-from klamm.broker.settings import controller_settings, group_settings, log_settings, replication_settings, server_limits
+from klamm.broker.settings import (
+    cleaner_settings,
+    controller_settings,
+    group_settings,
+    log_settings,
+    replication_settings,
+    server_limits,
+)
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
@@ -54,6 +61,7 @@ from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRO
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedOffsetsLog
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
@@ -107,6 +115,7 @@ class Storage(NamedTuple):
     listeners: BoundListeners
     log_dir_failures: LogDirFailures
     logs: LogManager
+    cleaner: LogCleaner
     throttles: ReplicationThrottles
     quotas: ReplicationQuotas
 
@@ -135,7 +144,8 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
         log_settings(config),
         on_directory_failed,
     )
-    storage = Storage(server, listeners, failures, logs, throttles, quotas)
+    cleaner = LogCleaner(world, logs, cleaner_settings(config))
+    storage = Storage(server, listeners, failures, logs, cleaner, throttles, quotas)
     lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
     return storage
 
@@ -177,6 +187,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
     controller = _build_controller(context, journal, registration, features, lifecycle)
     lifecycle.add("log housekeeping", Step(logs.start, _logs_closer(context, logs)))
+    cleaner = lifecycle.add("log cleaner", storage.cleaner)
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
@@ -187,6 +198,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     parts = Parts(
         context=context,
         logs=logs,
+        cleaner=cleaner,
         throttles=throttles,
         cache=cache,
         channel=channel,
@@ -372,6 +384,7 @@ def _build_followers(
         context.store,
         registration.advertise,
         storage.throttles,
+        storage.cleaner,
         replica_logs.topics_changed,
     )
     changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)

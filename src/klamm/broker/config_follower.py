@@ -11,12 +11,13 @@ from typing import Final
 import structlog
 
 from klamm.broker.replication_throttles import ReplicationThrottles
-from klamm.broker.settings import server_limits
+from klamm.broker.settings import cleaner_settings, server_limits
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.controller.controller import Controller
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
 from klamm.net.server import Server
 from klamm.zk.store import Store
@@ -38,6 +39,7 @@ class ConfigFollower:
         store: Callable[[], Store],
         advertise: Callable[[NodeConfig], None],
         throttles: ReplicationThrottles,
+        cleaner: LogCleaner,
         on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
     ) -> None:
         """`advertise` registers other listeners; `on_topics` gets the topics whose overrides changed."""
@@ -48,6 +50,7 @@ class ConfigFollower:
         self._store = store
         self._advertise = advertise
         self._throttles = throttles
+        self._cleaner = cleaner
         self._on_topics = on_topics
         self._topics_are_behind = False
 
@@ -96,6 +99,7 @@ class ConfigFollower:
         self._throttles.rates_changed(self._dynamic)
         if now is not before:
             self._apply_node_config(before, now)
+            await self._cleaner.update_settings(cleaner_settings(now))
         if self._logs.update_default_configs(now.given):
             self._topics_are_behind = True
         if self._topics_are_behind:

@@ -36,7 +36,7 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
 
 
 def _directories_key(config: NodeConfig) -> str:
-    """The key to name in messages: log.dir where only that is set, else log.dirs."""
+    """The config key to name in error messages: log.dir if only that is set, else log.dirs."""
     return "log.dir" if "log.dir" in config.places and "log.dirs" not in config.places else "log.dirs"
 
 

@@ -21,6 +21,8 @@ class NodeMetrics:
         self._fetch = parts.fetch
         self._changes = parts.config_changes
         self._logs = parts.logs
+        self._cleaner = parts.cleaner
+        self._clock = parts.context.world.clock
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
         self._groups = parts.groups
@@ -85,6 +87,7 @@ class NodeMetrics:
         yield Reading(f"{session}saslauthentications", 0)
         yield Reading("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", self._sessions.latency)
         yield Reading("kafka_log_logmanager_offlinelogdirectorycount", len(self._logs.offline_directories))
+        yield from self._cleaner_readings()
         yield Reading("klamm_config_changes", self._changes.followed)
         topic = self._journal_topic
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
@@ -97,3 +100,21 @@ class NodeMetrics:
                 labels = (api(ApiKey(key)).name,)
                 yield Reading("kafka_network_requestmetrics_requests", timer.count, labels)
                 yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)
+
+    def _cleaner_readings(self) -> Iterator[Reading]:
+        statistics, manager = self._cleaner.statistics, "kafka_log_logcleanermanager_"
+        now_ms = self._clock.now_ms()
+        last_run_ms = now_ms if statistics.last_run_ms is None else statistics.last_run_ms
+        yield Reading(f"{manager}max_dirty_percent", int(100 * statistics.dirtiest_ratio))
+        yield Reading(f"{manager}time_since_last_run_ms", now_ms - last_run_ms)
+        uncleanable = self._cleaner.uncleanable()
+        for directory in self._logs.directories:
+            here = [log for log in uncleanable if self._logs.directory_of(log.partition) == directory]
+            yield Reading(f"{manager}uncleanable_partitions_count", len(here), (directory,))
+            yield Reading(f"{manager}uncleanable_bytes", sum(log.size for log in here), (directory,))
+        cleaner = "kafka_log_logcleaner_"
+        yield Reading(f"{cleaner}max_buffer_utilization_percent", int(100 * statistics.map_utilization))
+        yield Reading(f"{cleaner}cleaner_recopy_percent", int(100 * statistics.recopied_ratio))
+        yield Reading(f"{cleaner}max_clean_time_secs", int(statistics.cleaning_s))
+        yield Reading(f"{cleaner}max_compaction_delay_secs", int(statistics.compaction_delay_s))
+        yield Reading(f"{cleaner}deadthreadcount", self._cleaner.failed_tasks)

@@ -13,6 +13,7 @@ from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.controller.controller import Controller
 from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.telemetry.journal import Journal
@@ -24,6 +25,7 @@ class Parts:
 
     context: NodeContext
     logs: LogManager
+    cleaner: LogCleaner
     throttles: ReplicationThrottles
     cache: MetadataCache
     channel: ControllerChannel

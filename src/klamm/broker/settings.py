@@ -5,6 +5,7 @@ from typing import Final
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
 from klamm.coordinator.settings import GroupSettings
+from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
@@ -70,6 +71,18 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
         num_replica_fetchers=config.num_replica_fetchers,
         replica_high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
         max_incremental_fetch_session_cache_slots=config.max_incremental_fetch_session_cache_slots,
+    )
+
+
+def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    return CleanerSettings(
+        enable=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
+        io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_size=config.log_cleaner_io_buffer_size,
+        io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        backoff_ms=config.log_cleaner_backoff_ms,
     )
 
 

@@ -64,7 +64,13 @@ PER_BROKER_KEYS: Final = (_SECURITY | _LISTENER) - _CLUSTER_LEVEL_LISTENER
 """Not allowed as the cluster's default, since they differ from broker to broker."""
 
 THREAD_COUNTS: Final = frozenset(
-    ("num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads")
+    (
+        "num.io.threads",
+        "log.cleaner.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "background.threads",
+    )
 )
 """One change may at most halve or double them."""
 

@@ -103,6 +103,13 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int
     log_retention_check_interval_ms: int
     log_initial_task_delay_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_backoff_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     klamm_journal_topic: str

@@ -51,6 +51,7 @@ class TopicKey(NamedTuple):
 def _key(
     name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
 ) -> TopicKey:
+    """The row of a topic config; plain synonyms may be given as text, separated by spaces."""
     known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
     return TopicKey(name, kind, str(default), allowed, known, doc)
 

@@ -11,6 +11,7 @@ from klamm.runtime.small_files import Replacement, SmallFile, replace_files
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 _VERSION: Final = "0"
 
@@ -78,7 +79,7 @@ class OffsetCheckpoint:
             self._retained[partition] = self.written[partition]
 
     def next_version(self) -> int:
-        """A version to take when offsets are read from memory: `write` skips versions older than the last."""
+        """A new version number for offsets read from memory; `write` skips versions older than the last written."""
         return self._file.next_version()
 
     def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:

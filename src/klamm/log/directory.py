@@ -8,7 +8,7 @@ from typing import NamedTuple
 import structlog
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
@@ -35,6 +35,7 @@ _WITHOUT = {
     RECOVERY_POINTS: "Nothing to do: every segment is recovered, unless the last shutdown was clean.",
     LOG_STARTS: "Nothing to do: logs start at their first segment.",
     HIGH_WATERMARKS: "Nothing to do: high watermarks start at the log start offset and follow the leader.",
+    CLEANED_OFFSETS: "Nothing to do: compacted logs are cleaned from their start.",
 }
 """What happens where one of the checkpoints cannot be read."""
 _NOT_LOGS = {"__cluster_metadata-0"}
@@ -159,6 +160,7 @@ class LogDirectory:
                 yield UnreadableLog(partition, path, str(error))
                 continue
             opened.update_high_watermark(self.checkpoint(HIGH_WATERMARKS).written.get(partition, 0))
+            opened.cleaning.first_dirty = self.checkpoint(CLEANED_OFFSETS).written.get(partition)
             yield opened
 
     def retain_checkpoints(self, partition: TopicPartition) -> None:

@@ -36,6 +36,7 @@ class ManagedLogs(Protocol):
     async def write_recovery_points(self) -> None: ...
     async def write_high_watermarks(self) -> None: ...
     async def write_log_starts(self) -> None: ...
+    async def write_cleaned_offsets(self) -> None: ...
 
 
 class Housekeeping:
@@ -134,6 +135,7 @@ class Housekeeping:
             if self._points_lowered:
                 self._points_lowered = False
                 await self._manager.write_recovery_points()
+                await self._manager.write_cleaned_offsets()
             if self._changed:
                 self._changed.clear()
                 await self._manager.write_recovery_points()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from klamm.log.names import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, offset_of
 from klamm.log.scan import scan_headers
+from klamm.log.segment import Segment
 from klamm.runtime.disk import TEMPORARY, Disk
 
 _INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
@@ -23,6 +24,24 @@ def clear_leftovers(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
     _finish_swaps(disk, directory)
     _remove_indexes_without_log(disk, directory)
+
+
+def rename_cleaned_to_swap(disk: Disk, first: Segment) -> list[str]:
+    """Mark the files of a compaction as complete; their new names. From now on a start finishes it. Raises OSError."""
+    swaps = []
+    for path in first.paths():
+        if disk.exists(path + CLEANED):
+            disk.rename(path + CLEANED, path + SWAP)
+            swaps.append(path + SWAP)
+    return swaps
+
+
+def remove_cleaned_files(disk: Disk, directory: str) -> None:
+    """Remove what a compaction that ended early wrote, where the log is still there. Raises OSError."""
+    if disk.exists(directory):
+        for name in disk.list_directory(directory):
+            if name.endswith(CLEANED):
+                disk.remove(f"{directory}/{name}")
 
 
 def _finish_swaps(disk: Disk, directory: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from klamm.config.topic_config import TopicConfig
 from klamm.log.file_slice import Records
 from klamm.log.loader import create_segment_file
-from klamm.log.names import DELETED
+from klamm.log.names import DELETED, SNAPSHOT, SWAP
 from klamm.log.open_files import OpenFiles
 from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
@@ -179,10 +179,11 @@ class LocalLog:
         self.end_offset = offset
         return removed
 
-    def remove(self, segments: Sequence[Segment]) -> list[str]:
+    def remove(self, segments: Sequence[Segment], keep_snapshot: Segment | None = None) -> list[str]:
         """Remove segments and rename their files in this order; the new names. Raises OSError.
 
         A crash must leave no gap: from the end of the log the last segment goes first, from its start the first.
+        The producer snapshot of `keep_snapshot` stays.
         """
         renamed = []
         disk = self.files.disk
@@ -190,9 +191,27 @@ class LocalLog:
             self.segments.remove(segment)
             segment.close_files()
             for path in segment.paths():
-                if disk.exists(path):
+                is_kept = segment is keep_snapshot and path.endswith(SNAPSHOT)
+                if not is_kept and disk.exists(path):
                     disk.rename(path, path + DELETED)
                     renamed.append(path + DELETED)
+        return renamed
+
+    def replace(self, old: Sequence[Segment], size: int) -> list[str]:
+        """Replace adjacent segments by the `.swap` files of their first one, which have `size` bytes of records.
+
+        Returns the new names of the old files. Raises OSError, CorruptFile.
+        """
+        first = old[0]
+        renamed = self.remove(old, keep_snapshot=first)
+        disk = self.files.disk
+        for path in first.paths():
+            if disk.exists(path + SWAP):
+                disk.rename(path + SWAP, path)
+        segment = new_segment(self.files, self.directory, first.base_offset, self.config, first.created_ms)
+        segment.size = size
+        segment.load_indexes()
+        self.segments.add(segment)
         return renamed
 
     def close_files(self) -> None:

@@ -1,6 +1,6 @@
 """The log of one partition: appends, reads, high watermark, truncation, retention. Source: UnifiedLog.scala."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, Produ
 from klamm.log.file_slice import FileSlice
 from klamm.log.follower_append import Run, appendable_runs
 from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, prepared_batch, with_assigned_offsets
+from klamm.log.leftovers import rename_cleaned_to_swap
 from klamm.log.loader import CheckpointedState, LoadedLog, Loader
 from klamm.log.local_log import ReadResult
 from klamm.log.log_storage import LogStorage, Owner
@@ -362,6 +363,7 @@ class Log(LogStorage):
             self.truncate_fully_and_start_at(offset)
             return True
         with self._translating_io_errors():
+            self.cleaning.on_truncated(offset)
             self._delete_later(self._local.truncate_to(offset))
             end = self.end_offset
             self._after_truncation(end)
@@ -372,6 +374,7 @@ class Log(LogStorage):
         """Remove all records; the next one gets `offset`. Raises StorageFailed."""
         self._check_usable()
         with self._translating_io_errors():
+            self.cleaning.on_truncated(self._log_start)
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
             self.epochs.clear()
@@ -380,6 +383,7 @@ class Log(LogStorage):
 
     def _after_truncation(self, offset: int) -> None:
         """Lower log start, high watermark, epochs and recovery point to `offset`."""
+        self.cleaning.on_truncated(offset)
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
@@ -391,7 +395,7 @@ class Log(LogStorage):
     def delete_old_segments(self) -> int:
         """Remove the segments that retention expired, and return how many. Raises StorageFailed."""
         self._check_usable()
-        if self._producer_state.is_restoring:
+        if self._producer_state.is_restoring or self.cleaning.is_running:
             return 0  # the next run does it
         limits = RetentionLimits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
         with self._translating_io_errors():
@@ -409,6 +413,32 @@ class Log(LogStorage):
         if self.segments.first.base_offset > self._log_start:
             self._set_log_start(self.segments.first.base_offset)
         return count
+
+    # -- compaction ----------------------------------------------------------------------------------------------------
+
+    async def replace_segments(self, base_offsets: Sequence[int], size: int) -> bool:
+        """Put the synced `.cleaned` files of the first segment in the place of all these, adjacent segments.
+
+        `size` is that of the new `.log` file. False where the cleaning is void. Raises StorageFailed.
+        """
+        self._check_usable()
+        old = [segment for segment in self.segments if segment.base_offset in base_offsets]
+        if self.cleaning.is_void or [segment.base_offset for segment in old] != list(base_offsets):
+            return False
+        disk = self._world.disk
+        with self._translating_io_errors():
+            swaps = rename_cleaned_to_swap(disk, old[0])
+            self.cleaning.on_swap_began(swaps)
+            await disk.in_thread(disk.sync_directory, self.directory)
+        self._check_usable()
+        if self.cleaning.is_void:
+            return False
+        with self._translating_io_errors():
+            renamed = self._local.replace(old, size)
+            self.cleaning.on_swap_ended()
+            await disk.in_thread(disk.sync_directory, self.directory)
+            self._delete_later(renamed)
+        return True
 
     def _set_log_start(self, offset: int) -> None:
         """Set the log start offset and drop leader epochs before it."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.cleaning_state import CleaningState
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, StorageFailed
 from klamm.log.flushing import Durability, FlushJob, sync_files
@@ -67,6 +68,7 @@ class LogStorage:
         "_topic_id",
         "_unsynced_snapshot",
         "_world",
+        "cleaning",
         "epochs",
         "notes",
         "partition",
@@ -107,6 +109,7 @@ class LogStorage:
         self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
         if loaded.epochs_changed:
             self._small_files.on_epochs_changed()
+        self.cleaning = CleaningState(world.disk)
         self.notes = loaded.notes
         """What recovery repaired when the log was opened, one sentence each."""
 
@@ -123,6 +126,7 @@ class LogStorage:
     def update_config(self, config: TopicConfig) -> None:
         """Apply a new topic config from the next append, roll and retention run on."""
         self._config = self._local.config = config
+        self.cleaning.on_config_changed()
 
     @property
     def start_offset(self) -> int:
@@ -311,6 +315,10 @@ class LogStorage:
         self._failed = True
         self._local.close_files()
 
+    def on_io_error(self, error: OSError) -> None:
+        """A file operation of this log failed in another process: the log fails, as after one of its own."""
+        self._report_failure(error)
+
     def _report_failure(self, error: OSError) -> None:
         """Mark the log as failed and report the I/O error to its owner."""
         self.mark_failed()
@@ -325,7 +333,8 @@ class LogStorage:
         except StorageFailed:
             raise  # reported already
         except OSError as error:
-            self._report_failure(error)
+            if not self._failed:  # a log that was deleted or taken offline meanwhile has nothing to report
+                self._report_failure(error)
             raise StorageFailed(
                 f"I/O error in {self.directory}: {error}. Repair the disk and restart the node."
             ) from error

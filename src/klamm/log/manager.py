@@ -9,7 +9,7 @@ from uuid import UUID
 import structlog
 
 from klamm.config.topic_config import TopicConfig, correct_topic_config
-from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.housekeeping import Housekeeping
@@ -395,6 +395,9 @@ class LogManager:
     async def write_log_starts(self) -> None:
         await self._write_checkpoints(LOG_STARTS, log_starts)
 
+    async def write_cleaned_offsets(self) -> None:
+        await self._write_checkpoints(CLEANED_OFFSETS, _cleaned_offsets)
+
     async def write_small_files(self) -> None:
         """Write changed leader epochs and topic ids; when it returns, a kill cannot lose them."""
         await self._housekeeping.write_small_files()
@@ -499,6 +502,7 @@ class LogManager:
             (RECOVERY_POINTS, _recovery_points),
             (LOG_STARTS, log_starts),
             (HIGH_WATERMARKS, _high_watermarks),
+            (CLEANED_OFFSETS, _cleaned_offsets),
         ):
             directory.checkpoint(name).write_now(read(logs))
         directory.mark_clean_and_unlock(broker_epoch)
@@ -510,6 +514,10 @@ def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:
 
 def _high_watermarks(logs: Sequence[Log]) -> dict[TopicPartition, int]:
     return {log.partition: log.high_watermark for log in logs}
+
+
+def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    return {log.partition: log.cleaning.first_dirty for log in logs if log.cleaning.first_dirty is not None}
 
 
 def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:

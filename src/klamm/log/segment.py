@@ -34,6 +34,7 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_index_interval_bytes",
+        "_suffix",
         "base_offset",
         "created_ms",
         "directory",
@@ -56,8 +57,11 @@ class Segment:
         index_max_bytes: int,
         created_ms: int,
         roll_jitter_ms: int = 0,
+        suffix: str = "",
     ) -> None:
+        """`suffix`: what stands behind the usual names of all files, such as `.cleaned`."""
         disk = files.disk
+        self._suffix = suffix
         self._files = files
         self._index_interval_bytes = index_interval_bytes
         self.directory = directory
@@ -76,9 +80,9 @@ class Segment:
         # where offsets next to be read begin; readers at the tail need neither index nor scan
         self._boundaries: dict[int, int] = {base_offset: 0}
 
-    def path(self, suffix: str) -> str:
-        """The path of the segment's file with this suffix."""
-        return f"{self.directory}/{segment_file(self.base_offset, suffix)}"
+    def path(self, kind: str) -> str:
+        """The path of the segment's file of this kind, such as `.log`."""
+        return f"{self.directory}/{segment_file(self.base_offset, kind)}{self._suffix}"
 
     def paths(self) -> list[str]:
         """Every file a segment may have; not all of them exist."""

@@ -212,7 +212,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.last_active < moment and (is_blocked or not self._busy)
 
     def end(self) -> None:
-        """Close without waiting for the client to read."""
+        """Close the connection without waiting for the client to read."""
         self._abort()
 
     def close_stalled(self) -> None:

@@ -40,6 +40,13 @@ class Workers(Protocol):
         """Run `call`, a function of a module, in a worker process and return its result. Raises WorkerFailed."""
         ...
 
+    def pool(self, processes: int) -> "Workers":
+        """Workers for one kind of work; the caller closes them.
+
+        With one process, what a call leaves in memory is there for the next call.
+        """
+        ...
+
     async def close(self) -> None:
         """End running calls, whose callers get WorkerFailed."""
         ...
@@ -51,6 +58,9 @@ class InlineWorkers:
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(0)
         return call(*args, **kwargs)
+
+    def pool(self, processes: int) -> "InlineWorkers":  # noqa: ARG002 - all work is done here
+        return self
 
     async def close(self) -> None:
         return
@@ -77,6 +87,9 @@ class ProcessWorkers:
             raise WorkerFailed(result)
         value: T = result
         return value
+
+    def pool(self, processes: int) -> "ProcessWorkers":
+        return ProcessWorkers(processes)
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None

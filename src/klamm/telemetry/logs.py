@@ -35,6 +35,7 @@ class LogLevels:
         return {name: self._levels.get(name, self._levels[ROOT]) for name in (ROOT, *LOGGERS)}
 
     def set(self, name: str, level: str) -> None:
+        """Set the level of a logger."""
         self._levels[name] = level
 
     def unset(self, name: str) -> None:

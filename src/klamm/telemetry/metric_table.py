@@ -56,6 +56,12 @@ def _throttled(side: str, sentence: str) -> MetricRow:
     return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
 
 
+def _cleaner(kind: str, name: str, sentence: str, unit: str = "", labels: tuple[str, ...] = ()) -> MetricRow:
+    """The row of a gauge of the log cleaner."""
+    bean = f"kafka.log:type={kind},name={name}" + "".join(f",{label}=(.+)" for label in labels)
+    return MetricRow(f"kafka_log_{kind.lower()}_{name.lower().replace('-', '_')}", GAUGE, unit, labels, bean, sentence)
+
+
 def _per_second(room: str, kind: str, name: str, sentence: str, unit: str = "") -> MetricRow:
     """The row of a counter, from which Prometheus computes a rate."""
     bean = f"kafka.{room}:type={kind},name={name}PerSec"
@@ -169,6 +175,18 @@ TABLE: Final[dict[str, MetricRow]] = {
                   "Requests answered with UNKNOWN_SERVER_ERROR because of a bug; the node's log has the stack."),
         MetricRow("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, "", (),
                   "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that failed."),
+        _cleaner("LogCleanerManager", "max-dirty-percent", "Largest share of dirty bytes of a compacted log."),
+        _cleaner("LogCleanerManager", "time-since-last-run-ms", "Time since the cleaner looked for dirty logs.", "ms"),
+        _cleaner("LogCleanerManager", "uncleanable-partitions-count", "Logs that could not be compacted.",
+                 labels=("logDirectory",)),
+        _cleaner("LogCleanerManager", "uncleanable-bytes", "Bytes of logs that could not be compacted.", "bytes",
+                 labels=("logDirectory",)),
+        _cleaner("LogCleaner", "max-buffer-utilization-percent", "How full the offset map was in the last cleaning."),
+        _cleaner("LogCleaner", "cleaner-recopy-percent", "Bytes that the last cleaning wrote, of those it read."),
+        _cleaner("LogCleaner", "max-clean-time-secs", "Duration of the last cleaning.", "s"),
+        _cleaner("LogCleaner", "max-compaction-delay-secs",
+                 "How long a record has waited beyond max.compaction.lag.ms.", "s"),
+        _cleaner("LogCleaner", "DeadThreadCount", "Cleaner tasks that ended by an unexpected error."),
         MetricRow("klamm_config_changes", COUNTER, "", (), "", "Config change notifications that this node handled."),
         MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines lost because the disk was full."),
         MetricRow("klamm_journal_topic_lost_files", COUNTER, "", (), "",

@@ -134,6 +134,7 @@ def set_watches(body: bytes) -> Request[None]:
 
 
 def _path_and_watch(opcode: Opcode, path: str, watch: bool) -> bytes:
+    """The encoded opcode, path and watch flag."""
     raw = path.encode()
     return struct.pack(">ii", opcode, len(raw)) + raw + (b"\1" if watch else b"\0")
 

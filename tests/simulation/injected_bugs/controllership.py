@@ -19,7 +19,7 @@ def epoch_read_before_each_write(patch: Patch) -> None:
     """Each write is bound to the epoch's current version instead of the one of the election."""
 
     async def write(self: fenced.FencedWriter, ops: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         client: Any = self._client
         _, stat = await client.get(CONTROLLER_EPOCH)
         return await fenced.write_fenced(client, stat.version, ops) if ops else []
@@ -38,7 +38,7 @@ def context_survives_the_term(patch: Patch) -> None:
     begin = controller_election.ControllerElection._create_term
 
     def begin_with_the_old(self: Any, store: Any, epoch: Any, cause: str) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
 
         def context(number: int) -> ControllerContext:
             found = kept.setdefault(id(self), ControllerContext(number))
@@ -57,7 +57,7 @@ def the_deposed_go_on(patch: Patch) -> None:
     last: dict[int, TermContext] = {}
 
     async def handle_anyway(self: Any, event: Event, cause: str) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         term = self._election.term
         if term is not None:
             last[id(self)] = term
@@ -74,7 +74,7 @@ def callers_forgotten(patch: Patch) -> None:
     """Events that a session expiry drops leave their callers without a response."""
 
     def preempt(self: event_queue.QueuedEvent) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         self.spent = True
         self.started.set()
 
@@ -86,13 +86,13 @@ def elected_means_nothing_to_do(patch: Patch) -> None:
     elect = controller_election.ControllerElection.elect
 
     async def give_up_early(self: Any, cause: str) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         holder = await self._current_store().read_controller(watch=True)
         if holder is None:
             await elect(self, cause)
 
     async def keep(self: Any, cause: str, why: str) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         await self.resign(cause, why)
 
     patch.setattr(controller_election.ControllerElection, "elect", give_up_early)
@@ -104,7 +104,7 @@ def resigned_without_a_watch(patch: Patch) -> None:
     read = Store.read_controller
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return await read(self)
 
     patch.setattr(Store, "read_controller", unwatched)
@@ -115,7 +115,7 @@ def topics_unwatched(patch: Patch) -> None:
     listed = Store.list_topics
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return await listed(self)
 
     patch.setattr(Store, "list_topics", unwatched)

@@ -30,7 +30,7 @@ def offline_replicas_left_to_nobody(patch: Patch) -> None:
     wanted = Replicas._next_isr
 
     def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         isr_ = wanted(self, p, replica, *facts)
         return None if isr_ is not None and len(isr_) < len(replica.isr) else isr_
 
@@ -42,7 +42,7 @@ def orders_before_metadata(patch: Patch) -> None:
     add = request_batch.RequestBatch.add_metadata
 
     def only_with_partitions(self: Any, brokers: Any, partitions: Iterable[Any]) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         if told := list(partitions):
             add(self, brokers, told)
 
@@ -53,7 +53,7 @@ def deletions_forgotten_in_failover(patch: Patch) -> None:
     """Failover does not resume deletions."""
 
     async def none(term: TermContext) -> list[str]:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         await term.store.topic_deletion.list_requests()
         return []
 
@@ -64,7 +64,7 @@ def reassignments_forgotten_in_failover(patch: Patch) -> None:
     """Failover resumes no reassignments; the watch on the znode of the old tools stays."""
 
     async def none(term: TermContext) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         await term.store.tool_requests.read(REASSIGN_PARTITIONS)
 
     patch.setattr(failover, "resume_reassignments", none)

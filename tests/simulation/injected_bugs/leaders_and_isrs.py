@@ -27,7 +27,7 @@ def isr_emptied(patch: Patch) -> None:
     plan = isr_removal.plan_isr_removal
 
     def to_the_last(broker: Any, stored: Any, epoch: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         made = plan(broker, stored, epoch)
         made.writes.update({p: s._replace(isr=tuple(b for b in s.isr if b != broker)) for p, s in made.writes.items()})
         return made
@@ -40,7 +40,7 @@ def dead_leaders_stay(patch: Patch) -> None:
     plan = isr_removal.plan_isr_removal
 
     def leader_kept(broker: Any, stored: Any, epoch: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         made = plan(broker, stored, epoch)
         made.writes.update(
             {p: s._replace(leader=stored[p].leader) for p, s in made.writes.items() if s.leader == NO_BROKER}
@@ -60,7 +60,7 @@ def own_lost_isr_change_not_recognised(patch: Patch) -> None:
     write = isr._write
 
     async def unrecognised(term: TermContext, asked: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(state_changes, "already_written", lambda attempted, stored: {})
             return await write(term, asked)
@@ -72,7 +72,7 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
     """A partition creation whose answer was lost is not recognised as the controller's own."""
 
     async def stay_new(term: TermContext, wanted: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return
 
     patch.setattr(partitions, "_adopt", stay_new)
@@ -83,7 +83,7 @@ def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -98,7 +98,7 @@ def removed_replicas_may_return(patch: Patch) -> None:
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in context.live for b in asked.isr):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -113,7 +113,7 @@ def the_dead_may_enter(patch: Patch) -> None:
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in partition.replicas for b in asked.isr):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -128,7 +128,7 @@ def retries_are_fenced(patch: Patch) -> None:
     judge = alter_partition.judge
 
     def fence_first(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         now = partition.leadership if partition else None
         if now is not None and asked.leader_epoch == now.leader_epoch and asked.partition_epoch < now.partition_epoch:
             return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "an older partition epoch")
@@ -142,7 +142,7 @@ def zombies_say_no(patch: Patch) -> None:
     judge = alter_partition.judge
 
     def sure(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.NOT_CONTROLLER:
             return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "another partition epoch")
@@ -156,7 +156,7 @@ def elected_in_isr_order(patch: Patch) -> None:
     elect = partitions.elect_offline
 
     def first_of_the_isr(facts: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         choice = elect(facts)
         first = next((b for b in facts.isr if b in facts.live), None)
         return choice if choice is None or choice.unclean or first is None else choice._replace(leader=first)
@@ -171,7 +171,7 @@ def preferred_without_being_in_sync(patch: Patch) -> None:
     from klamm.controller.handlers import elections
 
     def elect_preferred(facts: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         first = facts.replicas[0]
         isr_ = facts.isr if first in facts.isr else (*facts.isr, first)
         return Choice(first, isr_, recipients=facts.replicas) if first in facts.live else None
@@ -183,7 +183,7 @@ def the_leaving_not_told(patch: Patch) -> None:
     """Brokers in controlled shutdown get no control requests."""
 
     def live_only(self: Any, brokers: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return sorted(b for b in brokers if b in self._context.live)
 
     patch.setattr(request_batch.RequestBatch, "_registered", live_only)
@@ -193,7 +193,7 @@ def the_leaving_go_at_once(patch: Patch) -> None:
     """ControlledShutdown is answered before the leaders have moved."""
 
     async def accept_at_once(term: TermContext, event: ControlledShutdown) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         from klamm.controller.events import ShutdownAnswer
 
         event.answer(ShutdownAnswer(ErrorCode.NONE))
@@ -206,7 +206,7 @@ def stops_without_epochs(patch: Patch) -> None:
     add = request_batch.RequestBatch.add_stop_replica
 
     def without(self: Any, brokers: Any, partition: Any, delete: bool) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         told = list(brokers)
         add(self, told, partition, delete)
         for broker in told:

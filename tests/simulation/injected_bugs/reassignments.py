@@ -22,7 +22,7 @@ def memory_before_znode(patch: Patch) -> None:
     update = reassignment._update_assignments
 
     async def memory_first(term: TermContext, wanted: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         for p, assignment in wanted.items():
             term.context.put_assignment(p, assignment)
         return await update(term, wanted)
@@ -35,7 +35,7 @@ def request_removed_at_once(patch: Patch) -> None:
     handle = reassignment_requests.on_zk_reassignment
 
     async def remove_first(term: TermContext, event: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         await handle(term, event)
         await term.store.write([Delete(REASSIGN_PARTITIONS)])
 
@@ -57,7 +57,7 @@ def leader_dropped_by_override(patch: Patch) -> None:
     """An override may remove the leader from the replicas without a new election."""
 
     async def no_move(term: TermContext, wanted: Any) -> dict[Any, str]:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return {}
 
     patch.setattr(reassignment, "_move_leaders_first", no_move)
@@ -72,7 +72,7 @@ def moved_replicas_not_written_down(patch: Patch) -> None:
     """Replicas to be deleted after a reassignment are not recorded as pending deletions."""
 
     async def all_well(term: TermContext, replicas: Any) -> dict[Any, str]:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return {}
 
     patch.setattr(reassignment, "schedule_deletion_of_moved", all_well)
@@ -93,7 +93,7 @@ def moves_to_the_absent_forgotten(patch: Patch) -> None:
     resume = failover.resume_reassignments
 
     async def of_the_living(term: TermContext) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         for p in list(term.context.reassigning):
             if not term.context.live.issuperset(p.assignment.adding):
                 term.context.reassigning.pop(p)

@@ -26,7 +26,7 @@ def newcomers_told_half(patch: Patch) -> None:
     online = replicas.replicas_online
 
     async def half(term: TermContext, told: Any, **how: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         await online(term, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}, **how)
 
     patch.setattr(brokers, "replicas_online", half)
@@ -39,7 +39,7 @@ def brokers_as_they_were(patch: Patch) -> None:
     listed: dict[int, Any] = {}
 
     def read_first(self: Any, watch: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         if watch.path != "/brokers/ids" or self._store is None or not self.is_active:
             on_watch(self, watch)
             return
@@ -56,7 +56,7 @@ def brokers_as_they_were(patch: Patch) -> None:
         self._reading = asyncio.get_running_loop().create_task(read())
 
     async def on_change(term: TermContext, event: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         found = listed.pop(id(event), None)
         if found is None:
             await handle(term, event)
@@ -81,7 +81,7 @@ def bounces_unseen(patch: Patch) -> None:
     diff = broker_changes.diff_brokers
 
     def without_bounces(*seen: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return diff(*seen)._replace(bounced=())
 
     patch.setattr(brokers, "diff_brokers", without_bounces)
@@ -98,7 +98,7 @@ def old_registration_is_fatal(patch: Patch) -> None:
     settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_this_session_only(self: Any, client: Any, path: str) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         self._sessions.clear()
         self._payloads.clear()
         return await settle(self, client, path)
@@ -117,7 +117,7 @@ def only_the_last_session_counts(patch: Patch) -> None:
     settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_known_sessions(self: Any, client: Any, path: str) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         self._payloads.clear()
         return await settle(self, client, path)
 
@@ -147,7 +147,7 @@ def sessions_after_the_end(patch: Patch) -> None:
     changed = zookeeper_sessions.ZooKeeperSessions._on_state
 
     def renew_anyway(self: Any, client: Any, state: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         self._closed = False
         changed(self, client, state)
 
@@ -159,7 +159,7 @@ def closing_sessions_reconnect(patch: Patch) -> None:
     lose = Session._end_connection
 
     def lose_and_go_on(self: Session, reason: str, now: float, *, hung_up: bool = False) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         closing, self._closing = self._closing, False
         lose(self, reason, now, hung_up=hung_up)
         self._closing = closing
@@ -172,7 +172,7 @@ def renewal_outlives_the_end(patch: Patch) -> None:
     close = zookeeper_sessions.ZooKeeperSessions.close
 
     async def close_and_go_on(self: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         self._renewal = None
         await close(self)
 

@@ -17,7 +17,7 @@ def brokers_follow_anyone(patch: Patch) -> None:
     """The broker accepts requests of controllers with an old epoch."""
 
     def check_epochs(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         is_stale = -1 < message_broker_epoch < broker_epoch
         self.controller_epoch = controller_epoch
         return ErrorCode.STALE_BROKER_EPOCH if is_stale else ErrorCode.NONE
@@ -30,7 +30,7 @@ def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
     check_epochs = Replicas.check_epochs
 
     def any_run(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         return check_epochs(self, -1, broker_epoch, controller_epoch)
 
     patch.setattr(Replicas, "check_epochs", any_run)
@@ -51,7 +51,7 @@ def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         is_older = known is not None and order.state.leader_epoch < known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_older else take(self, order, now_s)
@@ -64,7 +64,7 @@ def orders_are_taken_twice(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         is_same = known is not None and order.state.leader_epoch == known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_same else take(self, order, now_s)
@@ -77,7 +77,7 @@ def refused_for_good(patch: Patch) -> None:
     begin = Replicas._become_leader_or_follower
 
     def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         before = replica.is_refused
         begin(self, replica, order, now_s)
         replica.is_refused = before
@@ -90,7 +90,7 @@ def proposals_survive_orders(patch: Patch) -> None:
     begin = Replicas._become_leader_or_follower
 
     def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         before = replica.proposal
         begin(self, replica, order, now_s)
         replica.proposal = before
@@ -103,7 +103,7 @@ def epochs_remembered_before_the_work(patch: Patch) -> None:
     begin = Replicas._become_leader_or_follower
 
     def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         if replica.leader_epoch == NO_EPOCH and order.state.leader_epoch > 0:
             replica.leader_epoch = order.state.leader_epoch
         else:
@@ -117,7 +117,7 @@ def no_replica_without_a_leader(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         if order.state.leader == NO_BROKER and order.topic_partition not in self.hosted:
             return ErrorCode.NONE
         return take(self, order, now_s)
@@ -130,7 +130,7 @@ def stops_need_a_newer_epoch(patch: Patch) -> None:
     stop = Replicas._stop
 
     def strict(self: Replicas, order: Any) -> ErrorCode:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         if known is not None and order.leader_epoch >= 0 and order.leader_epoch <= known.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

@@ -20,7 +20,7 @@ def growth_while_dying(patch: Patch) -> None:
     """Partitions that are added to a topic being deleted come online."""
 
     async def grow(term: TermContext, topic: Any, added: Any) -> None:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         znode = (await term.store.read_topics([topic.name]))[0][topic.name]
         made = [term.context.add_partition(topic, n, znode.partitions[n]) for n in added]
         await topics.on_new_partitions(term, made)
@@ -32,7 +32,7 @@ def deletions_do_not_wait(patch: Patch) -> None:
     """A deletion completes at once, without waiting for its replicas."""
 
     def at_once(context: Any, topic: str, *facts: Any, **more: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         from klamm.controller.decisions.topic_deletion import Step, Verdict
 
         begun = topic in context.topics_with_deletion_started
@@ -51,7 +51,7 @@ def leaderless_replicas_stay_online(patch: Patch) -> None:
     move = ControllerContext.move_replicas
 
     def only_with_leadership(self: Any, broker: Any, moved: Any, target: Any) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         listed = list(moved)
         if target is ReplicaState.OFFLINE:
             allowed = [p for p in listed if p.leadership is not None]
@@ -66,7 +66,7 @@ def ids_lost_when_rewritten(patch: Patch) -> None:
     change = topic_assignments.AssignmentStore._try_change
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
-        """The replacement, with the bug."""
+        """The patched function, with the injected bug."""
         encode = topic_assignments.znodes.encode_topic
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))

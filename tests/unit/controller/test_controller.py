@@ -16,6 +16,7 @@ from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
     CONTROLLER,
     MalformedZnode,
+    delete_topic_path,
     encode_controller,
 )
 
@@ -74,6 +75,21 @@ async def test_waiting_requests_get_not_controller_when_the_session_expires(node
     assert ErrorCode.NOT_CONTROLLER in (alter.result().error_code, ids.result().error)
     assert ids.result().error is ErrorCode.NOT_CONTROLLER
     assert shutdown.result().error is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_only_the_controller_knows_which_topics_are_queued_for_deletion_and_their_names(nodes: Nodes) -> None:
+    controller, other = await nodes.start(1), await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("a", [[1, 2]])
+    await nodes.topic("b", [[1, 2]])
+    nodes.ensemble.apply([Create(delete_topic_path("a"))])
+    nodes.receivers[2].refuses_connections = True
+    await nodes.expire(2)
+
+    await nodes.eventually(lambda: controller.is_queued_for_deletion("a"))
+
+    assert not controller.is_queued_for_deletion("b")
+    assert not other.is_queued_for_deletion("a")
 
 
 async def test_requests_to_an_inactive_controller_are_refused_with_not_controller(nodes: Nodes) -> None:

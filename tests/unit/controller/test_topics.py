@@ -11,12 +11,14 @@ from klamm.controller.events import (
     IsrChangeNotification,
     PartitionModifications,
     TopicChange,
+    TopicDeletion,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_topic_unclean_enabled, on_unclean_enabled
 from klamm.controller.handlers.isr import on_isr_change_notification
+from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.handlers.topics import DELETED_BY_HAND, on_partition_modifications, on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -103,6 +105,21 @@ async def test_a_topic_recreated_without_an_id_starts_without_earlier_state(look
     await room.handle(on_topic_change, TopicChange())
 
     assert room.now("a-0") == "3 / [3,2] / 0 / 0"
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_a_recreated_topic_takes_over_the_deletion_request_of_its_predecessor(is_queued: bool) -> None:
+    room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)]})
+    if is_queued:
+        room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+        await room.handle(on_topic_deletion, TopicDeletion())
+    remove(room, "a")
+    payload = znodes.encode_topic(uuid.uuid4(), {0: ReplicaAssignment(ids(2, 1))})
+    room.ensemble.apply([Create(znodes.topic_path("a"), payload)])
+
+    await room.handle(on_partition_modifications, PartitionModifications("a"))
+
+    assert [type(event) for event in room.put] == [TopicDeletion] * is_queued
 
 
 async def test_a_removed_topic_leaves_memory_and_can_be_created_again() -> None:

@@ -204,6 +204,7 @@ def check(before: Before, damages: Sequence[Damage]) -> None:
         await logs.close()
 
     async def look_again(logs: LogManager) -> None:
+        """Check that the records appended after the damage survived the next restart."""
         for partition in before.truths:
             log = logs.get(partition)
             assert log is not None

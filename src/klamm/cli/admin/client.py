@@ -139,7 +139,9 @@ class Admin:
             except ConnectionRefused:
                 if awaits_start:
                     raise
-                raise CannotAsk(f"refuses connections at {self.brokers[broker]}: check that it is running") from None
+                raise CannotAsk(
+                    f"Broker {broker} refuses connections at {self.brokers[broker]}. Check that it is running."
+                ) from None
 
         return await self._run_with_retries(attempt_at_broker, f"broker {broker} does not answer")
 

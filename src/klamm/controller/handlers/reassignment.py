@@ -57,9 +57,10 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def advance_reassignments(term: TermContext, partitions: Collection[Partition], again: bool = False) -> None:
-    """Run phase B for partitions whose target is in sync, phase A for the others; also resumes after a failover.
+    """Complete partitions whose target is in sync (phase B), add replicas for the others (phase A).
 
-    `again` marks a retry after a ZooKeeper failure: phase A is not repeated where its requests were sent.
+    Also resumes after a failover. `again` marks a retry after a ZooKeeper failure: phase A is not repeated where its
+    requests were sent.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
     await _elect_first_leaders(
@@ -184,7 +185,7 @@ def _why_not_droppable(
 
 
 async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
-    """Steps U1 and U2: write the assignments to ZooKeeper, then to memory."""
+    """Steps U1 and U2: write the assignments to ZooKeeper, then to memory; returns the refused ones with reasons."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(term, changed)  # U1
     async for p, assignment in term.slices.each(wanted.items()):
@@ -321,7 +322,10 @@ def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
 
 
 async def _finish_reassignments(term: TermContext, before: Assignments) -> list[Partition]:
-    """Steps B3 to B6; returns the partitions for which all steps succeeded."""
+    """Steps B3 to B6: leaders in the target, deletion of removed replicas, the target in the topic znode.
+
+    Returns the partitions for which all steps succeeded.
+    """
     led = await _ensure_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:

@@ -35,6 +35,8 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+"""The base timestamp is the time from which on compaction drops the batch's tombstones, or its end marker."""
 
 _PREFIX: Final = struct.Struct(">qi")
 _ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it

@@ -108,7 +108,7 @@ def test_an_api_that_the_broker_does_not_offer_fails_with_unsupported_version() 
     brokers = Brokers(1)
     brokers.newest[ApiKey.ELECT_LEADERS] = -1
 
-    with pytest.raises(CannotAsk, match=r"does not offer ElectLeaders \(UNSUPPORTED_VERSION\)"):
+    with pytest.raises(CannotAsk, match=r"does not offer the API ElectLeaders \(UNSUPPORTED_VERSION\)"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
 
 
