@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
+from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, read_bytes, values_of
 
 from klamm.log.errors import AppendRefused
 from klamm.log.log import Log
@@ -270,7 +270,7 @@ def test_batch_is_recompressed_with_the_codec_of_the_topic(
 
     log.append_as_leader(content, 4)
 
-    stored = log.read(0, 1 << 20).records
+    stored = read_bytes(log, 0, 1 << 20)
     (header,) = batches(stored)
     target = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
     assert (header.codec, header.base_sequence, header.partition_leader_epoch) == (target, 9, 4)
@@ -311,7 +311,7 @@ def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partitio
     info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)
 
     assert (info.log_append_time_ms, info.max_timestamp) == (NOW_MS, NOW_MS)
-    stored = log.read(0, 1 << 20).records
+    stored = read_bytes(log, 0, 1 << 20)
     (header,) = batches(stored)
     assert crc_is_valid(stored, header)
     assert {record.timestamp for record in records(stored, header)} == {NOW_MS}
