@@ -79,10 +79,9 @@ def test_request_follows_a_coordinator_that_moved() -> None:
 
 def test_coordinator_that_is_never_available_is_an_error_with_its_reason() -> None:
     brokers = Brokers(1)
+    missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     brokers.answers[ApiKey.FIND_COORDINATOR] = lambda _v, message: m.FindCoordinatorResponse(
-        coordinators=[
-            m.Coordinator(k, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE) for k in message.coordinator_keys
-        ]
+        coordinators=[m.Coordinator(key, -1, "", -1, missing) for key in message.coordinator_keys]
     )
     with pytest.raises(CannotAsk, match="COORDINATOR_NOT_AVAILABLE"):
         run(brokers, lambda admin: groups.describe_group(admin, "g"))
