@@ -96,7 +96,12 @@ class PartitionOwnership(ABC):
         """This broker leads the partition: load it, unless it led it already."""
         partition = self.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
-            log.info("older election ignored", topic=self._topic, partition=number, epoch=epoch, known=partition.epoch)
+            log.info(
+                "leadership of an older leader epoch ignored",
+                partition=self._name(number),
+                epoch=epoch,
+                known=partition.epoch,
+            )
             return
         partition.epoch = epoch
         if partition.is_owned or partition.loading is not None:
@@ -112,13 +117,16 @@ class PartitionOwnership(ABC):
         partition = self.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "older resignation ignored", topic=self._topic, partition=number, epoch=epoch, known=partition.epoch
+                "end of leadership of an older leader epoch ignored",
+                partition=self._name(number),
+                epoch=epoch,
+                known=partition.epoch,
             )
             return
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
-            log.info("partition unloaded", topic=self._topic, partition=number, epoch=epoch, unloaded=count)
+            log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         async with self._one_at_a_time:
@@ -132,9 +140,8 @@ class PartitionOwnership(ABC):
                 partition.loading, partition.is_owned = None, True
                 self.observe_load(duration_ms)
                 log.info(
-                    "partition loaded",
-                    topic=self._topic,
-                    partition=number,
+                    "coordinated partition loaded",
+                    partition=self._name(number),
                     epoch=partition.epoch,
                     loaded=count,
                     ms=round(duration_ms),
@@ -145,7 +152,12 @@ class PartitionOwnership(ABC):
         try:
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
-            log.error("cannot load all of a partition", topic=self._topic, partition=number, reason=str(error))
+            log.error(
+                "cannot load all of a coordinated partition; what was read is served",
+                partition=self._name(number),
+                reason=str(error),
+                action="Repair the cause and restart this broker, or move the leadership of the partition.",
+            )
 
     async def _read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
         """Raises KlammError."""
@@ -161,7 +173,13 @@ class PartitionOwnership(ABC):
                     self._add_batch(number, add_batch, piece, header)
                     offset = header.next_offset
             if offset == before:
-                log.error("no batch found", topic=self._topic, partition=number, offset=offset, end=bounds.end)
+                log.error(
+                    "loading ends early: there is no batch at an offset below the log end",
+                    partition=self._name(number),
+                    offset=offset,
+                    log_end=bounds.end,
+                    action="Check the disk, then restart this broker.",
+                )
                 return
             bounds = self._log.bounds(number)
 
@@ -169,4 +187,12 @@ class PartitionOwnership(ABC):
         try:
             add_batch(piece, header)
         except CorruptRecords as error:
-            log.error("batch skipped while loading", topic=self._topic, partition=number, reason=str(error))
+            log.error(
+                "corrupt batch skipped while loading: what it held may be older than committed",
+                partition=self._name(number),
+                reason=str(error),
+                action="Check the disk.",
+            )
+
+    def _name(self, number: int) -> str:
+        return f"{self._topic}-{number}"

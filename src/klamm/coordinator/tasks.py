@@ -34,7 +34,12 @@ class Tasks:
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error in a coordinator", coordinator=self._coordinator, exc_info=error)
+            log.error(
+                "unexpected error in a coordinator; the rest of it goes on",
+                coordinator=self._coordinator,
+                action="Report this as a bug in klamm, with the stack trace.",
+                exc_info=error,
+            )
 
     async def close(self) -> None:
         """Cancel what still waits."""
