@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from klamm.log.epochs import EpochEntry, LeaderEpochs
-from klamm.log.errors import AppendRefused, StorageFailed, UnexpectedOffset
+from klamm.log.errors import AppendRefused, RecordError, StorageFailed, UnexpectedOffset
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -101,7 +101,7 @@ class MemoryLog:
         except StorageFailed as error:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not records:
-            raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [(0, "nothing there")])
+            raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [RecordError(0, "nothing there")])
         first = self.end_offset
         for piece in split_batches(records):
             count = piece.last - piece.base + 1

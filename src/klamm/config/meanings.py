@@ -27,6 +27,10 @@ delegation.token.expiry.check.interval.ms: How often the controller removes expi
 delete.topic.enable: Whether topics can be deleted at all.
 fetch.max.bytes: The maximum bytes of one Fetch response.
 follower.replication.throttled.rate: Bytes per second that throttled followers on this broker may fetch together.
+group.initial.rebalance.delay.ms: How long an empty group waits for more members before its first rebalance.
+group.max.session.timeout.ms: The longest session timeout that a member of a group may ask for.
+group.max.size: How many members a group may have.
+group.min.session.timeout.ms: The shortest session timeout that a member of a group may ask for.
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
 klamm.controller.only.brokers: Brokers that are there to be controller; replicas come to them only by name.
@@ -55,8 +59,16 @@ num.network.threads: Threads that read and write connections; klamm has one loop
 num.partitions: Partitions of a topic that is created without saying how many.
 num.recovery.threads.per.data.dir: How many logs of a directory are loaded at the same time.
 num.replica.fetchers: Connections with which a broker fetches from each other broker.
+offset.metadata.max.bytes: The longest text that a consumer may commit with an offset.
+offsets.commit.required.acks: Acknowledgements that a commit waits for; -1 for all in-sync replicas.
+offsets.commit.timeout.ms: How long the replicas may take to have a commit.
+offsets.load.buffer.size: Bytes that a new coordinator reads of the groups' topic at a time.
+offsets.retention.check.interval.ms: How often groups are checked for expired offsets.
+offsets.retention.minutes: How long offsets are kept once nobody in the group reads their topic.
+offsets.topic.compression.codec: How a coordinator compresses: 0 not at all, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 offsets.topic.num.partitions: Partitions of the topic that keeps the groups' offsets.
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
+offsets.topic.segment.bytes: The segment size of the topic that keeps the groups' offsets.
 producer.id.expiration.check.interval.ms: How often idle producers are checked for expiry.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
 queued.max.request.bytes: Memory for requests that arrive or are served; beyond it no more is read; -1 for no bound.

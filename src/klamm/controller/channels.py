@@ -83,7 +83,10 @@ class Channels:
         """Open a channel to the broker. Returns the reason if the broker lacks the listener for control requests."""
         endpoint = broker.endpoint(self._settings.control_listener)
         if endpoint is None:
-            return f"broker {broker.id} has no listener {self._settings.control_listener}"
+            return (
+                f"broker {broker.id} has no listener {self._settings.control_listener}: it gets no requests from the "
+                "controller. Add the listener to its listeners and restart it."
+            )
         assert broker.id not in self._channels, f"broker {broker.id} has a channel already"
         self._channels[broker.id] = Channel(broker, endpoint, self._builder, self._settings, self._ports, self._journal)
         return None

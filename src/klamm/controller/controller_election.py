@@ -93,7 +93,9 @@ class ControllerElection:
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and holder.is_kraft:
-            self._journal.refused(cause, "become controller", "the controller is a KRaft controller")
+            self._journal.refused(
+                cause, "become controller", "a KRaft controller owns /controller: the cluster is being migrated"
+            )
         elif self.term is None:
             won = store.replace_controller(self._settings.broker_id, self._ports.now_ms(), epoch)
             await self._start_term_if_won(store, won, cause)
@@ -196,7 +198,9 @@ class ControllerElection:
     async def _delete_znode_without_term(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         """Delete the `/controller` that this session owns while this node has no term."""
         self._journal.line(
-            cause, "abandoned", why="this session owns /controller, but this node has no active controller term"
+            cause,
+            "abandoned",
+            why="this session owns /controller, but this node is not the active controller: the znode is deleted",
         )
         try:
             await store.delete_controller_version(holder.version)

@@ -34,7 +34,7 @@ def parse_ibp(text: str) -> Ibp:
     numbers, _, iv = text.partition("-IV")
     parts = [int(part) for part in numbers.split(".")]
     if len(parts) not in (2, 3) or (iv and not iv.isdigit()):
-        raise ValueError(f"{text!r} is not an inter.broker.protocol.version, for example 3.9-IV0")
+        raise ValueError(f"inter.broker.protocol.version={text!r} is not valid; write for example 3.9-IV0")
     if parts[0] == 0:
         patch = parts[2] if len(parts) == 3 else 0
         return (0, parts[1], patch * 10 + (int(iv) if iv else 9))

@@ -127,7 +127,9 @@ class TermContext:
     def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
         """Journal partitions whose znode changed after it was read."""
         if listed := by_topic(partitions):
-            self.journal.write(self.cause, what, listed, refused="changed since it was read")
+            self.journal.write(
+                self.cause, what, listed, refused="the znode changed after it was read: the decision is repeated"
+            )
 
     def _journal_states(self, what: str, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """Journal the partitions whose states were written."""

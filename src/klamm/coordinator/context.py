@@ -72,7 +72,11 @@ class CoordinatorContext:
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error in the group coordinator", exc_info=error)
+            log.error(
+                "unexpected error in the group coordinator; the other groups are served",
+                action="Report this as a bug in klamm, with the stack trace.",
+                exc_info=error,
+            )
 
     async def close(self) -> None:
         """Cancel what still waits for the log."""

@@ -17,14 +17,16 @@ _MIN_SHRINKING_S: Final = 20.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run what it asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim", description="Run simulated clusters from seeds.")
-    parser.add_argument("--seconds", type=float, default=60, help="how long to go on with new seeds")
+    parser.add_argument("--seconds", type=float, default=60, help="run new seeds for this many seconds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--schedules", type=int, default=1 << 30, help="how many seeds at most")
-    parser.add_argument("--violations", type=int, default=1, help="end when so many seeds broke an invariant")
-    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
-    parser.add_argument("--seed", type=int, help="run this one, and tell its story")
-    parser.add_argument("--shrink", type=int, help="make this one, which breaks an invariant, as small as possible")
-    parser.add_argument("--digests", type=int, help="print the digests of so many seeds, to compare processes by")
+    parser.add_argument("--schedules", type=int, default=1 << 30, help="run at most this many seeds")
+    parser.add_argument(
+        "--violations", type=int, default=1, help="stop when this many seeds have violated an invariant"
+    )
+    parser.add_argument("--cores", type=int, help="number of processor cores to use; default: all")
+    parser.add_argument("--seed", type=int, help="run this seed and print what happens")
+    parser.add_argument("--shrink", type=int, help="reduce the schedule of this seed, which violates an invariant")
+    parser.add_argument("--digests", type=int, help="print the digests of this many seeds, to compare runs")
     chosen = parser.parse_args(arguments)
     silence_logging()
     if chosen.digests is not None:
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = campaign.run()
     if campaign.tally.broken and not campaign.is_stopped:
         seconds = max(campaign.seconds_left, _MIN_SHRINKING_S)
-        print(f"made as small as it can be within {seconds:.0f} s:", flush=True)
+        print(f"the smallest schedule found within {seconds:.0f} s that violates the same invariant:", flush=True)
         _shrink(campaign.first_broken, seconds)
     return status
 

@@ -175,12 +175,21 @@ class Campaign:
         print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.progress_line(took_s)}")
         print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
         if tally.idle:
-            print(f"{tally.idle} more do not count: fewer than {MIN_EFFECTS} states were written amid their faults")
+            print(
+                f"{tally.idle} more schedules do not count: fewer than {MIN_EFFECTS} partition states were written "
+                "during their faults"
+            )
         if never := unreached_goals(tally.reached):
-            print(f"never reached, of {len(GOALS)} rare states: {'; '.join(never)}")
+            print(f"never reached, of {len(GOALS)} coverage goals: {'; '.join(never)}")
             if self.has_unreached_goals:
-                print(f"BLIND: {tally.done} schedules should reach each of them")
+                print(
+                    f"BLIND: {tally.done} schedules should reach each goal. Check the faults and workloads that lead "
+                    "to it."
+                )
         if tally.broken:
-            print(f"BROKEN: {len(tally.broken)} of {tally.done}; see the first with: make seed N={self.first_broken}")
+            print(
+                f"BROKEN: {len(tally.broken)} of {tally.done} schedules violate an invariant. Run the first: make "
+                f"seed N={self.first_broken}"
+            )
         elif tally.done:
             print("every invariant held")

@@ -89,7 +89,7 @@ class SimulatedCluster(ScheduledRun):
         if self.options.heals_core:
             is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_RECOVERY_SHARE or not self.running
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
-        self.log("everything is healed")
+        self.log("all faults end")
         heal(self)
         await self._wait_and_check_at_rest()
 
@@ -98,7 +98,7 @@ class SimulatedCluster(ScheduledRun):
         rng, nodes, servers = Rng(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
         outside = sorted(rng.sample(range(1, nodes + 1), rng.randint(0, nodes - 1)))
         silent = sorted(rng.sample(range(servers), rng.randint(0, (servers - 1) // 2)))
-        self.log(f"all is healed but nodes {outside} and {[f'zk-{i + 1}' for i in silent]}, which are dead")
+        self.log(f"all faults end, but nodes {outside} and {[f'zk-{i + 1}' for i in silent]} stay dead")
         heal(self)
         for number in outside:
             self.loop.kill(self.nodes[number].host)
@@ -111,7 +111,10 @@ class SimulatedCluster(ScheduledRun):
     async def _heal_without_restarts(self) -> None:
         """Heal everything but dead processes and failed disks, and check that the cluster recovers without restarts."""
         self.gone = frozenset(n for n, node in self.nodes.items() if not node.host.is_alive)
-        self.log(f"all is healed, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed directories failed")
+        self.log(
+            f"all faults end, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed log directories stay "
+            "failed"
+        )
         heal_without_restarts(self)
         await self._wait_and_check_at_rest()
         self.gone = frozenset()

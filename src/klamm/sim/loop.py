@@ -118,7 +118,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 if host.step_s:
                     self._pause_ready_callbacks(host)
                 if self.steps > max_steps:
-                    raise OutOfTime(f"{max_steps} callbacks at {self.now:.3f} s")
+                    raise OutOfTime(f"not finished after {max_steps} callbacks, at {self.now:.3f} s of simulated time")
         finally:
             self._current = self.main_host
 
@@ -131,7 +131,9 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 continue
             if due > limit_s:
                 heapq.heappush(timers, (due, -1, entry))
-                raise OutOfTime(f"{limit_s} virtual seconds; waiting:\n{self.describe_waiting_tasks()}")
+                raise OutOfTime(
+                    f"not finished after {limit_s} s of simulated time; waiting tasks:\n{self.describe_waiting_tasks()}"
+                )
             if due > self.now:
                 self.now = due
             if not timers or timers[0][0] > self.now:
@@ -144,7 +146,10 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             taken = self._ready.pop_next()
             assert taken is not None
             return taken
-        raise Deadlock(f"at {self.now:.3f} s, nothing will happen any more; waiting:\n{self.describe_waiting_tasks()}")
+        raise Deadlock(
+            f"deadlock at {self.now:.3f} s of simulated time: no timer and no callback is left; waiting tasks:\n"
+            f"{self.describe_waiting_tasks()}"
+        )
 
     # ---- the digest
 
@@ -223,7 +228,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     def add_host(self, name: str) -> Host:
         """Create a host for a new process; an earlier process with this name must be dead."""
         earlier = [h for h in self.hosts if h.name == name]
-        assert not any(h.is_alive for h in earlier), f"{name} runs already"
+        assert not any(h.is_alive for h in earlier), f"host {name} is already running"
         host = Host(name, len(earlier) + 1, len(self.hosts))
         self.hosts.append(host)
         return host

@@ -83,9 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run the campaign; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim.steps", description="Break operations at each of their steps.")
     parser.add_argument("--operation", nargs="*", choices=tuple(OPERATIONS), help="these alone")
-    parser.add_argument("--after", type=int, default=0, help="leave out so many runs, which are done already")
-    parser.add_argument("--sample", type=float, default=1.0, help="which part of the runs, chosen by dice")
-    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
+    parser.add_argument("--after", type=int, default=0, help="skip this many runs, which are already done")
+    parser.add_argument("--sample", type=float, default=1.0, help="the share of the runs to make, chosen at random")
+    parser.add_argument("--cores", type=int, help="number of processor cores to use; default: all")
     parser.add_argument("--fault", nargs="*", choices=tuple(STEP_FAULTS), help="these alone")
     chosen = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOG_LEVEL))
@@ -114,7 +114,7 @@ class Steps:
                 for result in over_cores(run_step, list(self._left), cores):
                     self._add_result(result)
         except KeyboardInterrupt:
-            print(f"broken off; to go on: --after {self.all_done_before}")
+            print(f"Interrupted. To continue, pass --after {self.all_done_before}.")
         self._print_summary()
         return 1 if self._broken else 130 if self._left else 0
 

@@ -175,7 +175,10 @@ def test_one_partition_without_an_eligible_leader_does_not_stop_the_others() -> 
     plan = plan_elections(context, stored, elect_offline)
 
     assert list(plan.writes) == [fine]
-    assert plan.refused == {newer: "written by a newer controller (epoch 8)", nobody: "no eligible replica"}
+    assert plan.refused == {
+        newer: "a newer controller (epoch 8) wrote the state znode",
+        nobody: "no replica is eligible to be leader",
+    }
     assert without_live_isr(context, stored) == [nobody]
 
 
@@ -234,7 +237,7 @@ def test_partitions_that_differ_in_one_fact_get_separate_election_results() -> N
         second: (2, (2,)),
         turned: (3, (2, 3)),
     }
-    assert plan.refused == {clean: "no eligible replica"}
+    assert plan.refused == {clean: "no replica is eligible to be leader"}
     assert plan.decided[clean].rejected == ((1, "not live"), (2, "not in the ISR"), (3, "not in the ISR"))
 
 

@@ -66,8 +66,8 @@ async def test_invalid_reassign_partitions_entries_are_journalled_and_removed() 
     )
     refused = {str(e.facts["partitions"]): e.facts["why"] for e in room.entries("refused")}
     assert refused == {
-        "{'a': [1]}": "the list of replicas has an invalid broker id: [-1]",
-        "{'a': [2]}": "the list of replicas names a broker twice: [2, 2]",
+        "{'a': [1]}": "The list of replicas has a negative broker id: [-1]. Send ids of brokers.",
+        "{'a': [2]}": "The list of replicas has a broker twice: [2, 2]. Send each broker once.",
         "{'b': [0]}": "The partition does not exist.",
     }
 

@@ -257,7 +257,7 @@ async def test_auto_rebalance_skips_a_preferred_replica_not_in_sync_and_journals
     assert requests == []
     refused = {e.facts["why"]: e.facts["partitions"] for e in room.entries("refused") if e.facts["what"] == "rebalance"}
     assert refused == {
-        "the preferred replica lags: it is not in the ISR": {"a": [0]},
+        "the preferred replica is not in the ISR": {"a": [0]},
         "the preferred replica is not alive": {"a": [1]},
     }
 

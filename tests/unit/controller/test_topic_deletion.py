@@ -68,7 +68,7 @@ async def test_a_topic_whose_znodes_cannot_be_removed_does_not_block_other_delet
 
     assert cluster.znodes_of("b") == []
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.why("a") == "/brokers/topics/a cannot be deleted: NOT_EMPTY; it is tried again"
+    assert cluster.why("a") == "/brokers/topics/a cannot be deleted: NOT_EMPTY; this is retried"
 
     cluster.room.ensemble.before_multi = lambda ops: None
     await cluster.room.become_controller()

@@ -1,10 +1,12 @@
 """Memory of all connections together: for requests that arrive, and for answers that nobody reads."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 
+from klamm.net.client_connection import ClientConnection
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import (
     CHUNK_BYTES,
@@ -142,12 +144,16 @@ async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() 
     assert bytes(client.written) == b"x" * CHUNK_BYTES
 
 
+def answer_with(file: FromFile, request: bytes, connection: ClientConnection) -> Answer:
+    return [file]
+
+
 async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used() -> None:
     limit = 4 * MAX
     memory = ResponseMemory(limit)
     files = [FromFile(10 * MAX) for _ in range(100)]
     for file in files:
-        feed(dial(serve(lambda request, connection, file=file: [file], responses=memory)), frame(b"q"))
+        feed(dial(serve(partial(answer_with, file), responses=memory)), frame(b"q"))
 
     assert memory.held <= limit + 100 * MIN_CHUNK_BYTES
     assert {f.read_bytes for f in files} == {CHUNK_BYTES, MIN_CHUNK_BYTES}

@@ -80,7 +80,7 @@ def test_run_beyond_its_time_limit_raises_out_of_time() -> None:
         for _ in range(1_000):
             await asyncio.sleep(1)
 
-    with pytest.raises(OutOfTime, match="10 virtual seconds"):
+    with pytest.raises(OutOfTime, match="10 s of simulated time"):
         SimulatedLoop().run(main(), limit_s=10)
     with pytest.raises(OutOfTime, match="100 callbacks"):
         SimulatedLoop().run(main(), max_steps=100)

@@ -15,7 +15,7 @@ from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
 from klamm.zk.store import Store, TopicExists
 from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK, encode_controller
@@ -84,7 +84,10 @@ async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEn
     client = ensemble.client()
 
     def apply_unseen() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, client.session_id)
 
     once(ensemble, apply_unseen)
@@ -95,7 +98,10 @@ async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ense
     other = ensemble.client()
 
     def other_session_wins() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, other.session_id)
 
     once(ensemble, other_session_wins)

@@ -27,7 +27,7 @@ PARTITION_COLUMNS: Final = ("topic", "partition", "leader", "preferred", "replic
 _CONFIGS_UNKNOWN: Final = Refusal(
     "configs and reassignments",
     ErrorCode.NETWORK_EXCEPTION,
-    "unknown, min ISR counts as 1: the brokers cannot reach ZooKeeper; see klamm audit --zookeeper",
+    "min ISR counts as 1, because the brokers cannot reach ZooKeeper; see klamm audit --zookeeper",
 )
 
 

@@ -179,7 +179,7 @@ def plan_elections(
     has_own_facts = bool(context.offline_dirs or staying)
     for p, now in stored.items():
         if now.controller_epoch > context.epoch:
-            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
             continue
         unclean = p.topic in unclean_topics
         alike = p.assignment, now.isr, unclean, p if has_own_facts else None
@@ -189,7 +189,7 @@ def plan_elections(
         plan.decided[p] = decided
         choice = decided.choice
         if choice is None:
-            plan.refused[p] = "no eligible replica"
+            plan.refused[p] = "no replica is eligible to be leader"
             continue
         recovering = LeaderRecoveryState.RECOVERING if choice.unclean and tracks_recovery else None
         plan.writes[p] = now.with_leader(choice.leader, choice.isr, context.epoch, recovering)

@@ -17,7 +17,7 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
     left: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}  # thousands of partitions share a few ISRs
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:
-            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
         elif broker not in now.isr:
             is_ours = now.controller_epoch == controller_epoch
             plan.unchanged[p] = (

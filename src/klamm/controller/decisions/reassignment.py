@@ -75,7 +75,10 @@ def _check_requested(context: ControllerContext, now: ReplicaAssignment, target:
     if (refusal := _check_list(target)) is not None:
         return refusal
     if dead := [b for b in now.reassign_to(target).adding if b not in context.live]:
-        why = f"replicas are added on brokers that are not alive: {_listed(dead)}; alive are {_listed(context.live)}"
+        why = (
+            f"The new replicas {_listed(dead)} are on brokers that are not alive. Live brokers: "
+            f"{_listed(context.live)}."
+        )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
     return None
 
@@ -84,11 +87,11 @@ def _check_list(target: Target) -> Refusal | None:
     """The refusal of a target that is empty, repeats a broker or has an invalid broker id."""
     why = None
     if not target:
-        why = "the list of replicas is empty"
+        why = "The list of replicas is empty. Send at least one broker."
     elif len(set(target)) != len(target):
-        why = f"the list of replicas names a broker twice: {_listed(target)}"
+        why = f"The list of replicas has a broker twice: {_listed(target)}. Send each broker once."
     elif any(b < 0 for b in target):
-        why = f"the list of replicas has an invalid broker id: {_listed(target)}"
+        why = f"The list of replicas has a negative broker id: {_listed(target)}. Send ids of brokers."
     return None if why is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
 
@@ -107,7 +110,7 @@ def check_in_sync_replica_stays(
         return None
     staying = [b for b in wanted.replicas if b in state.isr]
     if not staying or (state.leader in dropped and context.live_for(partition).isdisjoint(staying)):
-        why = f"no in-sync replica would stay alive: the ISR is {_listed(state.isr)}, dropped are {_listed(dropped)}"
+        why = f"No live in-sync replica would be left: the ISR is {_listed(state.isr)}, dropped are {_listed(dropped)}."
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, why)
     return None
 
@@ -128,7 +131,7 @@ def plan_epochs(stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int)
     plan = StatePlan()
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:
-            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
         else:
             plan.writes[p] = now.with_leader(now.leader, now.isr, controller_epoch)
     return plan

@@ -33,9 +33,9 @@ class RequestedElections:
 def _why_not_needed(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
     """Why the partition needs no election: it has an online leader (unclean), or its preferred replica leads."""
     if unclean:
-        return f"broker {partition.leader} leads, and is alive" if _has_online_leader(context, partition) else None
+        return f"The leader, broker {partition.leader}, is alive." if _has_online_leader(context, partition) else None
     led = _preferred_replica_leads(partition)
-    return f"the preferred replica {partition.leader} leads already" if led else None
+    return f"The preferred replica, broker {partition.leader}, is already the leader." if led else None
 
 
 def _has_online_leader(context: ControllerContext, partition: Partition) -> bool:
@@ -48,12 +48,17 @@ def why_not_elected(context: ControllerContext, partition: Partition, unclean: b
     if unclean:
         if _has_online_leader(context, partition):
             return None
-        return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_listed(partition)} is alive")
+        return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"No replica of {_listed(partition)} is alive.")
     if _preferred_replica_leads(partition):
         return None
     if not partition.replicas:
-        return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "its topic's znode assigns it to nobody")
-    why = f"the preferred replica {partition.replicas[0]} of {_listed(partition)} is not alive, or not in sync"
+        return Refusal(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The znode of the topic assigns no replica to this partition."
+        )
+    why = (
+        f"The preferred replica, broker {partition.replicas[0]} of {_listed(partition)}, is not alive or not in the "
+        f"ISR."
+    )
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
 
 
@@ -114,7 +119,7 @@ def plan_rebalance(context: ControllerContext, imbalance: Imbalance, percentage:
             if not context.is_online(broker, p):
                 plan.left[p] = "the preferred replica is not alive"
             elif p.leadership is not None and broker not in p.leadership.isr:
-                plan.left[p] = "the preferred replica lags: it is not in the ISR"
+                plan.left[p] = "the preferred replica is not in the ISR"
             else:
                 plan.elect.append(p)
     return plan

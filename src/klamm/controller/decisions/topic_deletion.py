@@ -82,7 +82,9 @@ def decide_deletion_step(
     moving = [p for p in found.moving if _can_complete_reassignment(context, p, frozenset(timed_out))]
     if moving and not begun:
         numbers = ", ".join(str(p.partition) for p in moving[:10])
-        return DeletionDecision(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
+        return DeletionDecision(
+            Step.WAIT, f"partitions {numbers} are being reassigned; the deletion continues after that"
+        )
     if found.moving and not begun:
         held_back = None  # nothing that is to be deleted is elected: their reassignment would wait for ever
     if held_back is None and (found.reachable or not begun):
@@ -95,8 +97,10 @@ def decide_deletion_step(
     if waited_for:
         return DeletionDecision(Step.WAIT, _why_waiting_for_dead(waited_for, timeout_s))
     if found.gone and (context.topics[topic].id is None or not requests_carry_topic_ids):
-        why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
-        return DeletionDecision(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
+        why = f"brokers {_list(found.gone)} are not alive, and without a topic id their replicas cannot be told apart"
+        return DeletionDecision(
+            Step.WAIT, f"{why} from those of a later topic of that name; the deletion continues when they return"
+        )
     return DeletionDecision(Step.COMPLETE)
 
 
@@ -123,15 +127,17 @@ def _why_waiting_for_unreachable(context: ControllerContext, found: ByBroker) ->
     """The reason why deletion waits: brokers that shut down, or that have failed log directories."""
     leaving = [b for b in found if b in context.shutting_down]
     if leaving:
-        return f"brokers {_list(leaving)} are shutting down; it goes on when they are back, or gone"
-    return f"log directories failed on brokers {_list(found)}; it goes on when these are started again"
+        return f"brokers {_list(leaving)} are shutting down; the deletion continues when they have restarted or stopped"
+    return (
+        f"log directories failed on brokers {_list(found)}; the deletion continues when they are repaired and restarted"
+    )
 
 
 def _why_waiting_for_dead(brokers: Collection[BrokerId], timeout_s: float) -> str:
     """The reason why deletion waits: dead brokers whose timeout is not over."""
     return (
-        f"brokers {_list(brokers)} are gone; it goes on when they return, or without them once they have been gone"
-        f" for {timeout_s:g} s"
+        f"brokers {_list(brokers)} are not alive; the deletion continues when they return, or without them after"
+        f" {timeout_s:g} s (klamm.delete.topic.dead.broker.wait.ms)"
     )
 
 

@@ -19,11 +19,16 @@ async def set_up_features(term: TermContext) -> None:
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
     except MalformedZnode as error:
-        term.journal.refused(term.cause, FEATURE, f"{error}; it stays as it is, and no feature counts as finalized")
+        term.journal.refused(
+            term.cause, FEATURE, f"{error}; the znode is not changed, and no feature counts as finalized"
+        )
         return
     term.context.finalized = levels
     if settings.versions_features and not await term.wait_for_features(epoch, settings.feature_timeout_s):
-        raise KlammError(f"this node did not read {FEATURE} at version {epoch} before the timeout")
+        raise KlammError(
+            f"the features were written, but this node did not read version {epoch} of {FEATURE} before the timeout. "
+            "Try again."
+        )
 
 
 async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:

@@ -101,7 +101,10 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
         if plan.stop:
             await term.store.confirm_controllership()  # a newer controller may have moved them back
         if plan.void:
-            why = "the topic exists and the broker is assigned these replicas again: deletion or move was cancelled"
+            why = (
+                "the topic exists and the broker has these replicas again, so the deletion or reassignment was "
+                "cancelled"
+            )
             voided = by_topic(p for _, p in plan.void)
             term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
             await _remove_from_records(term, plan.void)

@@ -81,7 +81,9 @@ async def on_state_change(term: TermContext, event: PartitionReassignmentIsrChan
     read = await term.store.read_states([partition], watch=True)
     term.refuse("ISR change", read.unreadable)
     if read.not_shown:
-        raise KlammError(f"the state znode of {partition} cannot be read from ZooKeeper")  # nor tell of its next change
+        raise KlammError(
+            f"the state znode of {partition} cannot be read from ZooKeeper. See klamm audit --zookeeper."
+        )  # nor tell of its next change
     for p, state in read.found.items():
         term.context.put_leadership(p, state)
     await complete_if_in_sync(term, read.found)

@@ -136,7 +136,9 @@ async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitio
 def _move(term: TermContext, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
     """Move replicas to `target`; returns those that changed. Invalid transitions are journalled."""
     refused = term.context.move_replicas(broker, partitions, target)
-    term.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
+    term.refuse(
+        f"move to {target}", dict.fromkeys(refused, "the replica is in a state from which this change is not valid")
+    )
     if not refused:
         return partitions
     illegal = set(refused)

@@ -26,7 +26,9 @@ from klamm.wire.messages import LeaderAndIsrResponse
 from klamm.zk.admin_znodes import decode_log_dir_event
 from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
-OTHER_TOPIC: Final = "its log is of another topic of that name: an earlier one, or somebody changed the id in the znode"
+OTHER_TOPIC: Final = (
+    "its log belongs to another topic of that name: an earlier one, or the topic id in the znode was changed"
+)
 """The journal's reason for INCONSISTENT_TOPIC_ID."""
 _KNOWN_CODES: Final = frozenset(ErrorCode)
 """The error codes that have a name."""
@@ -78,7 +80,7 @@ def _journal_refused_replicas(term: TermContext, broker: BrokerId, answers: Iter
             refused.setdefault(code, []).append(partition)
     for code, partitions in refused.items():
         error = ErrorCode(code).name if code in _KNOWN_CODES else str(code)
-        why = OTHER_TOPIC if code == ErrorCode.INCONSISTENT_TOPIC_ID else "the broker did not say why"
+        why = OTHER_TOPIC if code == ErrorCode.INCONSISTENT_TOPIC_ID else "the broker gave no reason: see its log"
         term.journal.refused(
             term.cause, "LEADER_AND_ISR", why, broker=broker, error=error, partitions=by_topic(partitions)
         )

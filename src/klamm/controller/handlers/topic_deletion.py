@@ -67,7 +67,9 @@ async def _load_unknown_topics(term: TermContext, unknown: list[str]) -> None:
     found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
-        term.journal.refused(term.cause, "topic deletion", "there is no such topic", topics=missing)
+        term.journal.refused(
+            term.cause, "topic deletion", "the topic does not exist: the request is removed", topics=missing
+        )
         await remove_deletion_requests(term, missing)
     if unreadable:
         why = "the topic's znode cannot be read, so the brokers that hold its replicas are unknown"
@@ -108,7 +110,10 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
     context.move_replicas(broker, failed, ReplicaState.DELETION_INELIGIBLE)
     for error in sorted(set(failed.values())):
         partitions = [p for p, e in failed.items() if e is error]
-        why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
+        why = (
+            f"broker {broker} answered {error.name} to StopReplica; the deletion continues when that broker is "
+            f"restarted"
+        )
         _suspend_deletions(term, partitions, why)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
     await _advance_deletions(term, dict.fromkeys(p.topic for p in asked))
@@ -262,13 +267,15 @@ async def _complete_deletions(term: TermContext, found: dict[str, Survey]) -> No
     refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
         _mark_waiting(
-            term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again"
+            term,
+            [topic],
+            f"{why}; the replicas on dead brokers must be recorded as pending deletions first; this is retried",
         )
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
-        _mark_waiting(term, [topic], f"{why}; it is tried again")
+        _mark_waiting(term, [topic], f"{why}; this is retried")
     await remove_deletion_requests(term, [t for t in found if t not in failed])
     for topic, survey in found.items():
         if topic in failed:

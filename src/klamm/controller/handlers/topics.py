@@ -23,7 +23,7 @@ from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
 
 DELETED_BY_HAND: Final = (
-    "somebody deleted its znode: until they restart, brokers serve it on and take no other of its name"
+    "another client deleted its znode: brokers serve the topic until they restart, and reject a new topic of that name"
 )
 """The journal's reason for a topic whose znode was deleted without a deletion request."""
 
@@ -100,7 +100,7 @@ def _remove_topic(term: TermContext, name: str) -> None:
 
 async def _reject_new_partitions(term: TermContext, topic: Topic, added: Collection[int]) -> None:
     """Write the assignment without partitions added to a topic queued for deletion (KAFKA-6612)."""
-    why = "the topic is being deleted"
+    why = "the topic is being deleted: its new partitions are ignored"
     term.journal.refused(term.cause, "new partitions", why, partitions={topic.name: sorted(added)})
     try:
         await term.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
@@ -183,7 +183,7 @@ async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUI
     except NoNode:
         return None  # deleted meanwhile; the event for the list of topics handles it
     except WriteRefused as error:
-        term.journal.refused(term.cause, "topic id", f"{error}; it goes on without one", topic=name)
+        term.journal.refused(term.cause, "topic id", f"{error}; the topic is used without a topic id", topic=name)
         return None
     term.journal.write(term.cause, "topic id", topic=name)
     return topic_id

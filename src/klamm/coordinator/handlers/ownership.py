@@ -37,7 +37,12 @@ class Ownership:
         """This broker leads the partition: load it, unless it led it already."""
         partition = self._context.groups.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
-            log.info("older election ignored", partition=number, epoch=epoch, known=partition.epoch)
+            log.info(
+                "leadership of an older leader epoch ignored",
+                partition=f"__consumer_offsets-{number}",
+                epoch=epoch,
+                known=partition.epoch,
+            )
             return
         partition.epoch = epoch
         if partition.is_owned or partition.loading is not None:
@@ -52,7 +57,12 @@ class Ownership:
         """
         partition = self._context.groups.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
-            log.info("older resignation ignored", partition=number, epoch=epoch, known=partition.epoch)
+            log.info(
+                "end of leadership of an older leader epoch ignored",
+                partition=f"__consumer_offsets-{number}",
+                epoch=epoch,
+                known=partition.epoch,
+            )
             return
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
@@ -60,7 +70,7 @@ class Ownership:
         for group in groups.values():
             self._unload(group)
         if groups:
-            log.info("groups unloaded", partition=number, epoch=epoch, groups=len(groups))
+            log.info("groups unloaded", partition=f"__consumer_offsets-{number}", epoch=epoch, groups=len(groups))
 
     def _unload(self, group: Group) -> None:
         """Tell whoever waits to look for the new coordinator."""
@@ -81,7 +91,12 @@ class Ownership:
             try:
                 await self._read_all(number, loading, loaded)
             except KlammError as error:  # as in Kafka, what was read counts
-                log.error("cannot load all groups of a partition", partition=number, reason=str(error))
+                log.error(
+                    "cannot load all groups of a partition; those that were read are served",
+                    partition=f"__consumer_offsets-{number}",
+                    reason=str(error),
+                    action="Repair the cause and restart this broker, or move the leadership of the partition.",
+                )
             if partition.loading is not loading:
                 return
             count = 0
@@ -94,7 +109,13 @@ class Ownership:
             partition.loading, partition.is_owned = None, True
             duration_ms = (loop.time() - began) * 1000
             self._context.counts.partition_loads.observe(duration_ms)
-            log.info("groups loaded", partition=number, epoch=partition.epoch, groups=count, ms=round(duration_ms))
+            log.info(
+                "groups loaded",
+                partition=f"__consumer_offsets-{number}",
+                epoch=partition.epoch,
+                groups=count,
+                ms=round(duration_ms),
+            )
 
     async def _read_all(self, number: int, loading: Loading, loaded: LoadedGroups) -> None:
         """Read from the log start to the log end, which may move meanwhile. Raises KlammError."""
@@ -110,7 +131,13 @@ class Ownership:
                     self._add_batch(number, loaded, piece, header)
                     offset = header.next_offset
             if offset == before:
-                log.error("no batch found while loading groups", partition=number, offset=offset, end=bounds.end)
+                log.error(
+                    "loading groups ends early: there is no batch at an offset below the log end",
+                    partition=f"__consumer_offsets-{number}",
+                    offset=offset,
+                    log_end=bounds.end,
+                    action="Check the disk, then restart this broker.",
+                )
                 return
             bounds = self._log.bounds(number)
 
@@ -119,7 +146,12 @@ class Ownership:
             loaded.add_batch(piece, header)
         except CorruptRecords as error:
             loaded.skipped += 1
-            log.error("batch skipped while loading groups", partition=number, reason=str(error))
+            log.error(
+                "corrupt batch skipped while loading groups: its groups and offsets may be older than committed",
+                partition=f"__consumer_offsets-{number}",
+                reason=str(error),
+                action="Check the disk.",
+            )
 
     def _add(self, group: Group) -> None:
         """Put a loaded group in charge: its members have a full session to show that they live."""

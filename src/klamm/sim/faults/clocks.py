@@ -14,7 +14,7 @@ def clock_jump(cluster: ScheduledCluster, draw: Draw) -> None:
     number, _ = draw_node(cluster, draw)
     times = draw("times", lambda rng: rng.choice((1, 1, 6)))
     by_ms = draw("by_ms", lambda rng: rng.randint(-_HOUR_MS, _HOUR_MS))
-    cluster.log(f"the clock of node {number} jumps by {by_ms} ms, {times} times to and fro")
+    cluster.log(f"the clock of node {number} jumps by {by_ms} ms and back, {times} times")
     for turn in range(times):
         call_after(cluster, 0.3 * turn, _shift, cluster, number, by_ms if turn % 2 == 0 else -by_ms)
 
@@ -23,7 +23,7 @@ def clock_drift(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's wall clock runs too fast or too slowly."""
     number, _ = draw_node(cluster, draw)
     rate = draw("rate", lambda rng: rng.choice((-0.5, -0.01, 0.01, 0.5)))
-    cluster.log(f"the clock of node {number} is wrong by {rate} s in each second")
+    cluster.log(f"the clock of node {number} drifts by {rate} s in each second")
     for second in range(_DRIFTS_S):
         call_after(cluster, second, _shift, cluster, number, int(rate * 1000))
 

@@ -22,7 +22,7 @@ def switch_server(cluster: ScheduledCluster, draw: Draw) -> None:
     """A server drops its clients while it or another lags: sessions move to a server with an older tree."""
     lag_behind(cluster, draw)
     index = draw("drops", lambda rng: rng.randrange(len(cluster.servers)))
-    cluster.log(f"zk-{index + 1} drops its clients")
+    cluster.log(f"zk-{index + 1} closes its client connections")
     cluster.servers[index].disconnect_clients()
 
 
@@ -48,7 +48,7 @@ def _stop(cluster: ScheduledCluster, draw: Draw, count: int) -> None:
     for number in numbers:
         server = cluster.servers[number]
         if server.is_up:
-            cluster.log(f"zk-{number + 1} ends, back after {for_s} s")
+            cluster.log(f"zk-{number + 1} stops and starts again after {for_s} s")
             server.stop()
             call_after(cluster, for_s, server.start)
 

@@ -41,7 +41,7 @@ def malformed_frames(cluster: ScheduledCluster, draw: Draw) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_SILENCE_S):
                 sender = await cluster.admin.network.connect(_Sender, f"node-{number}", PORT)
-                cluster.log(f"node {number} gets a frame that is wrong: {kind}")
+                cluster.log(f"node {number} receives a malformed frame: {kind}")
                 sender.transport.write(FRAMES[kind])
                 await asyncio.sleep(_SILENCE_S)
                 sender.transport.close()
@@ -63,5 +63,5 @@ def malformed_answers(cluster: ScheduledCluster, draw: Draw) -> None:
     kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))
     session = cluster.ensemble.sessions.get(node.session)
     if session is not None and session.holder is not None:
-        cluster.log(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
+        cluster.log(f"node {number} receives a malformed reply from ZooKeeper: {kind}")
         session.holder.send_invalid_frame(ANSWERS[kind])

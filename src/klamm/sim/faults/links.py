@@ -28,7 +28,7 @@ def half_open(cluster: ScheduledCluster, draw: Draw) -> None:
     ends = [f"node-{number}", other]
     if draw("other way", lambda rng: rng.random() < 0.5):
         ends.reverse()
-    cluster.log(f"connections between {ends[0]} and {ends[1]} break, {ends[1]} does not know")
+    cluster.log(f"connections between {ends[0]} and {ends[1]} break, and {ends[1]} does not notice")
     cluster.network.half_open(ends[0], ends[1])
 
 
@@ -38,7 +38,7 @@ def truncate_message(cluster: ScheduledCluster, draw: Draw) -> None:
     other, name = draw_other_host(cluster, draw, number), f"node-{number}"
     source, target = (name, other) if draw("out", lambda rng: rng.random() < 0.5) else (other, name)
     kept = draw("kept", lambda rng: rng.random())
-    cluster.log(f"the next message {source} > {target} is torn")
+    cluster.log(f"the next message {source} > {target} is truncated")
     cluster.network.link(source, target).torn_after = kept
 
 
@@ -97,7 +97,7 @@ def cut_links_one_by_one(cluster: ScheduledCluster, draw: Draw) -> None:
     others = [o for o in (*node_names(cluster), *server_names(cluster)) if o != name]
     cuts = draw("cuts", lambda rng: rng.sample(others, len(others)))
     mends = draw("mends", lambda rng: rng.sample(others, len(others)))
-    cluster.log(f"links of {name} are cut in the order {cuts}, mended in the order {mends}")
+    cluster.log(f"links of {name} are cut in the order {cuts}, restored in the order {mends}")
     for turn, other in enumerate(cuts):
         call_after(cluster, turn * _PAUSE_S, _cut_unless_healed, cluster, [(name, other), (other, name)])
     for turn, other in enumerate(mends, len(cuts)):

@@ -47,7 +47,9 @@ def delay_control_requests(cluster: ScheduledCluster, draw: Draw) -> None:
     if not others:
         return
     cause = draw("cause", lambda rng: rng.choice(others))
-    cluster.log(f"orders of {name} are held; it has some, since node {cause} has to register again")
+    cluster.log(
+        f"control requests from {name} are delayed; it has some to send, because node {cause} must register again"
+    )
     cut_for(cluster, [(name, f"node-{n}") for n in others], 1.0 + 1.5 * terms)
     if cluster.ensemble.has_quorum and (session := cluster.nodes[cause].session):
         cluster.ensemble.end_session(session)
@@ -71,7 +73,7 @@ def handle_control_requests_slowly(cluster: ClusterUnderTest, draw: Draw) -> Non
     takes_s = draw("takes_s", lambda rng: rng.choice((0.5, 2.0, 6.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     broker = cluster.nodes[number].broker
-    cluster.log(f"node {number} takes {takes_s} s for each order, for {for_s} s")
+    cluster.log(f"node {number} takes {takes_s} s for each control request, for {for_s} s")
     broker.request_delay_s = takes_s
     call_after(cluster, for_s, _end_delay, broker)
 
@@ -89,7 +91,7 @@ def redeliver_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
     which = draw("which", lambda rng: sorted(rng.sample(range(8), 3)))
     orders = [node.broker.received[n] for n in which if n < len(node.broker.received)]
     if orders:
-        cluster.log(f"{len(orders)} orders reach node {number} once more, after {after_s} s")
+        cluster.log(f"{len(orders)} control requests reach node {number} once more, after {after_s} s")
         call_after(cluster, after_s, _redeliver, cluster, number, orders)
 
 
@@ -113,7 +115,7 @@ def duplicate_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
         number = step.target if kind is StepKind.CONTROL_REQUEST else step.actor
         had = [r for r in cluster.nodes[number].broker.received if r.request.api_key is ApiKey.LEADER_AND_ISR]
         if len(had) >= back:
-            cluster.log(f"LeaderAndIsr {back} of the last comes twice to node {number}")
+            cluster.log(f"the LeaderAndIsr request {back} before the last comes twice to node {number}")
             call_after(cluster, after_s, _redeliver, cluster, number, [had[-back]])
         return None
 
@@ -134,7 +136,10 @@ def expire_follower_during_isr_change(cluster: ClusterUnderTest, draw: Draw) -> 
         if not session:
             return None
         cluster.injection_points.remove(injection)
-        cluster.log(f"session {session:x} of a follower ends as node {step.actor} asks, which has to ask again")
+        cluster.log(
+            f"session {session:x} of a follower ends while node {step.actor} asks for an ISR change, so that it must "
+            "ask again"
+        )
         cluster.ensemble.end_session(session)
         broker = cluster.nodes[step.actor].broker
         broker.request_delay_s = takes_s

@@ -73,7 +73,7 @@ def stall(cluster: ScheduledCluster, draw: Draw) -> None:
     number, _ = draw_node(cluster, draw)
     times = draw("times", lambda rng: rng.randint(2, 8))
     for_s = draw("for_s", lambda rng: 0.5 + rng.random())
-    cluster.log(f"the loop of node {number} is held {times} times for {for_s} s")
+    cluster.log(f"the event loop of node {number} is blocked {times} times for {for_s} s")
     for turn in range(times):
         call_after(cluster, 2 * turn * for_s, _pause_process, cluster, number, for_s)
 

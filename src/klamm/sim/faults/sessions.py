@@ -73,7 +73,7 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
         left -= 1
         if not left:
             cluster.injection_points.remove(injection)
-        cluster.log(f"the session of node {step.target} is ended, which is busy and asked for {step.what}")
+        cluster.log(f"the session of node {step.target} is ended, which is busy and has a request for {step.what}")
         cluster.ensemble.end_session(node.session)
         return None
 
@@ -111,7 +111,7 @@ def lose_connect_responses(cluster: ScheduledCluster, draw: Draw) -> None:
         if left < 0:
             cluster.ensemble.may_answer_connect = lambda session: True
             return True
-        cluster.log(f"nobody learns of session {session:#x}")
+        cluster.log(f"the connect response of session {session:#x} is lost")
         return False
 
     cluster.ensemble.may_answer_connect = may_answer_connect
@@ -159,7 +159,7 @@ def _expire_keeping_znode(cluster: ScheduledCluster, node: NodeUnderTest) -> Non
     session = node.session
     if not session or not cluster.ensemble.has_quorum:
         return
-    cluster.log(f"the session in which {node.host!r} registered is ended, its znode stays for good")
+    cluster.log(f"the session in which {node.host!r} registered is ended, its znode is never removed")
     cluster.ensemble.ephemerals_outlive_session_s = lambda: _FOREVER_S
     cluster.ensemble.end_session(session)
     cluster.ensemble.ephemerals_outlive_session_s = lambda: 0.0

@@ -77,7 +77,7 @@ def _lose_write_responses(cluster: ScheduledCluster, left: int, what: str, is_ta
         left -= 1
         if not left:
             cluster.injection_points.remove(injection)
-        cluster.log(f"node {step.actor} is not told that {what}: {step.what}")
+        cluster.log(f"node {step.actor} gets no response although {what}: {step.what}")
         return InjectedFailure.AFTER
 
     cluster.injection_points.set(injection)
@@ -104,7 +104,7 @@ def forbid_failover_reads(cluster: ScheduledCluster, draw: Draw) -> None:
         """Called at each step; injects the fault when the step matches."""
         if step.becomes_controller:
             cluster.injection_points.remove(injection)
-            cluster.log(f"node {step.actor} takes office, and nobody may read {path} for {for_s} s")
+            cluster.log(f"node {step.actor} becomes controller, and no client may read {path} for {for_s} s")
             cluster.ensemble.write_acl(0, path, _ACL_WITHOUT_READ, -1, ())
             call_after(cluster, for_s, cluster.ensemble.write_acl, 0, path, OPEN_ACL, -1, ())
         return None

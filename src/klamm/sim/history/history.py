@@ -36,7 +36,7 @@ class History:
         self.controllers = ControllerHistory(self.at)
         self.states = StateHistory(self.at)
         self.topics = TopicHistory(self.at, self.states)
-        self.assignments = AssignmentHistory(self.at)
+        self.assignments = AssignmentHistory(self.at, self.states)
         self.registrations = RegistrationHistory(self.at)
         self.broker_views = BrokerViews(self.controllers, self.registrations, self.topics)
         self.requests = RequestHistory(self.topics, self.broker_views)
@@ -70,6 +70,7 @@ class History:
             trace.RequestAnswered: (requests.on_answered,),
             trace.RequestReceived: (self.registrations.on_request_received, requests.on_received),
             trace.LeaderAndIsrApplied: (replicas.on_roles,),
+            trace.LogsDestroyed: (replicas.on_destroyed,),
             trace.ReplicaRolesChanged: (replicas.on_roles,),
             trace.NodeStopped: (self.registrations.on_stopped,),
         }  # fmt: skip

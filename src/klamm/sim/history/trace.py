@@ -252,6 +252,16 @@ class LeaderAndIsrApplied(NamedTuple):
     """Those of which it says that all is well."""
 
 
+class LogsDestroyed(NamedTuple):
+    """A StopReplica was carried out that deletes: what lay on the broker's disk, each log with the id of its topic."""
+
+    broker: BrokerId
+    incarnation: int
+    controller_epoch: int
+    """Of the request."""
+    logs: Mapping[TopicPartition, UUID]
+
+
 class ReplicaRolesChanged(NamedTuple):
     """A leader asks for other ISRs, or got an answer."""
 
@@ -296,6 +306,7 @@ Event: TypeAlias = (
     | RequestAnswered
     | RequestReceived
     | LeaderAndIsrApplied
+    | LogsDestroyed
     | ReplicaRolesChanged
     | SessionReestablished
     | NodeStopped

@@ -24,7 +24,7 @@ def assignments_are_written_first(history: History, event: RequestSent) -> str |
     return None
 
 
-def _isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
+def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
     """The newest first. `lost`: replicas that left; taking each out of the ISR may have raised the leader epoch."""
     states, term = history.states.versions.get(p), history.controllers.active
     if not states:
@@ -52,7 +52,7 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
             continue
         p = TopicPartition(event.topic, number)
         if lost := [b for b in before.origin if b not in after.replicas]:
-            isrs = _isrs_that_were_decided_on(history, p, len(lost))
+            isrs = isrs_that_were_decided_on(history, p, len(lost))
             if not any(set(before.target) <= set(isr) for isr in isrs):
                 return f"{p}: {before} became {after}, without {lost}, while the ISR is {isrs[0]}"
             if after != ReplicaAssignment(before.target):

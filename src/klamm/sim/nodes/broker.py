@@ -47,6 +47,7 @@ from klamm.sim.history.trace import (
     Event,
     EventBegan,
     LeaderAndIsrApplied,
+    LogsDestroyed,
     NodeStopped,
     ReplicaRolesChanged,
     RequestReceived,
@@ -409,7 +410,12 @@ class StubBroker:
         refusal = self._request_error(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
-        errors = self.replicas.stop(stop_instructions_of(message, request.version))
+        stops = list(stop_instructions_of(message, request.version))
+        before = {s.topic_partition: self.replicas.logs.get(s.topic_partition) for s in stops if s.deletes}
+        errors = self.replicas.stop(stops)
+        destroyed = {p: held for p, held in before.items() if held is not None and p not in self.replicas.logs}
+        if destroyed:
+            self._on_event(LogsDestroyed(self.number, self.incarnation, message.controller_epoch, destroyed))
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
 
@@ -495,7 +501,7 @@ class StubBroker:
 def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> None:
     """Break the connection if the injected failure is of this moment."""
     if loss is moment:
-        raise CloseConnection(f"broken {moment.value} a request")
+        raise CloseConnection(f"injected failure: the connection is broken {moment.value} a request")
 
 
 @dataclass(slots=True)

@@ -78,7 +78,9 @@ async def _read_controller_state(cluster: ClusterUnderTest, node: Node) -> None:
     topics = cluster.history.topics.znodes.items()
     deleting = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
-    cluster.log(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {deleting}")
+    cluster.log(
+        f"node {node.broker.number} reports {readings} metrics, {named} topics by id, {deleting} topics to be deleted"
+    )
 
 
 async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
@@ -101,7 +103,7 @@ async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
     node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    cluster.log(f"node {number} is to take the office from whoever has it in epoch {epoch}")
+    cluster.log(f"node {number} is asked to become controller in place of the controller of epoch {epoch}")
     taken = await await_on_node(cluster, node, node.broker.controller.become_controller(epoch))
     cluster.log(f"node {number} {'is' if taken else 'is not'} controller now")
 
@@ -129,7 +131,7 @@ async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
             await asyncio.sleep(_POLL_INTERVAL_S)
         term = node.broker.controller.term
     assert term is not None, "who acts has a term"
-    cluster.log(f"node {node.broker.number} has no memory for what it sends next")
+    cluster.log(f"node {node.broker.number} runs out of memory at its next control request")
     before = term.batch.outbox
     term.batch.outbox = _FailingOutbox(term.batch, before)
     try:
@@ -169,7 +171,7 @@ async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) ->
         if request is not None:
             cluster.log(f"node {broker.number} is asked for {chosen} with {oddity}")
             answer = await broker.controller.alter_partition(request, _WITH_BROKER_EPOCHS)
-            cluster.log(f"the answer to what is odd: {answer}")
+            cluster.log(f"the answer to this invalid ISR change: {answer}")
 
     await await_on_node(cluster, node, ask())
 

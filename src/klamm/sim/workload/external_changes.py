@@ -78,7 +78,7 @@ def _registration(cluster: ClusterUnderTest, listener: str) -> bytes:
 async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
     """ZooKeeper holds a finalized feature that no broker supports; an operator deletes it."""
     level = draw("level", lambda rng: rng.randint(1, 3))
-    cluster.log(f"feature {FEATURE} {level} is finalized, by somebody else")
+    cluster.log(f"feature {FEATURE} {level} is finalized by another client")
     await cluster.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {FEATURE: level})))
     deletion = FeatureUpdate(FEATURE, 0, UpgradeType.SAFE_DOWNGRADE)
     odd = [FeatureUpdate(FEATURE, level), FeatureUpdate(FEATURE, level - 1), FeatureUpdate("", 1)]
@@ -106,7 +106,9 @@ async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None
     path, client = znodes.topic_path(topic), cluster.store.client
     if cluster.tree.get(path) is not None:
         return
-    cluster.log(f"topic {topic} cannot be read, and is mended then: {replicas}{', to be deleted' if deletes else ''}")
+    cluster.log(
+        f"topic {topic} cannot be read, and is repaired later: {replicas}{', to be deleted' if deletes else ''}"
+    )
     await client.create(path, b"{")
     try:
         if deletes:
@@ -127,7 +129,7 @@ async def recreate_topic_in_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> 
         return
     await client.create(path, znodes.encode_topic(None, assignment))
     await asyncio.sleep(_RETRY_INTERVAL_S)
-    cluster.log(f"the znodes of topic {topic} are deleted by hand, and made anew")
+    cluster.log(f"the znodes of topic {topic} are deleted by another client, and created again")
     cluster.loop.kill(cluster.nodes[number].host)
     cluster.nodes[number].broker.replicas.logs.pop(TopicPartition(topic, 0), None)
     call_after(cluster, _MAX_DOWNTIME_S, restart, cluster, number)
@@ -144,7 +146,7 @@ async def forbid_by_acl(cluster: ClusterUnderTest, draw: Draw) -> None:
     paths = draw("paths", lambda rng: [znodes.ISR_CHANGES])
     what = draw("what", lambda rng: rng.choice(tuple(_FORBIDDEN_PERMISSIONS)))
     for_s = draw("for_s", lambda rng: 3 * rng.random())
-    cluster.log(f"nobody may {what.removeprefix('to ')} {paths} for {for_s} s")
+    cluster.log(f"no client may {what.removeprefix('to ')} {paths} for {for_s} s")
     for path in paths:
         cluster.ensemble.write_acl(
             0, path, (Acl(Permission.ALL & ~_FORBIDDEN_PERMISSIONS[what], "world", "anyone"),), -1, ()
@@ -155,7 +157,7 @@ async def forbid_by_acl(cluster: ClusterUnderTest, draw: Draw) -> None:
 async def delete_znodes(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Somebody deletes znodes directly: of a topic, `/controller`, or those that brokers create only at startup."""
     paths = draw("paths", lambda rng: [znodes.CONTROLLER])
-    cluster.log(f"somebody deletes {paths}")
+    cluster.log(f"another client deletes {paths}")
     for path in paths:
         try:
             await cluster.store.client.delete(path)

@@ -41,7 +41,7 @@ async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
     if not targets:
         return
     wanted = {_topic_partition(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
-    cluster.log(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
+    cluster.log(f"a tool writes {znodes.REASSIGN_PARTITIONS}: {targets}")
     await _create_znode_unless_present(cluster, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
 
 
@@ -88,7 +88,7 @@ async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
     by_znode = draw("by_znode", lambda rng: rng.random() < 0.5)
     keys = [_topic_partition(p) for p in chosen]
     if by_znode:
-        cluster.log(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
+        cluster.log(f"a tool writes {znodes.PREFERRED_ELECTION}: {chosen}")
         await _create_znode_unless_present(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
     elif (node := acting_controller(cluster)) is not None:
         cluster.log(f"node {node.broker.number} is asked for preferred elections of {chosen}")
@@ -130,7 +130,9 @@ async def shut_down_together(cluster: ClusterUnderTest, draw: Draw) -> None:
     }
     if not leaving:
         return
-    cluster.log(f"nodes {list(leaving)} leave in order together, back {back_s} s later")
+    cluster.log(
+        f"nodes {list(leaving)} shut down in a controlled way at the same time, and start again {back_s} s later"
+    )
     tasks = [cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down") for node in leaving.values()]
     await asyncio.wait(tasks, timeout=_SHUTDOWN_LIMIT_S)
     for number, node in leaving.items():
@@ -160,7 +162,7 @@ async def _create_znode_unless_present(cluster: ClusterUnderTest, path: str, pay
     try:
         await cluster.store.client.create(path, payload)
     except NodeExists:
-        cluster.log(f"{path} is there already")
+        cluster.log(f"{path} already exists")
 
 
 def _topic_partition(name: str) -> TopicPartition:

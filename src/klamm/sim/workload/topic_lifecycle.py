@@ -34,7 +34,7 @@ async def recreate_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
         return
     topic = draw("topic", lambda rng: rng.choice(known))
     replicas = draw("replicas", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(1, 3))])
-    cluster.log(f"topic {topic} is to be deleted, and made again at once: {replicas}")
+    cluster.log(f"topic {topic} is to be deleted, and created again at once: {replicas}")
     await cluster.store.topic_requests.request_deletions([topic])
     await _recreate_when_deleted(cluster, topic, replicas)
 
@@ -96,7 +96,7 @@ async def _recreate_when_deleted(cluster: ClusterUnderTest, topic: str, replicas
                 except TopicExists:
                     await asyncio.sleep(_POLL_INTERVAL_S)
                     continue
-                cluster.log(f"topic {topic} is there again")
+                cluster.log(f"topic {topic} exists again")
                 return
 
 

@@ -87,7 +87,10 @@ async def controlled_shutdown_and_restart(cluster: ClusterUnderTest, draw: Draw)
     node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    cluster.log(f"node {number} leaves in order, back {back_s} s later{session_ends and f'; expires {session_ends}'}")
+    cluster.log(
+        f"node {number} shuts down in a controlled way, and starts again {back_s} s "
+        f"later{session_ends and f'; expires {session_ends}'}"
+    )
     cluster.log(f"before node {number} stops: {_describe_shutdown_verdict(cluster, number)}")
     if session_ends == "leaving":
         _end_session(cluster, node)
@@ -220,7 +223,7 @@ async def write_malformed_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Somebody writes a malformed or unexpected znode."""
     what = draw("what", lambda rng: rng.choice(tuple(MALFORMED)))
     path, payload = MALFORMED[what]
-    cluster.log(f"somebody writes {path}: {what}")
+    cluster.log(f"a tool writes {path}: {what}")
     try:
         await cluster.store.client.ensure_path(path.rpartition("/")[0])
         await cluster.store.client.create(path, payload, sequential=path.endswith("_"))

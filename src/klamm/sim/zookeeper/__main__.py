@@ -28,7 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="klamm.sim.zookeeper", description="A model of ZooKeeper on real ports.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, nargs="+", default=[2181], help="one for each server; 0 for any free one")
-    parser.add_argument("--tick-ms", type=int, default=2_000, help="sessions end in such steps, and live two at least")
+    parser.add_argument(
+        "--tick-ms",
+        type=int,
+        default=2_000,
+        help="session timeouts are checked at this interval; the shortest timeout is twice as long",
+    )
     chosen = parser.parse_args(arguments)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(chosen.host, chosen.port, chosen.tick_ms))

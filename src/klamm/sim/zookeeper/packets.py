@@ -40,7 +40,7 @@ def read_connect(packet: bytes) -> ConnectRequest:
 def read_header(packet: bytes) -> tuple[int, int, Reader]:
     """Decode a request's header; return xid, opcode and a reader of the rest."""
     if len(packet) < _REQUEST.size:
-        raise MalformedPacket(f"a request of {len(packet)} bytes")
+        raise MalformedPacket(f"a request of {len(packet)} bytes is too short for its header")
     xid, opcode = _REQUEST.unpack_from(packet)
     return xid, opcode, Reader(packet, _REQUEST.size)
 
@@ -72,7 +72,9 @@ def read_operation(opcode: int, reader: Reader) -> Op:
     if opcode in (Opcode.CREATE, Opcode.CREATE2):
         data, acl, flags = reader.buffer(), reader.acls(), reader.int32()
         if not 0 <= flags <= 3:
-            raise MalformedPacket(f"create mode {flags} is not modelled")  # containers, znodes with a time to live
+            raise MalformedPacket(
+                f"the simulated ZooKeeper does not support create mode {flags}"
+            )  # containers, znodes with a time to live
         return Create(path, data, bool(flags & 1), bool(flags & 2), acl)
     if opcode == Opcode.SET_DATA:
         return Set(path, reader.buffer(), reader.int32())
@@ -80,7 +82,7 @@ def read_operation(opcode: int, reader: Reader) -> Op:
         return Delete(path, reader.int32())
     if opcode == Opcode.CHECK:
         return Check(path, reader.int32())
-    raise MalformedPacket(f"operation {opcode} is not modelled")
+    raise MalformedPacket(f"the simulated ZooKeeper does not support operation {opcode}")
 
 
 def read_multi(reader: Reader) -> Iterator[tuple[int, Op]]:
