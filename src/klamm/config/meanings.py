@@ -51,7 +51,7 @@ log.cleaner.dedupe.buffer.size: Memory for the keys of a compaction, for all cle
 log.cleaner.enable: Whether compacted topics are compacted on this broker.
 log.cleaner.io.buffer.load.factor: How full the memory for the keys of a compaction may become.
 log.cleaner.io.buffer.size: Bytes that a compaction reads at a time, for all cleaner threads together.
-log.cleaner.io.max.bytes.per.second: How much each cleaner thread reads and writes at most.
+log.cleaner.io.max.bytes.per.second: How much all cleaner threads together read and write at most.
 log.cleaner.threads: Logs that are compacted at the same time, each in a process of its own.
 log.flush.offset.checkpoint.interval.ms: How often recovery points are written to their checkpoint file.
 log.flush.scheduler.interval.ms: How often logs are checked for whether they must be synced to the device.
