@@ -387,6 +387,21 @@ def test_the_checkpoint_forgets_a_deleted_log() -> None:
     node.run(main)
 
 
+def test_the_threads_of_the_cleaner_share_its_rate() -> None:
+    node, workload = CleanerNode(6), Workload(6)
+    settings = CleanerSettings(threads=2, io_max_bytes_per_second=1_000)
+
+    async def main(logs: LogManager) -> None:
+        log = compacted_log(logs)
+        workload.append(log, 30, node.clock.ms)
+        size, began = log.size, asyncio.get_running_loop().time()
+        await node.clean(logs, settings)
+        took_s = asyncio.get_running_loop().time() - began
+        assert 2 * size / 500 <= took_s <= 3 * size / 500, "the log is read twice and written once, at half of the rate"
+
+    node.run(main)
+
+
 def test_logs_that_are_only_deleted_are_not_cleaned() -> None:
     node, workload = CleanerNode(6), Workload(6)
 
