@@ -46,6 +46,13 @@ listener.security.protocol.map: Which security protocol each listener speaks.
 listeners: The addresses at which the broker listens, NAME://HOST:PORT each.
 log.dir: The directory for logs where `log.dirs` names none.
 log.dirs: The directories that hold partitions, with commas in between.
+log.cleaner.backoff.ms: How long the log cleaner pauses when no log is dirty enough.
+log.cleaner.dedupe.buffer.size: Memory for the keys of a compaction, for all cleaner threads together.
+log.cleaner.enable: Whether compacted topics are compacted on this broker.
+log.cleaner.io.buffer.load.factor: How full the memory for the keys of a compaction may become.
+log.cleaner.io.buffer.size: Bytes that a compaction reads at a time, for all cleaner threads together.
+log.cleaner.io.max.bytes.per.second: How much all cleaner threads together read and write at most.
+log.cleaner.threads: Logs that are compacted at the same time, each in a process of its own.
 log.flush.offset.checkpoint.interval.ms: How often recovery points are written to their checkpoint file.
 log.flush.scheduler.interval.ms: How often logs are checked for whether they must be synced to the device.
 log.flush.start.offset.checkpoint.interval.ms: How often the beginnings of logs are written to their checkpoint file.

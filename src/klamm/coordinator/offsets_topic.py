@@ -7,7 +7,7 @@ import structlog
 
 from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
-from klamm.coordinator.ports import Appended, OffsetsLog
+from klamm.coordinator.ports import Appended, CoordinatorLog
 from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
 from klamm.coordinator.settings import GroupSettings
 from klamm.model.errors import ErrorCode
@@ -45,7 +45,7 @@ OFFSET_ERRORS: Final = _NOT_AVAILABLE | _MOVED | dict.fromkeys(_TOO_LARGE, Error
 
 
 class OffsetsTopic:
-    def __init__(self, offsets_log: OffsetsLog, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(self, offsets_log: CoordinatorLog, settings: GroupSettings, clock: Clock) -> None:
         self._log = offsets_log
         self._settings = settings
         self._clock = clock
