@@ -11,7 +11,7 @@ from tests.unit.coordinator.groups_room import Room
 
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.ports import OFFSETS_TOPIC
-from klamm.coordinator.replicated_log import ReplicatedOffsetsLog
+from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.settings import GroupSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -34,7 +34,7 @@ class Coordinators:
     def _room(self, number: int) -> Room:
         replicas = self.cluster.brokers[number]
         settings = GroupSettings()
-        groups = GroupCoordinator(self.cluster.world, settings, ReplicatedOffsetsLog(replicas), CountedSlices())
+        groups = GroupCoordinator(self.cluster.world, settings, ReplicatedLog(replicas, OFFSETS_TOPIC), CountedSlices())
         replicas.on_leadership_change = groups.on_leadership_change
         groups.start(1)
         loop = asyncio.get_running_loop()
