@@ -134,9 +134,11 @@ class FetchService:
                 at_least_one = False
             if not data.settled:
                 waiter.changed[cached] = None
-            has_new_start = params.is_follower and not is_first and data.log_start_offset > request.log_start_offset
-            if data.error or data.diverging is not None or has_new_start:
-                is_urgent = True  # DeleteRecords waits until the follower has raised its log start
+            if data.error or data.diverging is not None:
+                is_urgent = True
+            elif not is_first and params.is_follower and not data.held:
+                # DeleteRecords waits until the follower has raised its log start
+                is_urgent = is_urgent or 0 <= request.log_start_offset < data.log_start_offset
             is_held = is_held or data.held
         return ReadOutcome(size, is_urgent, is_held)
 

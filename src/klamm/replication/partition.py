@@ -313,7 +313,8 @@ class Partition:
                 return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
         if offset > end or offset < start:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} is not in [{start}, {end}]"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
             )
         if is_follower:
             bound = end
@@ -363,7 +364,9 @@ class Partition:
         epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end offset for epoch {last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: the leader has no records of leader epoch {last_fetched_epoch}, from which "
+                f"the follower fetched, or offset {offset} is before the log start {own_log.start_offset}",
             )
         return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
