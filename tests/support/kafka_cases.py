@@ -1,9 +1,10 @@
 """Cases of Apache Kafka's own tests: each by name, its fact, and the tests of ours that hold it.
 
-A file of cases has a section for each of Kafka's suites, and a line for each case: `name | fact | tests`. A test of ours
-is `file::name`, in the folder of the file of cases unless it says otherwise, with the words that tell one row of its
-table from the others in brackets, or `judge::name` for a script played before both controllers. `none: ` tells why a
-case cannot apply to ours, `differs: ` quotes what `docs/differences.md` says where ours behaves otherwise.
+A file of cases has a section for each of Kafka's suites, and a line for each case: `name | fact | tests`. A test of
+ours is `file::name`, in the folder of the file of cases unless it says otherwise, with the words that tell one row
+of its table from the others in brackets, or `judge::name` for a script played before both controllers. `none: `
+tells why a case cannot apply to ours, `differs: ` quotes what `docs/differences.md` says where ours behaves
+otherwise.
 """
 
 import ast

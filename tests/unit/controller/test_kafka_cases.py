@@ -7,6 +7,7 @@ import pytest
 from tests.support.kafka_cases import DIFFERENCES, DIFFERS, NONE, Case, exists, read_cases
 
 HERE = Path(__file__).parent
+CASES = read_cases(HERE)
 SUITES = {
     "ControllerIntegrationTest": 54,
     "ReplicaStateMachineTest": 45,
@@ -21,22 +22,18 @@ SUITES = {
 
 
 def test_the_table_lists_every_kafka_controller_test_once() -> None:
-    cases = read_cases(HERE)
-
-    assert Counter(case.suite for case in cases) == SUITES
-    assert len({(case.suite, case.name) for case in cases}) == 173
+    assert Counter(case.suite for case in CASES) == SUITES
+    assert len({(case.suite, case.name) for case in CASES}) == 173
 
 
-@pytest.mark.parametrize("case", read_cases(HERE), ids=lambda case: f"{case.suite}-{case.name}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.suite}-{case.name}")
 def test_every_kafka_case_names_an_existing_test(case: Case) -> None:
     assert case.fact
     assert case.tests or case.shown.removeprefix(NONE)
     assert [test for test in case.tests if not exists(test, HERE)] == []
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in read_cases(HERE) if c.differs], ids=lambda case: f"{case.suite}-{case.name}"
-)
+@pytest.mark.parametrize("case", [c for c in CASES if c.differs], ids=lambda case: f"{case.suite}-{case.name}")
 def test_every_differing_kafka_case_quotes_the_differences_page(case: Case) -> None:
     assert case.differs.startswith(DIFFERS)
     assert case.differs.removeprefix(DIFFERS) in DIFFERENCES.read_text()
