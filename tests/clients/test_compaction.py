@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.support.cluster import Cluster
 
 KEYS = 50

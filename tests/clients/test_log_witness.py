@@ -102,7 +102,7 @@ def files(log: Log, suffix: str) -> list[Path]:
     return found
 
 
-@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
+@pytest.fixture(scope="module", params=list(CONFIGS.values()), ids=list(CONFIGS))
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Log:
     made = opened(tmp_path_factory.mktemp("log"), request.param)
     fill(made)

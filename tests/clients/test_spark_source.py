@@ -161,7 +161,8 @@ class TestOnScriptedBrokers:
                 "CREATE OR REPLACE TEMPORARY VIEW orders USING klamm "
                 f"OPTIONS (kafka.bootstrap.servers '{bootstrap}', subscribe 'orders')"
             )
-            assert spark.sql("SELECT count(DISTINCT partition, offset) AS n FROM orders").first()["n"] == 6_000
+            [row] = spark.sql("SELECT count(DISTINCT partition, offset) AS n FROM orders").collect()
+            assert row["n"] == 6_000
         spark.catalog.dropTempView("orders")
 
 
@@ -260,7 +261,7 @@ def produce(cluster: Cluster, topic: str, count: int, codec: str, first_ms: int 
     producer = Producer(settings | {"log_level": 0})
     for i in range(count):
         key = b"%d" % i
-        times = {} if first_ms is None else {"timestamp": first_ms + i}
+        times: dict[str, Any] = {} if first_ms is None else {"timestamp": first_ms + i}
         producer.produce(
             topic, b"value of " + key, key, headers=[("h", key)],
             on_delivery=lambda error, _: failed.append(error) if error else None, **times,

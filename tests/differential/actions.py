@@ -5,8 +5,9 @@ Actions whose results differ on purpose, or at random, are never done; each such
 
 from typing import Any
 
+from tests.differential.calls import BROKERS
 from tests.differential.draws import between, flag, one_of, several, some_of
-from tests.differential.scenario import BROKERS, TOPICS, Scenario, assignments, brokers, replicas
+from tests.differential.scenario import TOPICS, Scenario, assignments, brokers, replicas
 from tests.differential.script import STORAGE_ERROR
 from tests.differential.verbs.admin import PREFERRED, UNCLEAN
 

@@ -78,7 +78,7 @@ def differences(kafka: Steps, klamm: Steps, *, merged: bool = False) -> Iterator
         expected, found = _flat(theirs), _flat(ours)
         for place in sorted(expected.keys() | found.keys()):
             if expected.get(place) != found.get(place):
-                did = theirs.get("did", ours.get("did"))
+                did = str(theirs.get("did", ours.get("did")))
                 yield Difference(number, did, place, expected.get(place), found.get(place))
 
 

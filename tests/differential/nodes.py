@@ -25,6 +25,7 @@ from klamm.runtime.ports import free_port
 from klamm.runtime.time_slices import CountedSlices
 from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels
+from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import ZkError
 
 PROPERTIES = {
@@ -187,12 +188,18 @@ class KlammNode:
         """Whether the node is reading configs."""
         return not self._node.parts.config_changes.is_up_to_date
 
+    @property
+    def _client(self) -> ZooKeeper:
+        client = self._node.parts.context.store().client
+        assert isinstance(client, ZooKeeper)
+        return client
+
     async def session(self) -> tuple[int, bytes]:
-        session = self._node.parts.context.store().client._session
+        session = self._client._session
         return session.session_id, session._password
 
     async def session_ended(self, session_id: int) -> None:
-        client = self._node.parts.context.store().client
+        client = self._client
         link = client._driver._link
         if client.session_id == session_id and link is not None and link._transport is not None:
             link._transport.abort()

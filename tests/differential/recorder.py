@@ -20,7 +20,7 @@ from klamm.wire.messages import (
     StopReplicaResponse,
 )
 from klamm.zk.client import ZooKeeper
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.registrations import encode_registration
 from klamm.zk.znodes import broker_path
@@ -89,7 +89,7 @@ class Recorder:
         path = broker_path(self.number)
         payload = encode_registration(self.broker, NOW_MS)
         gone = [Delete(broker_path(other)) for other in others_gone]
-        anew = [Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)]
+        anew: list[Op] = [Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)]
         done = await self.zookeeper.multi([*gone, *anew])
         assert done[-1].stat is not None, done
         self.epoch = done[-1].stat.czxid

@@ -21,6 +21,7 @@ from tests.differential.scripts import SCRIPTS
 from tests.differential.verdict import judged
 
 from klamm.controller.controller import Controller
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.handlers import partitions
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.wire.messages import AlterPartitionResponse
@@ -68,7 +69,7 @@ async def test_merged_requests_leave_brokers_in_the_same_final_states(
 async def test_injected_wrong_election_is_reported_as_difference(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = partitions.elect_offline
+    right = elect_offline
     wrong = replace(right, elect=lambda facts: right(facts._replace(replicas=facts.replicas[::-1])))
     monkeypatch.setattr(partitions, "elect_offline", wrong)
     name = "leader_dies_returns_and_rejoins"

@@ -24,7 +24,7 @@ _STEP = "* "
 _SAME = "  as in "
 _GONE = " gone"
 _THEN = " > "
-_EMPTY = {"{}": {}, "[]": []}
+_EMPTY: dict[str, object] = {"{}": {}, "[]": []}
 
 
 def sections_to_text(sections: Mapping[str, Iterable[str]]) -> str:
@@ -201,7 +201,8 @@ def lines_to_differences(lines: Iterable[str]) -> list[Difference]:
             who, text = line.strip()[:5], line.strip()[5:]
             values = [_plain(text[3:])] if text.startswith(" - ") else _plain(text[2:])
             before = getattr(differences[-1], who)
-            differences[-1] = differences[-1]._replace(**{who: values if before is None else before + values})
+            found: dict[str, Any] = {who: values if before is None else before + values}
+            differences[-1] = differences[-1]._replace(**found)
         else:
             differences.append(Difference(step, did, line.strip(), None, None))
     return differences

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", help="the file that a part is written to")
     chosen = parser.parse_args(arguments)
     if chosen.part:
-        return _measure(chosen.first, chosen.schedules, chosen.steps, *chosen.part, chosen.data)
+        number, parts = chosen.part
+        return _measure(chosen.first, chosen.schedules, chosen.steps, number, parts, chosen.data)
     with tempfile.TemporaryDirectory() as folder:
         return _in_parts(chosen.first, chosen.schedules, chosen.steps, chosen.least, Path(folder))
 

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -26,6 +26,7 @@ def test_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_breaks() ->
 
     results = over_cores(double, endless(), cores=2)
     taken = set(itertools.islice(results, 10))
+    assert isinstance(results, Generator)
     results.close()
     assert len(taken) == 10
     assert taken <= {double(number) for number in dealt}

@@ -57,7 +57,13 @@ def test_howto_example_of_an_invariant_finds_its_violation(
     assert row.check(pending, TopicWritten("t", two, one, 1)) is None
 
     asked: list[object] = []
-    seen = (row.name, lambda history, event: asked.append(event) or row.check(history, event))
+
+    def check(history: History, event: TopicWritten) -> str | None:
+        asked.append(event)
+        found: str | None = row.check(history, event)
+        return found
+
+    seen = (row.name, check)
     monkeypatch.setattr(cluster, "_INVARIANTS_BY_EVENT", {TopicWritten: (seen,)})
     assert run("grow topic").violation is None
     assert asked

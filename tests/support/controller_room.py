@@ -20,6 +20,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.time_slices import PIECE, CountedSlices
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, parse_lines
@@ -185,7 +186,7 @@ class Room:
             Timers(self.put.append),
             slices,
             ControllerMetrics(),
-            lambda: self.now_ms,
+            FixedClock().now_ms,
             self.knows_features,
         )
         self.journal.controller_epoch = epoch.epoch
@@ -300,7 +301,7 @@ def alter_partition(
         AlterPartitionRequest(
             broker_id=sender,
             broker_epoch=room.term.context.registered[BrokerId(sender)].epoch,
-            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
+            topics=[AlterPartitionRequestTopicData(topic_id=topic.id or ZERO_ID, partitions=[data])],
         ),
         3,
     )

@@ -33,11 +33,11 @@ class RealLogs:
         self._overrides = {"min.insync.replicas": str(min_insync_replicas)}
         self.on_failed: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
         self._world.disk.make_directories(directory)
-        self.manager: LogManager | None = None
+        self._manager: LogManager | None = None
 
     async def load(self) -> None:
         """Open the logs on disk, as a starting process does."""
-        self.manager = LogManager(
+        self._manager = LogManager(
             self._world,
             [self._directory],
             self._broker,
@@ -46,12 +46,17 @@ class RealLogs:
         )
         await self.manager.load({"orders": self._overrides})
 
+    @property
+    def manager(self) -> LogManager:
+        assert self._manager is not None, "load first"
+        return self._manager
+
     async def drop(self) -> None:
         """Release the directory lock without closing anything, as if the process died."""
         for directory in self.manager._directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()
-        self.manager = None
+        self._manager = None
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -73,7 +78,7 @@ class RealLogs:
         self.manager.delete(topic_partition)
 
     async def checkpoint_high_watermarks(self) -> None:
-        if self.manager is not None:
+        if self._manager is not None:
             await self.manager.write_high_watermarks()
 
 
@@ -88,7 +93,8 @@ def values(log: Log) -> list[bytes]:
     offset = log.start_offset
     while offset < log.end_offset:
         buffer = log.read(offset, 1 << 20).records
+        assert isinstance(buffer, bytes)
         for header in batches(buffer):
-            found += [record.value for record in records(buffer, header)]
+            found += [record.value or b"" for record in records(buffer, header)]
             offset = header.next_offset
     return found

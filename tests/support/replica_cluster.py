@@ -11,6 +11,7 @@ from typing import Any, cast
 from tests.support.memory_log import MemoryLog, MemoryLogs, batch
 from tests.support.real_logs import RealLogs, real_batch, values
 
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import FetchParams, FetchPartition, Isolation
@@ -287,7 +288,7 @@ class ReplicaCluster:
     def values(self, broker: int) -> list[bytes]:
         """The values of the records in the log of a broker."""
         log = self.log(broker)
-        return values(log) if isinstance(self.logs[broker], RealLogs) else log.fillers()
+        return values(cast(Log, log)) if isinstance(self.logs[broker], RealLogs) else log.fillers()
 
     def isr(self, broker: int) -> tuple[int, ...]:
         return self.partition(broker).isr_state.isr
@@ -389,7 +390,7 @@ def fetch_response(answer: FetchAnswer) -> FetchResponse:
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
             log_start_offset=data.log_start_offset,
-            records=data.records,
+            records=cast(bytes, data.records),
         )
         if data.diverging is not None:
             found.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)

@@ -11,6 +11,7 @@ from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.blocking import Buffer
 from klamm.wire.api import ApiKey, api
+from klamm.wire.codec import WireMessage
 from klamm.wire.frames import decode_request_header, encode_response
 from klamm.wire.messages import (
     AbortedTransaction,
@@ -111,7 +112,7 @@ class ScriptedCluster:
         request = api(key).request.decode(frame, header.api_version, at)
         self.requests[key.name] += 1
         self.on_request(broker, request)
-        answers = {
+        answers: dict[ApiKey, Callable[[int, Any], WireMessage]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: self._list_offsets,

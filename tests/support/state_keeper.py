@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.support.replica_cluster import P0, ReplicaCluster, alter_partition_response, leader_and_isr
 
 from klamm.model.errors import ErrorCode
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse, LeaderAndIsrRequest
 
 
 class StateKeeper:
@@ -25,7 +25,7 @@ class StateKeeper:
         self._dice = dice
         self._latest_s = latest_s
         self._last_order: dict[int, asyncio.Task[None]] = {}
-        cluster.controller.alter_partition = self.alter_partition
+        cluster.controller.alter_partition = self.alter_partition  # type: ignore[method-assign]
 
     # ---- decisions
 
@@ -54,7 +54,9 @@ class StateKeeper:
         else:
             self._send_to(broker)
 
-    async def alter_partition(self, build, newest: int) -> AlterPartitionResponse:
+    async def alter_partition(
+        self, build: Callable[[int], AlterPartitionRequest], newest: int
+    ) -> AlterPartitionResponse:
         request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
         await asyncio.sleep(self._dice.random() * self._latest_s / 2)
         asked = request.topics[0].partitions[0]
@@ -90,7 +92,12 @@ class StateKeeper:
         self._last_order[broker] = asyncio.create_task(work)
 
     async def _deliver(
-        self, broker: int, manager: ReplicaManager, request, delay_s: float, before: asyncio.Task[None] | None
+        self,
+        broker: int,
+        manager: ReplicaManager,
+        request: LeaderAndIsrRequest,
+        delay_s: float,
+        before: asyncio.Task[None] | None,
     ) -> None:
         """Deliver a LeaderAndIsr after its delay, and after the previous one."""
         if before is not None:

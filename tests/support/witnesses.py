@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import aiokafka
 import confluent_kafka
@@ -75,8 +75,11 @@ class Confluent:
             assert batch, f"only {len(found)} of {count} records within {POLL_S} s"
             for m in batch:
                 assert m.error() is None, m.error()
-                headers = tuple(m.headers() or ())
-                found.append(Found(m.partition(), m.offset(), m.key(), m.value(), headers, m.timestamp()[1]))
+                partition, offset = m.partition(), m.offset()
+                assert partition is not None
+                assert offset is not None
+                headers = cast(tuple[tuple[str, bytes], ...], tuple(m.headers() or ()))
+                found.append(Found(partition, offset, m.key(), m.value(), headers, m.timestamp()[1]))
         consumer.close()
         return found
 

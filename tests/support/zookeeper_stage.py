@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from klamm.runtime.network import Listener
+from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
 from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
@@ -168,8 +168,10 @@ class WatchedNetwork:
         self._stage.attempts.append((round(asyncio.get_running_loop().time(), 6), host))
         return await self._network.connect(make, host, port)
 
-    async def listen(self, make: Any, host: str, port: int, backlog: int = 50) -> Listener:
-        return await self._network.listen(make, host, port, backlog)
+    async def listen(
+        self, make: Any, host: str, port: int, backlog: int = 50, buffers: SocketBuffers = SYSTEM_BUFFERS
+    ) -> Listener:
+        return await self._network.listen(make, host, port, backlog, buffers)
 
     def host_name(self) -> str:
         return self._network.host_name()

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller import controller, controller_election, event_queue
+from klamm.controller import controller, controller_election, event_queue, events
 from klamm.controller.context import ControllerContext
 from klamm.controller.events import Event
 from klamm.controller.term_context import TermContext
@@ -127,7 +127,7 @@ def expiry_waits_for_its_turn(patch: Patch) -> None:
     async def wait(self: Any) -> None:
         """For an event that comes only once this has returned."""
         store = self._store
-        await self._queue.clear_and_put(controller.events.Expire()).started.wait()
+        await self._queue.clear_and_put(events.Expire()).started.wait()
         while self._store is store:  # noqa: ASYNC110  # a mutant may be clumsy
             await asyncio.sleep(0.1)
 

@@ -8,6 +8,7 @@ from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller import controller, request_batch
 from klamm.controller.decisions import alter_partition, isr_removal
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import ControlledShutdown
 from klamm.controller.handlers import (
     isr,
@@ -153,7 +154,7 @@ def zombies_say_no(patch: Patch) -> None:
 
 def elected_in_isr_order(patch: Patch) -> None:
     """A leader is elected in the order of the ISR instead of the assignment."""
-    elect = partitions.elect_offline
+    elect = elect_offline
 
     def first_of_the_isr(facts: Any) -> Any:
         """The patched function, with the injected bug."""
@@ -168,6 +169,7 @@ def elected_in_isr_order(patch: Patch) -> None:
 def preferred_without_being_in_sync(patch: Patch) -> None:
     """A preferred leader election does not require the preferred replica to be in sync."""
     from klamm.controller.decisions.elections import Choice
+    from klamm.controller.decisions.elections import elect_preferred as right
     from klamm.controller.handlers import elections
 
     def elect_preferred(facts: Any) -> Any:
@@ -176,7 +178,7 @@ def preferred_without_being_in_sync(patch: Patch) -> None:
         isr_ = facts.isr if first in facts.isr else (*facts.isr, first)
         return Choice(first, isr_, recipients=facts.replicas) if first in facts.live else None
 
-    patch.setattr(elections, "elect_preferred", replace(elections.elect_preferred, elect=elect_preferred))
+    patch.setattr(elections, "elect_preferred", replace(right, elect=elect_preferred))
 
 
 def the_leaving_not_told(patch: Patch) -> None:
@@ -198,7 +200,8 @@ def the_leaving_go_at_once(patch: Patch) -> None:
 
         event.answer(ShutdownAnswer(ErrorCode.NONE))
 
-    patch.setitem(controller.HANDLERS, ControlledShutdown, accept_at_once)
+    handlers: dict[Any, Any] = controller.HANDLERS
+    patch.setitem(handlers, ControlledShutdown, accept_at_once)
 
 
 def stops_without_epochs(patch: Patch) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch, nothing
 
-from klamm.controller import controller
+from klamm.controller import controller, events
 from klamm.controller.handlers import (
     brokers,
     failover,
@@ -12,6 +12,7 @@ from klamm.controller.handlers import (
     reassignment,
     reassignment_requests,
 )
+from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.term_context import TermContext
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import REASSIGN_PARTITIONS
@@ -40,7 +41,7 @@ def request_removed_at_once(patch: Patch) -> None:
         await term.store.write([Delete(REASSIGN_PARTITIONS)])
 
     patch.setattr(reassignment_requests, "on_zk_reassignment", remove_first)
-    patch.setitem(controller.HANDLERS, controller.events.ZkPartitionReassignment, remove_first)
+    patch.setitem(controller.HANDLERS, events.ZkPartitionReassignment, remove_first)
 
 
 def unknown_entries_stay(patch: Patch) -> None:
@@ -90,7 +91,7 @@ def isr_changes_unnoticed(patch: Patch) -> None:
 
 def moves_to_the_absent_forgotten(patch: Patch) -> None:
     """Failover resumes only reassignments whose new replicas are all alive."""
-    resume = failover.resume_reassignments
+    resume = resume_reassignments
 
     async def of_the_living(term: TermContext) -> None:
         """The patched function, with the injected bug."""

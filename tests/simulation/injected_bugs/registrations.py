@@ -6,7 +6,7 @@ from typing import Any
 from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.broker import zookeeper_sessions
-from klamm.controller import controller
+from klamm.controller import controller, events
 from klamm.controller.decisions import broker_changes
 from klamm.controller.events import RegisterBrokerAndReelect
 from klamm.controller.handlers import (
@@ -35,7 +35,7 @@ def newcomers_told_half(patch: Patch) -> None:
 def brokers_as_they_were(patch: Patch) -> None:
     """The broker list is read when the watch is triggered, and handled later, perhaps after a newer list."""
     on_watch = controller.Controller.on_watch
-    handle = controller.HANDLERS[controller.events.BrokerChange]
+    handle = controller.HANDLERS[events.BrokerChange]
     listed: dict[int, Any] = {}
 
     def read_first(self: Any, watch: Any) -> None:
@@ -43,7 +43,7 @@ def brokers_as_they_were(patch: Patch) -> None:
         if watch.path != "/brokers/ids" or self._store is None or not self.is_active:
             on_watch(self, watch)
             return
-        event = controller.events.BrokerChange()
+        event = events.BrokerChange()
 
         async def read() -> None:
             try:
@@ -73,7 +73,7 @@ def brokers_as_they_were(patch: Patch) -> None:
             term.store.read_brokers = read  # type: ignore[method-assign]
 
     patch.setattr(controller.Controller, "on_watch", read_first)
-    patch.setitem(controller.HANDLERS, controller.events.BrokerChange, on_change)
+    patch.setitem(controller.HANDLERS, events.BrokerChange, on_change)
 
 
 def bounces_unseen(patch: Patch) -> None:

@@ -13,7 +13,7 @@ from klamm.controller.handlers import (
 )
 from klamm.controller.states import ReplicaState
 from klamm.controller.term_context import TermContext
-from klamm.zk import topic_assignments
+from klamm.zk import topic_assignments, znodes
 
 
 def growth_while_dying(patch: Patch) -> None:
@@ -33,10 +33,10 @@ def deletions_do_not_wait(patch: Patch) -> None:
 
     def at_once(context: Any, topic: str, *facts: Any, **more: Any) -> Any:
         """The patched function, with the injected bug."""
-        from klamm.controller.decisions.topic_deletion import Step, Verdict
+        from klamm.controller.decisions.topic_deletion import DeletionDecision, Step
 
         begun = topic in context.topics_with_deletion_started
-        return Verdict(Step.COMPLETE if begun else Step.BEGIN)
+        return DeletionDecision(Step.COMPLETE if begun else Step.BEGIN)
 
     patch.setattr(topic_deletion, "decide_deletion_step", at_once)
 
@@ -67,9 +67,9 @@ def ids_lost_when_rewritten(patch: Patch) -> None:
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
         """The patched function, with the injected bug."""
-        encode = topic_assignments.znodes.encode_topic
+        encode = znodes.encode_topic
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
+            inner.setattr(znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
             return await change(store, changes, ids, failed, is_first)
 
     patch.setattr(topic_assignments.AssignmentStore, "_try_change", without_ids)

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def healthy() -> Snapshot:
     return s
 
 
-def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
+def leads(s: Snapshot, leader: int, *isr: int, **facts: Any) -> None:
     """Set the leader and ISR of orders-0."""
     s.states[P] = s.states[P]._replace(leader=BrokerId(leader), isr=ids(*isr), **facts)
 

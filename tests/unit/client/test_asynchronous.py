@@ -44,7 +44,7 @@ class Network:
         broker = next(b for b, address in self.cluster.brokers.items() if address == (host, port))
         connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(broker, connection, transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda data: self._receive(broker, connection, transport, bytes(data))  # type: ignore[method-assign]
         return connection
 
     def _receive(self, broker: int, connection: Connection, transport: RecordingTransport, sent: bytes) -> None:

@@ -16,6 +16,7 @@ from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -195,7 +196,7 @@ async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartit
     if version < 2:
         topic.topic_name = facts["topic"]
     else:
-        topic.topic_id = known.id if known else facts["topic_id"]
+        topic.topic_id = (known.id or ZERO_ID) if known else facts["topic_id"]
     broker = room.term.context.registered.get(BrokerId(facts["sender"]))
     epoch = broker.epoch if broker and facts["epoch"] is None else facts["epoch"] or 0
     request = AlterPartitionRequest(broker_id=facts["sender"], broker_epoch=epoch, topics=[topic])

@@ -129,7 +129,7 @@ def test_plans_keep_the_replication_factor_and_use_allowed_brokers_once(
         assert set(replicas) <= set(allowed)
     assert plan.reasons.keys() == plan.moves.keys()
     assert all(plan.reasons.values())
-    assert plan == plan_moves(assignment, list(reversed(assignment)), Goal(allowed, spread=spread))
+    assert plan == plan_moves(assignment, list(reversed(list(assignment))), Goal(allowed, spread=spread))
 
 
 @given(clusters(), st.integers(1, 7))

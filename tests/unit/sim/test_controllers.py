@@ -87,6 +87,6 @@ async def test_stale_controller_memory_is_a_violation_unless_a_leader_wrote_a_de
     if is_dying:
         context.queue_deletion(["a"])
 
-    wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))  # type: ignore[arg-type]
+    wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))
 
     assert (wrong is not None and wrong.startswith("a-0: the controller remembers")) is is_found

@@ -9,6 +9,7 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import (
+    Event,
     EventBegan,
     EventEnded,
     RegistrationChanged,
@@ -66,7 +67,7 @@ def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
     term = ended.term or term_of(OLD)
     history = history_of(controllers={"epoch": 1, "elected_at": {1: ELECTED}})
     before, after = LeaderAndIsr(ONE, 0, (ONE,), 1, 0), LeaderAndIsr(ONE, 0, (ONE, THREE), 1, 1)
-    performed = [
+    performed: list[tuple[int, Event]] = [
         (0, RegistrationChanged(ONE, 0, 6)),
         (0, RegistrationWritten(ONE, encode_registration(BROKER, 0))),
         (0, RegistrationChanged(THREE, 0, 7)),

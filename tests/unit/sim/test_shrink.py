@@ -97,7 +97,12 @@ def test_printed_test_contains_the_same_script() -> None:
     )
     ran: list[Script] = []
     source = as_test(outcome(script, "one_leader: two"), 7).replace("run_script(", "note(")
-    code: dict[str, object] = {"note": lambda s: ran.append(s) or outcome(s, None)}
+
+    def note(script: Script) -> Outcome:
+        ran.append(script)
+        return outcome(script, None)
+
+    code: dict[str, object] = {"note": note}
 
     exec(source, code)
     code["test_one_leader_of_seed_7"]()  # type: ignore[operator]

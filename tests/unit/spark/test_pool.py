@@ -1,5 +1,7 @@
 """Clients kept between tasks: reused while they are good, closed when they are idle, broken or too many."""
 
+from collections.abc import Generator
+
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.scripts import log, options, scripted
@@ -85,6 +87,7 @@ def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_p
     task = planned(world, pool)
     reading = read_ranges(world, options(kafka__max__partition__fetch__bytes="300"), ("offset",), task, pool)
     next(reading)
+    assert isinstance(reading, Generator)
     reading.close()
 
     assert world.connections[0].closed

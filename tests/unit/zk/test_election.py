@@ -1,5 +1,6 @@
 """Controller elections with races and lost answers, registrations, and other methods of the store."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
 from klamm.zk.store import Store, TopicExists
 from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK, encode_controller
@@ -83,7 +84,10 @@ async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEn
     client = ensemble.client()
 
     def apply_unseen() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, client.session_id)
 
     once(ensemble, apply_unseen)
@@ -94,7 +98,10 @@ async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ense
     other = ensemble.client()
 
     def other_session_wins() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, other.session_id)
 
     once(ensemble, other_session_wins)
@@ -209,6 +216,15 @@ async def test_an_existing_cluster_id_is_returned_instead_of_a_new_one(ensemble:
     first = await store.read_or_create_cluster_id(theirs)
 
     assert await store.read_or_create_cluster_id(mine) == first
+
+
+async def test_of_two_nodes_that_create_the_cluster_id_at_once_both_get_the_same(ensemble: MemoryEnsemble) -> None:
+    stores = [Store(ensemble.client()) for _ in range(2)]
+    await stores[0].client.ensure_path("/cluster")
+
+    found = await asyncio.gather(*(store.read_or_create_cluster_id(uuid.uuid4()) for store in stores))
+
+    assert found[0] == found[1] == await stores[0].read_or_create_cluster_id(uuid.uuid4())
 
 
 async def test_allocating_beyond_the_last_producer_id_is_an_error(ensemble: MemoryEnsemble) -> None:

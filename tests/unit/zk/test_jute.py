@@ -1,6 +1,7 @@
 """Encoding and decoding of Jute fields."""
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,7 @@ LIES = {
 
 
 @pytest.mark.parametrize(("packet", "read"), LIES.values(), ids=LIES)
-def test_a_jute_length_beyond_the_packet_is_refused(packet: bytes, read: "type[Reader]") -> None:
+def test_a_jute_length_beyond_the_packet_is_refused(packet: bytes, read: Callable[[Reader], object]) -> None:
     with pytest.raises(MalformedPacket):
         read(Reader(packet))
 
@@ -74,4 +75,4 @@ def test_a_zookeeper_error_message_names_its_code() -> None:
     unnamed = error_of(ZkCode(-999), "/a")
     assert (type(unnamed), unnamed.code, str(unnamed)) == (ZkError, -999, "ZooKeeper answered CODE_-999 for /a")
     with pytest.raises(ValueError):
-        ZkCode("NO_NODE")
+        ZkCode("NO_NODE")  # type: ignore[arg-type]

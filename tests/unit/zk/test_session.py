@@ -39,6 +39,11 @@ def test_exactly_the_listed_session_phase_transitions_are_allowed() -> None:
     assert moves == set(ALLOWED.split())
 
 
+def phase(session: Session) -> Phase:
+    """As a call, so that mypy does not take it for unchanged."""
+    return session.phase
+
+
 def test_the_first_connection_requests_a_new_session_and_connects() -> None:
     session = new_session()
     assert (session.phase, session.wants_connection) == (Phase.WAITING, False)
@@ -46,7 +51,7 @@ def test_the_first_connection_requests_a_new_session_and_connects() -> None:
     session.tick(0.0)
     assert (session.phase, session.server, session.attempt) == (Phase.CONNECTING, SERVERS[2], 1)
     session.connection_made(1, 0.1)
-    assert session.phase is Phase.HANDSHAKE
+    assert phase(session) is Phase.HANDSHAKE
     assert b"".join(session.take_outgoing(0.1)) == packet(
         struct.pack(">iqiq", 0, 0, 6000, 0) + buffer(bytes(16)) + b"\0"
     )
@@ -168,7 +173,7 @@ def test_events_of_an_abandoned_connection_attempt_are_ignored() -> None:
     session.connection_lost(1, "late", 0.1)
     session.receive(1, answer(), 0.1)
 
-    assert session.phase is Phase.CONNECTING
+    assert phase(session) is Phase.CONNECTING
     session.connection_made(2, 0.2)
     session.receive(1, answer(), 0.2)
     assert session.phase is Phase.HANDSHAKE

@@ -140,7 +140,7 @@ async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons
         if p.leader in dropped_replicas(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
-    why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
+    why = "the reassignment removes the leader, and no remaining in-sync replica is live: start one of its brokers"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
@@ -286,7 +286,9 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """Steps B2 to B6: brokers are told of the target first, memory gets it once ZooKeeper has it.
+    """Complete reassignments whose target replicas are all in sync (steps B2 to B6 of KafkaController.scala).
+
+    The brokers get the target assignment first; it enters memory once ZooKeeper has it.
 
     Returns the partitions that reached their target; the others keep their reassignment.
     """

@@ -43,7 +43,7 @@ class Brokers:
             raise ConnectionRefusedError(111, "Connection refused")
         connection: Connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(host, transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda data: self._receive(host, transport, bytes(data))  # type: ignore[method-assign]
         return connection
 
     def _receive(self, host: str, transport: RecordingTransport, sent: bytes) -> None:

@@ -1,5 +1,7 @@
 """Brokers, versions and retries of the commands' client, and its errors."""
 
+from collections.abc import Mapping
+
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
@@ -81,7 +83,7 @@ def test_a_dead_bootstrap_server_is_skipped() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b1"}
 
-    async def work(admin: Admin) -> dict[BrokerId, Address]:
+    async def work(admin: Admin) -> Mapping[BrokerId, Address]:
         await admin.look()
         return admin.brokers
 

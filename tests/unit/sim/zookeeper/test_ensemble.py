@@ -8,6 +8,7 @@ from tests.support.model_zookeeper import ModelZooKeeper
 from klamm.sim.zookeeper.ensemble import EnsembleSettings
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired
+from klamm.zk.watches import WatchEvent
 
 SETTINGS = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
 
@@ -83,7 +84,7 @@ def test_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
         client = await model.client("a")
         await client.create("/e", b"1", ephemeral=True)
         await client.get("/e", watch=True)
-        heard = []
+        heard: list[WatchEvent] = []
         client.on_watch = heard.append
         session = client.session_id
         for server in model.servers:
