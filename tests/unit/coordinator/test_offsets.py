@@ -92,6 +92,7 @@ def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)
+        assert await room.commit({P0: 5}, generation=0) == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
         assert await room.commit({P0: 5}) == {P0: NONE}
 
     play(body)
