@@ -23,9 +23,22 @@ from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeL
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
-from klamm.broker.handlers.group_admin import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, GroupAdmin
+from klamm.broker.handlers.group_admin import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    GroupAdmin,
+)
 from klamm.broker.handlers.group_offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, GroupOffsetsApis
-from klamm.broker.handlers.groups import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, GroupMembers
+from klamm.broker.handlers.groups import (
+    CONSUMER_GROUP_HEARTBEAT,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    GroupMembers,
+)
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
@@ -102,6 +115,8 @@ def routes(parts: Parts) -> list[Route]:
         Route(LIST_GROUPS, group_admin.list),
         Route(DELETE_GROUPS, group_admin.delete),
         Route(OFFSET_DELETE, group_offsets.delete),
+        Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
+        Route(CONSUMER_GROUP_DESCRIBE, group_admin.refuse_next_generation),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
         Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),

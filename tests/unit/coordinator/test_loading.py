@@ -286,3 +286,30 @@ def test_loading_reads_in_pieces_and_gives_the_loop_back() -> None:
         assert len(reads) > 2
 
     play(body, offsets_load_buffer_size=10_000)
+
+
+# ---- markers that concern other groups
+
+
+def test_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        room.groups.on_transaction_completed(7, [0], True)
+        assert room.fetch(require_stable=True) == {P0: 5}
+
+    play(body)
+
+
+def test_marker_ends_the_transaction_in_the_groups_of_its_partitions_alone() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5, group="a"))
+        await write_transactional(room, offset_records(6, group="b"))
+        other = await take_over(room)
+        other.groups.on_transaction_completed(7, [1], True)  # no group is kept there
+        unstable = {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        assert other.fetch([P0], group_id="a", require_stable=True) == unstable
+        other.groups.on_transaction_completed(7, [0, 1], True)
+        assert other.fetch(group_id="a", require_stable=True) == {P0: 5}
+        assert other.fetch(group_id="b", require_stable=True) == {P0: 6}
+
+    play(body)
