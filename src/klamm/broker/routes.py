@@ -96,10 +96,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
-        Route(
-            METADATA,
-            Metadata(cache, cluster_id, creation, config.auto_create_topics_enable, context.world.make_slices).handle,
-        ),
+        Route(METADATA, metadata.handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
