@@ -67,6 +67,7 @@ def routes(parts: Parts) -> list[Route]:
     dynamic, log_levels = context.dynamic, context.log_levels
     cache, replicas, controller = parts.cache, parts.replicas, parts.controller
     creation = TopicCreation(config, cache, context.store, context.world.randomness, load_create_policy(config))
+    metadata = Metadata(cache, cluster_id, creation, config.auto_create_topics_enable, context.world.make_slices)
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
     control = Control(cache, replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
     controller_apis = ControllerApis(controller)
@@ -95,7 +96,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
-        Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
+        Route(METADATA, metadata.handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
