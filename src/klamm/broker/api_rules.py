@@ -86,6 +86,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.DELETE_TOPICS: _on_resources(
         (Operation.DELETE, _TOPIC), (Operation.DESCRIBE, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION
     ),
+    ApiKey.DELETE_RECORDS: _on_resources((Operation.DELETE, _TOPIC)),
     ApiKey.INIT_PRODUCER_ID: _on_resources(
         (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.IDEMPOTENT_WRITE, _CLUSTER), (Operation.WRITE, _TOPIC)
     ),
@@ -122,5 +123,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.DESCRIBE_PRODUCERS: _on_resources((Operation.READ, _TOPIC)),
     # only decides whether the answer lists the operations that the client may do
     ApiKey.DESCRIBE_CLUSTER: _on_resources((Operation.DESCRIBE, _CLUSTER)),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _OF_A_MEMBER,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _on_resources((Operation.DESCRIBE, _GROUP)),
     ApiKey.ALLOCATE_PRODUCER_IDS: _on_cluster(Operation.CLUSTER_ACTION),
 }  # fmt: skip

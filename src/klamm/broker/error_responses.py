@@ -158,6 +158,13 @@ def _describe_groups_error(
     return m.DescribeGroupsResponse(groups=[group(error_code=error, group_id=name) for name in message.groups])
 
 
+def _consumer_group_describe_error(
+    message: m.ConsumerGroupDescribeRequest, version: int, error: ErrorCode
+) -> m.ConsumerGroupDescribeResponse:
+    group = m.ConsumerGroupDescribeResponseDescribedGroup
+    return m.ConsumerGroupDescribeResponse(groups=[group(error, group_id=name) for name in message.group_ids])
+
+
 def _delete_groups_error(message: m.DeleteGroupsRequest, version: int, error: ErrorCode) -> m.DeleteGroupsResponse:
     return m.DeleteGroupsResponse(results=[m.DeletableGroupResult(name, error) for name in message.groups_names])
 
@@ -176,6 +183,18 @@ def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: Er
     else:
         responses = [m.DeletableTopicResult(name=t.name, topic_id=t.topic_id, error_code=error) for t in message.topics]
     return m.DeleteTopicsResponse(responses=responses)
+
+
+def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: ErrorCode) -> m.DeleteRecordsResponse:
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsTopicResult(
+                topic.name,
+                [m.DeleteRecordsPartitionResult(p.partition_index, _UNKNOWN, error) for p in topic.partitions],
+            )
+            for topic in message.topics
+        ]
+    )
 
 
 def _create_partitions_error(
@@ -361,6 +380,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: _create_topics_error,
     ApiKey.DELETE_TOPICS: _delete_topics_error,
+    ApiKey.DELETE_RECORDS: _delete_records_error,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id_error,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
@@ -381,6 +401,8 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.LIST_TRANSACTIONS: _build_with_code(m.ListTransactionsResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe_error,
     ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),

@@ -46,11 +46,15 @@ def _request(key: ApiKey, version: int) -> Any:
         else m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup("g")]),
         ApiKey.FIND_COORDINATOR: m.FindCoordinatorRequest(coordinator_keys=("g",) if version >= 4 else ()),
         ApiKey.DESCRIBE_GROUPS: m.DescribeGroupsRequest(groups=("g",)),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: m.ConsumerGroupDescribeRequest(group_ids=("g",)),
         ApiKey.DELETE_GROUPS: m.DeleteGroupsRequest(groups_names=("g",)),
         ApiKey.CREATE_TOPICS: m.CreateTopicsRequest(topics=[m.CreatableTopic("t", 1, 1)]),
         ApiKey.DELETE_TOPICS: m.DeleteTopicsRequest(topic_names=("t",))
         if version < 6
         else m.DeleteTopicsRequest(topics=[m.DeleteTopicState("t", uuid.UUID(int=0))]),
+        ApiKey.DELETE_RECORDS: m.DeleteRecordsRequest(
+            topics=[m.DeleteRecordsTopic("t", [m.DeleteRecordsPartition(3)])]
+        ),
         ApiKey.CREATE_PARTITIONS: m.CreatePartitionsRequest(topics=[m.CreatePartitionsTopic("t", 2, None)]),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: m.OffsetForLeaderEpochRequest(
             topics=[m.OffsetForLeaderTopic("t", [m.OffsetForLeaderPartition(3)])]
