@@ -9,6 +9,7 @@ WORKERS ?= 4
 SECONDS ?= 60
 FIRST ?= 1
 VIOLATIONS ?= 1
+TIER ?= controller
 SCHEDULES ?= 300
 SEEDS ?= 1000
 MOST ?= 300
@@ -53,11 +54,11 @@ check: $(READY)  ## run the linters: ruff, mypy strict, import-linter
 unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
 
-sim: $(READY)  ## simulate clusters with faults from seed FIRST=1 for SECONDS=60, until VIOLATIONS=1
-	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
+sim: $(READY)  ## simulate clusters with faults from seed FIRST=1 for SECONDS=60, until VIOLATIONS=1; TIER=cluster: whole nodes
+	@$(PY) -m klamm.sim --tier $(TIER) --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
 
 seed: $(READY)  ## run seed N=... of the simulation again and print its history
-	@$(PY) -m klamm.sim --seed $(N)
+	@$(PY) -m klamm.sim --tier $(TIER) --seed $(N)
 
 cluster: $(READY)  ## run ZooKeeper and three nodes until Ctrl-C; data in klamm-data
 	@$(PY) -m klamm up --nodes 3
@@ -111,7 +112,7 @@ sim-coverage: $(READY)  # measure the branches of klamm/controller that SCHEDULE
 	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
 
 shrink: $(READY)  # reduce seed N=..., which breaks an invariant, to a small test
-	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
+	@$(PY) -m klamm.sim --tier $(TIER) --shrink $(N) --seconds $(SECONDS)
 
 injected-bugs: $(READY)  # inject known bugs: the simulation has to find each in SECONDS=60
 	@$(PY) -m tests.simulation.injected_bugs.clones --seconds $(SECONDS)
@@ -120,8 +121,8 @@ mutants: $(READY)  # remove guards one by one (or ONLY="13 28"), MOST=300 schedu
 	@$(PY) -m tests.simulation.injected_bugs.hunt --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
 
 determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: the digests must be equal
-	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
-	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
+	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-1 & first=$$!; \
+	PYTHONHASHSEED=77 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-77 && wait $$first
 	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds have equal digests" && rm .digests-1 .digests-77
 
 real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes

@@ -79,7 +79,8 @@ class LogManager:
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
         self._closed = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -380,8 +381,8 @@ class LogManager:
         """
         for directory in self._live():
             writing = asyncio.get_running_loop().create_task(self._write_checkpoint(directory, name, read))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
+            self._writing[writing] = None
+            writing.add_done_callback(self._writing.pop)
             await asyncio.shield(writing)
 
     async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
