@@ -14,6 +14,7 @@ SCHEDULES ?= 300
 SEEDS ?= 1000
 MOST ?= 300
 SAMPLE ?= 1
+MUTANTS ?= 300
 AFTER ?= 0
 SCENARIOS ?= 10
 SEQUENCES ?= 10000
@@ -45,11 +46,12 @@ demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nod
 test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
-check: $(READY)  ## run the linters: ruff, mypy strict, import-linter
+check: $(READY)  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
 	$(PY) -m ruff check src tests benchmarks
 	$(PY) -m ruff format --check src tests benchmarks
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tests.generated_pages --check
 
 unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
@@ -71,8 +73,7 @@ prove: $(READY)  ## run every generated test in full, with progress; hours. ONLY
 	@$(PY) -m tests.prove $(if $(ONLY),--only $(ONLY))
 
 docs: $(READY)  ## generate the pages in docs/ that come from tables
-	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md
-	@$(PY) -m klamm.telemetry.metric_table > docs/metrics.md
+	@$(PY) -m tests.generated_pages
 	@git --no-pager diff --stat docs
 
 clean:  ## remove the data of demo and cluster, and caches; keeps .venv
@@ -120,6 +121,9 @@ injected-bugs: $(READY)  # inject known bugs: the simulation has to find each in
 mutants: $(READY)  # remove guards one by one (or ONLY="13 28"), MOST=300 schedules each; writes docs/mutants.md
 	@$(PY) -m tests.simulation.injected_bugs.hunt --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
 
+mutation-score: $(READY)  # change one line at a time, MUTANTS=300 drawn by FIRST=1: who notices? writes docs/mutants.md
+	@$(PY) -m tests.mutants --sample $(MUTANTS) --seed $(FIRST) --record
+
 determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: the digests must be equal
 	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-1 & first=$$!; \
 	PYTHONHASHSEED=77 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-77 && wait $$first
@@ -139,4 +143,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check unit sim seed cluster bench prove docs clean coverage client-codecs \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants determinism real-faults mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults mixed-cluster bench-controller

@@ -67,6 +67,7 @@ class Run(NamedTuple):
 
 
 async def _measure(make: MakeSubject, count: int, place: Placement, directory: str, whole: bool) -> Run:
+    """Start a controller and measure its steps."""
     heap_mb = 768 + count // 100  # some 10 KiB a partition while everything is read and written at once
     options = ServerOptions(min_session_ms=4_000, heap_mb=heap_mb, sync_to_disk=False)
     server = ZooKeeperServer(f"{directory}/zookeeper", free_port(), options)
@@ -90,6 +91,8 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
 
 
 async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
+    """Run all steps against the controller."""
+
     async def all_return() -> float:
         for number in BROKERS:
             await stage.register(number)
@@ -119,6 +122,7 @@ def _rotated_replicas(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ..
 def measure(
     make: MakeSubject, count: int, place: Placement = spread, whole: bool = True, run: Runner = asyncio.run
 ) -> Run:
+    """Start a controller on a new ZooKeeper and measure the steps."""
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
         return run(_measure(make, count, place, directory, whole))
 
@@ -141,6 +145,7 @@ def run_inside(counts: Sequence[int], profiled: str, told: int, console: Console
 
 
 def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Console) -> list[dict[str, object]]:
+    """Measure klamm and, if wanted, Apache Kafka for each number of partitions."""
     rows: list[dict[str, object]] = []
     for count in counts:
         with_kafka = beside and count <= LARGEST_BESIDE_KAFKA
@@ -180,6 +185,7 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
 
 
 def _budget(step: str, count: int) -> float | None:
+    """The time limit of a step for this number of partitions; None without a limit."""
     return BUDGETS_S.get((step, count))
 
 
@@ -203,6 +209,7 @@ def _touched_cases() -> list[tuple[int, int, int]]:
 
 
 def _total_cases() -> list[tuple[int, int, int]]:
+    """Cases with more partitions in all and the same number of changed ones."""
     return [(total, FIXED_TOUCHED, total) for total in TOTALS]
 
 

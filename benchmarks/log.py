@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import real_world
@@ -37,6 +37,7 @@ def batch_of(total_bytes: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 def measure(name: str, batch: bytes, directory: str) -> None:
+    """Print append and read speed for this batch."""
     print(f"{name}: {len(batch):,} bytes, {header_at(batch).record_count:,} records")
     log = Log.open(real_world(), f"{directory}/leader", ORDERS, TopicConfig.parse({}))
     print_row("append as leader", seconds_per_call(lambda: log.append_as_leader(batch, 0)), len(batch))
@@ -77,14 +78,15 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     print_row("read 1 MiB", megabytes, 1 << 20)
     log.close()
     begin = time.perf_counter()
-    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known())
+    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=CheckpointedState())
     print_row("recover, per batch", (time.perf_counter() - begin) / (end // step), len(batch))
     begin = time.perf_counter()
-    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=Known(True, end))
+    Log.open(real_world(), log.directory, ORDERS, TopicConfig.parse({}), known=CheckpointedState(True, end))
     print(f"  open after a clean end {(time.perf_counter() - begin) * 1000:31.2f} ms")
 
 
 def measure_steps() -> None:
+    """Print the cost of single steps of an append."""
     batch = memoryview(batch_of(16 * 1024))
     header = header_at(batch)
     print("steps, 16 KiB batch")

@@ -30,6 +30,7 @@ HOSTED = 2_000
 
 
 async def measure(name: str, count: int, work: Callable[[int], Awaitable[None]]) -> None:
+    """Print the time per request."""
     for n in range(count // 10):
         await work(n)
     start = time.perf_counter()
@@ -40,6 +41,7 @@ async def measure(name: str, count: int, work: Callable[[int], Awaitable[None]])
 
 
 async def alone(cluster: ReplicaCluster, partition: TopicPartition) -> None:
+    """Make broker 1 the only replica."""
     await cluster.brokers[1].become_leader_or_follower(leader_and_isr(1, (1,), (1,), 0, 1, partition), 7)
 
 

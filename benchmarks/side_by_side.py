@@ -41,14 +41,14 @@ class Measurement(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Above 1 klamm is better."""
+        """The figure of klamm compared with Kafka's; above 1 klamm is better."""
         if self.unit in {"s", "MiB"}:
             return self.kafka / self.klamm if self.klamm else 0.0
         return self.klamm / self.kafka if self.kafka else 0.0
 
 
 def load(*words: str) -> dict[str, Any]:
-    """One loader process; its JSON line. Raises RuntimeError where it fails."""
+    """Run one loader process and return its JSON line. Raises RuntimeError if it fails."""
     done = subprocess.run([sys.executable, str(LOADER), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])

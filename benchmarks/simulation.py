@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from klamm.sim.campaign import GC_OBJECTS, Report, be_quiet, report_on
+from klamm.sim.campaign import GC_THRESHOLD_OBJECTS, Report, run_and_report, silence_logging
 
 FIRST = 500_001
 SEEDS = 60
@@ -25,7 +25,8 @@ FUNCTIONS = 40
 
 
 def measure(seeds: Sequence[int], rounds: int) -> list[list[Report]]:
-    return [[report_on(seed) for seed in seeds] for _ in range(rounds)]
+    """The reports of these seeds, for each round."""
+    return [[run_and_report(seed) for seed in seeds] for _ in range(rounds)]
 
 
 def rates_text(rounds: Sequence[Sequence[Report]]) -> str:
@@ -67,11 +68,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--profile", action="store_true")
     chosen = parser.parse_args()
-    be_quiet()
-    report_on(chosen.first)  # compiles the codecs
+    silence_logging()
+    run_and_report(chosen.first)  # compiles the codecs
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_OBJECTS, 10, 100)
+    gc.set_threshold(GC_THRESHOLD_OBJECTS, 10, 100)
     seeds = range(chosen.first, chosen.first + chosen.seeds)
     if chosen.profile:
         profile(seeds)

@@ -42,6 +42,7 @@ LOADER: Final = Path(__file__).with_name("load.py")
 def fetch_frame(
     replica_id: int, max_bytes: int, partition_bytes: int, first: int = 0, count: int = PARTITIONS
 ) -> bytes:
+    """A Fetch request frame."""
     request = FetchRequest(
         replica_id=replica_id,
         max_wait_ms=500,
@@ -112,6 +113,7 @@ def p99(values: list[float]) -> float:
 
 
 def fill(cluster: Cluster, mib: int) -> None:
+    """Produce this many MiB."""
     cluster.create_topic(TOPIC, PARTITIONS, 2, {"segment.bytes": str(64 << 20)})
     words = ["--bootstrap", cluster.bootstrap, "--topic", TOPIC, "--size", "1000", "--acks", "1", "--seconds", "1"]
     words += ["--batch-bytes", "16384"]
@@ -173,6 +175,7 @@ def measure(command: Command, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def missed_limits(figures: dict[str, Any]) -> list[str]:
+    """The limits that these figures exceed, as text."""
     problems = []
     if figures["growth_mib"] > MAX_GROWTH_MIB:
         problems.append(f"the node grew by {figures['growth_mib']} MiB, allowed are {MAX_GROWTH_MIB}")

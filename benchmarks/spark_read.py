@@ -61,14 +61,14 @@ def own_cpu_s() -> float:
 
 
 def spark_cpu_s() -> float:
-    """Of Spark's JVM, which is a child of ours, and of all that it started."""
+    """Processor seconds of Spark's JVM and its child processes."""
     java = next(p for p in psutil.Process().children() if any("org.apache.spark" in word for word in p.cmdline()))
     times = [p.cpu_times() for p in (java, *java.children(recursive=True))]
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
 def fastest_round(rounds: int, work: Callable[[], object], cpu_s: Callable[[], float] = own_cpu_s) -> Spent:
-    """What the round with the least processor time took."""
+    """The time and processor time of the round with the least processor time."""
     found = []
     for _ in range(rounds):
         begin, cpu_begin = time.perf_counter(), cpu_s()
@@ -129,7 +129,7 @@ def fill(cluster: Cluster, topic: str, count: int, size: int, codec: str) -> Non
 
 
 def fetch_and_decode(bootstrap: str, topic: str) -> int:
-    """In this process, without Spark: the client's own speed, on one core beside the node."""
+    """Read a topic without Spark in this process; the number of rows."""
     options = read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     rows = 0
     with read_client(RealBlockingWorld(), options) as view:
@@ -140,7 +140,7 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
 
 
 def measure_small_tasks(cluster: Cluster, name: str) -> None:
-    """A task of four ranges of fifty records each, with connections of its own and with those of the task before."""
+    """Measure a task of four small ranges, with new connections and with pooled ones."""
     world, options = (
         RealBlockingWorld(),
         read_options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": name}),

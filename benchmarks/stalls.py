@@ -59,7 +59,7 @@ def zstd_bomb() -> bytes:
 
 
 def produce(batch: bytes, **configs: str) -> Callable[[ReplicaCluster], Coroutine[None, None, str]]:
-    """A client that sends one batch to a topic with these configs, underscores for dots."""
+    """A case in which a client sends one batch to a topic with these configs (underscores instead of dots)."""
 
     async def run(cluster: ReplicaCluster) -> str:
         log = cluster.partition(1).hosted_log
@@ -71,11 +71,13 @@ def produce(batch: bytes, **configs: str) -> Callable[[ReplicaCluster], Coroutin
 
 
 async def idle(_cluster: ReplicaCluster) -> str:
+    """A case that does nothing, for comparison."""
     await asyncio.sleep(5)
     return "-"
 
 
 def cases() -> Iterator[Case]:
+    """All cases to measure."""
     small = build_batch([NewRecord(b"%d" % (n % 7), b"k", 0) for n in range(1_000_000)], Codec.ZSTD)
     large = build_batch([NewRecord(bytes(100_000_000), b"k", 0)], Codec.ZSTD)
     plain = build_batch([NewRecord(b"%d" % n * 20, b"k", 0) for n in range(9_000)])
@@ -93,7 +95,7 @@ def cases() -> Iterator[Case]:
 
 @contextmanager
 def longest_callback() -> Iterator[list[float]]:
-    """The longest callback of the loop meanwhile, in processor seconds of its thread."""
+    """Measure the longest callback of the loop, in processor seconds of its thread."""
     longest = [0.0]
     run_callback = asyncio.Handle._run  # type: ignore[attr-defined]
 
@@ -110,6 +112,7 @@ def longest_callback() -> Iterator[list[float]]:
 
 
 async def latest_timer(latest: list[float]) -> None:
+    """Measure by how much a timer is late."""
     while True:
         due = time.perf_counter() + TIMER_S
         await asyncio.sleep(TIMER_S)

@@ -28,7 +28,7 @@ PARTITIONS: Final = 10
 COPIES: Final = 3
 AT_ONCE: Final = 50
 PATIENCE_S: Final = 600.0
-REST_S: Final = 40.0
+QUIET_PERIOD_S: Final = 40.0
 BUDGETS_S: Final = {"created, all in sync": 9.0, "deleted, znodes gone": 3.0}
 HEADINGS: Final = ("klamm", "budget", "Apache Kafka", "ratio")
 
@@ -36,7 +36,7 @@ HEADINGS: Final = ("klamm", "budget", "Apache Kafka", "ratio")
 def measure(command: Command, count: int) -> dict[str, float]:
     """Step -> seconds, of one system."""
     names = [f"bench-{n:04}" for n in range(count)]
-    time.sleep(REST_S)
+    time.sleep(QUIET_PERIOD_S)
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
         cluster = Cluster(Path(directory), COPIES, command=command)
         witness = KazooClient(cluster.zookeeper.connect_string)

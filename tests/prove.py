@@ -47,6 +47,7 @@ STEPS = (
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
     Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
+    Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
 )

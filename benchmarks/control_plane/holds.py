@@ -1,9 +1,4 @@
-"""Where an event loop is held, in processor time: what other processes take from it is not the loop's doing.
-
-The loop's selector tells when a pass begins and ends. A timer that runs with the processor time notes, now and then,
-where in the code the pass is; a long call into C is noted where it returns, or in the next line. The notes of passes
-that held the loop for long are kept. Work of a benchmark on the same loop is in them, too.
-"""
+"""Measures how long each pass of an event loop takes, in processor time, and in which functions."""
 
 import asyncio
 import gc
@@ -28,10 +23,7 @@ FRAMES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """`notes`: processor seconds and where they went, as seen at each tick of the timer.
-
-    `page_faults`: pages that were new to the process. The kernel zeroes them, which takes longer than filling them.
-    """
+    """One pass of the event loop that took long."""
 
     step: str
     held_s: float
@@ -52,7 +44,7 @@ class Holds:
         self._notes: list[tuple[float, str]] = []
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """On a loop of its own, whose passes are watched."""
+        """Run the coroutine on a new loop whose passes are measured."""
         before = signal.signal(signal.SIGPROF, self._record_position)
         signal.setitimer(signal.ITIMER_PROF, EVERY_S, EVERY_S)
         gc.callbacks.append(self._record_garbage_collection)
@@ -65,6 +57,7 @@ class Holds:
             signal.signal(signal.SIGPROF, before)
 
     def begin(self, step: str) -> None:
+        """Record the following passes under this step."""
         self.step, self.longest_s = step, 0.0
 
     def longest_of(self, step: str, most: int) -> Iterator[str]:
@@ -77,17 +70,20 @@ class Holds:
                 yield f"        {sum(spent for spent, _ in notes) * 1000:.1f}  {where}"
 
     def pass_begins(self) -> None:
+        """Called by the selector when a pass of the loop begins."""
         self._notes = []
         self._faults = _page_faults()
         self._began = self._noted = time.thread_time()
 
     def pass_ends(self) -> None:
+        """Called by the selector when a pass of the loop ends."""
         held_s = time.thread_time() - self._began
         self.longest_s = max(self.longest_s, held_s)
         if held_s > LIMIT_S and self._began:
             self.kept.append(Hold(self.step, held_s, _page_faults() - self._faults, self._notes))
 
     def _record_position(self, _: int, frame: FrameType | None) -> None:
+        """Signal handler: record the running function."""
         if frame is None or frame.f_code is Holds._record_garbage_collection.__code__:
             return  # the timer rang while the collector ran
         self._notes.append((self._cpu_s_since_last(), " < ".join(islice(_call_names(frame), FRAMES))))
@@ -98,6 +94,7 @@ class Holds:
         self._notes.append((self._cpu_s_since_last(), f"garbage collector, {what}"))
 
     def _cpu_s_since_last(self) -> float:
+        """Processor seconds since the last call."""
         now = time.thread_time()
         spent, self._noted = now - self._noted, now
         return spent
@@ -116,6 +113,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
 
 
 def _page_faults() -> int:
+    """Page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 

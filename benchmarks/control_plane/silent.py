@@ -20,7 +20,7 @@ HEADER_AT = 4
 
 @dataclass(slots=True)
 class Seen:
-    """`last_s`: when the last request was complete, seconds since 1970."""
+    """What the silent brokers have received."""
 
     last_s: float = 0.0
     requests: int = 0
@@ -45,12 +45,15 @@ class SilentBrokers:
         self._process.join()
 
     def seen(self) -> Seen:
+        """What the brokers have received so far."""
         self._pipe.send("seen")
         found: Seen = self._pipe.recv()
         return found
 
 
 class _Silent(asyncio.Protocol):
+    """Answers each control request at once."""
+
     def __init__(self, seen: Seen) -> None:
         self._buffer = bytearray()
         self._seen = seen
@@ -74,6 +77,7 @@ class _Silent(asyncio.Protocol):
 
 
 def _answer(frame: bytes) -> Sequence[bytes | memoryview]:
+    """The response to a request frame."""
     key, version, correlation = struct.unpack_from(">hhi", frame, HEADER_AT)
     return encode_response(key, version, correlation, _response_body(frame, key, version))
 
@@ -94,6 +98,8 @@ def _response_body(frame: bytes, key: int, version: int) -> Any:
 
 
 def _serve(ports: Sequence[int], pipe: Pipe) -> None:
+    """The process that serves the ports until the pipe closes."""
+
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         seen = Seen()

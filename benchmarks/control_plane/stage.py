@@ -1,8 +1,4 @@
-"""Acts on a cluster and times, from outside, until the controller under test has done what they call for.
-
-The end of a step is the moment the silent brokers received the last request. A step is over when the controller
-answered a question that stands in its event queue behind everything else, and the brokers then hear nothing more.
-"""
+"""Changes a cluster and measures how long the controller under test takes to handle each change."""
 
 import asyncio
 import time
@@ -43,6 +39,8 @@ TOPICS_PER_REQUEST: Final = 100
 
 
 class Measured(NamedTuple):
+    """Time, processor time and requests of one step."""
+
     step: str
     took_s: float
     cpu_s: float
@@ -51,7 +49,7 @@ class Measured(NamedTuple):
 
 
 class Stage:
-    """ZooKeeper's sessions of the silent brokers, and a connection to the node under test."""
+    """The registrations of the silent brokers, and a connection to the node under test."""
 
     def __init__(self, zookeeper: str, silent: SilentBrokers, subject: Subject) -> None:
         self._world = real_world()
@@ -74,6 +72,7 @@ class Stage:
             self._connection.close()
 
     async def _session(self) -> ZooKeeper:
+        """Open a ZooKeeper session."""
         client = ZooKeeper(self._world, self._hosts, SESSION_MS)
         await client.connect(30)
         return client
@@ -81,11 +80,13 @@ class Stage:
     # ---- acts
 
     async def register(self, number: int) -> None:
+        """Register a silent broker."""
         client = self._sessions[number] = await self._session()
         endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", self._ports[number])
         await BrokerRegistrar(Broker(BrokerId(number), (endpoint,))).register(client, 0)
 
     async def unregister(self, numbers: Iterable[int]) -> None:
+        """End the sessions of silent brokers."""
         for number in list(numbers):
             await self._sessions.pop(number).close()
 
@@ -112,6 +113,7 @@ class Stage:
         await _poll_until(registered)
 
     async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
+        """Send a request to the node under test."""
         if self._connection is None or self._connection.closed:
             self._connection = await Connection.open(self._world, *self.subject.address, "bench", 10)
         return await self._connection.request(api_key, version, message, ANSWER_S)
@@ -204,6 +206,7 @@ class Stage:
         return found.broker if found else -1
 
     async def _reassignments(self) -> Any:
+        """The running reassignments."""
         request = ListPartitionReassignmentsRequest(600_000, None)
         return await self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
 
@@ -218,6 +221,7 @@ class Stage:
                     last, since = now, time.monotonic()
 
     async def _through_the_queue(self) -> None:
+        """Send a request through the controller's event queue, and wait for its answer."""
         while True:
             try:
                 answer = await self._reassignments()

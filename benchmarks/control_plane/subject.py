@@ -1,4 +1,4 @@
-"""Whose controller is measured: a klamm node or an Apache Kafka broker as a process of its own, or a node in here."""
+"""The controllers to measure: a klamm node or an Apache Kafka broker as a process, or a klamm node in this process."""
 
 import asyncio
 import cProfile
@@ -26,14 +26,22 @@ KAFKA_JAVA: Final = (*apache_kafka.BROKER_JAVA, "-Xmx4G", "-Xms256M")
 
 
 class Subject(Protocol):
+    """A controller to measure."""
+
     name: str
     address: tuple[str, int]
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
-    def cpu_s(self) -> float: ...
-    def most_memory_mib(self) -> float: ...
-    def begin(self, step: str) -> None: ...
+    def cpu_s(self) -> float:
+        """Processor seconds so far."""
+
+    def most_memory_mib(self) -> float:
+        """The peak memory in MiB."""
+
+    def begin(self, step: str) -> None:
+        """A step begins."""
+
     def held_ms(self) -> float | None:
         """Processor time of the longest pass of its event loop since `begin`; None if it cannot be measured."""
         ...
@@ -51,6 +59,8 @@ def _properties(port: int, directory: str, zookeeper: str) -> dict[str, str]:
 
 
 class Process:
+    """A node as a process of its own."""
+
     def __init__(self, name: str, command: Command, directory: str, zookeeper: str) -> None:
         self.name = name
         port = free_port()
@@ -82,14 +92,17 @@ class Process:
         """Nothing to do from outside."""
 
     def held_ms(self) -> float | None:
+        """None: it cannot be measured from outside."""
         return None
 
 
 def klamm(directory: str, zookeeper: str) -> Subject:
+    """A klamm node as a process."""
     return Process("klamm", klamm_node, directory, zookeeper)
 
 
 def kafka(directory: str, zookeeper: str) -> Subject:
+    """An Apache Kafka broker as a process."""
     return Process("Apache Kafka", apache_kafka.broker(KAFKA_JAVA), directory, zookeeper)
 
 

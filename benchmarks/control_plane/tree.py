@@ -1,4 +1,4 @@
-"""Clusters as znodes: topics of 100 partitions with three replicas each, their states written beforehand."""
+"""Clusters as znodes: topics with 100 partitions and three replicas each, with states."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Placement: TypeAlias = Callable[[int], tuple[int, ...]]
 
 
 def spread(index: int) -> tuple[int, ...]:
-    """Each broker leads one sixth and holds half."""
+    """Replicas of a partition: each broker leads a sixth and hosts half of all partitions."""
     start = index % len(BROKERS)
     return tuple(BROKERS[(start + i) % len(BROKERS)] for i in range(3))
 
@@ -40,12 +40,14 @@ def led_by_heavy(touched: int) -> Placement:
 
 
 def topics(count: int, place: Placement, prefix: str = "topic") -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
+    """Topics with the replicas of each partition."""
     for first in range(0, count, PER_TOPIC):
         numbers = range(min(PER_TOPIC, count - first))
         yield f"{prefix}-{first // PER_TOPIC:05}", {n: place(first + n) for n in numbers}
 
 
 async def write_cluster(client: ZooKeeper, count: int, place: Placement) -> None:
+    """Write topics, assignments and partition states to ZooKeeper."""
     store = Store(client)
     await store.create_top_level_paths()
     ops: list[Op] = []

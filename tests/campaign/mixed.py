@@ -149,8 +149,8 @@ class Steps:
         work = HalfDone(self._o, f"back-{number}")
         work.begin()
         epoch, began = cluster.controller_epoch, time.monotonic()
-        end = (lambda: cluster.stop_node(KLAMM), node.kill, node.pause)[number % 3]
-        end()
+        ways: list[Callable[[], object]] = [lambda: cluster.stop_node(KLAMM), node.kill, node.pause]
+        ways[number % 3]()
         cluster.wait_until("Apache Kafka is controller", lambda: cluster.controller_id in KAFKA, SESSION_TIMEOUT_S + 20)
         took = time.monotonic() - began
         node.resume()

@@ -15,6 +15,7 @@ _numbers = itertools.count()
 
 
 def a_topic(cluster: Cluster, partitions: int) -> str:
+    """Create a topic with a new name."""
     name = f"codecs-{next(_numbers)}"
     cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2"})
     return name

@@ -1,6 +1,7 @@
 """Configs changed while nodes run, with Apache Kafka's own tool, and felt by clients at once."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,12 @@ def test_cluster_defaults_set_by_kafkas_tool_apply_to_topics_and_survive_a_resta
     assert "  config=ERROR sensitive=false synonyms={}" in configs(cluster, *logs, "--describe").splitlines()
     configs(cluster, *logs, "--alter", "--delete-config", "config")
     assert "  config=INFO sensitive=false synonyms={}" in configs(cluster, *logs, "--describe").splitlines()
+
+    def has_largest_batch(broker: int) -> bool:
+        return largest_batch_on(cluster, broker, "orders") == "2000"
+
     for broker in (1, 2):
-        cluster.wait_until(f"node {broker} knows", lambda b=broker: largest_batch_on(cluster, b, "orders") == "2000")
+        cluster.wait_until(f"node {broker} knows", partial(has_largest_batch, broker))
     cluster.wait_until("a large batch is refused", lambda: produce(cluster, 5_000) is not None)
 
     cluster.node(2).stop()

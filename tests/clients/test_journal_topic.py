@@ -20,7 +20,7 @@ def published(cluster: Cluster) -> list[Entry]:
     consumer.assign([TopicPartition(JOURNAL_TOPIC, 0, 0)])
     values = []
     while (message := consumer.poll(10)) is not None and message.error() is None:
-        values.append(message.value())
+        values.append(message.value() or b"")
     consumer.close()
     return distinct(parse_lines(b"\n".join(values)))
 

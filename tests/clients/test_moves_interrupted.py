@@ -4,6 +4,7 @@ The throttle keeps them from ending before that.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
 from tests.support.workload import Workload
 
-from klamm.embedded.nodes import Command
+from klamm.embedded.nodes import Command, NodeProcess
 
 PARTITIONS = 2
 SLOW = 100_000
@@ -72,9 +73,11 @@ class Move:
         self.cluster.wait_until(f"{count} more records", lambda: len(self.load.acknowledged) >= until, 60)
 
     def assert_under_way(self) -> None:
+        """Assert that no new replica is in sync yet."""
         assert all(self.new[p] not in isr for p, isr in self.isrs().items())
 
     def judge(self) -> None:
+        """Stop the load, and assert that no acknowledged record is lost."""
         self.load.stop()
         verdict = self.load.check()
         assert verdict.acknowledged > 0
@@ -102,15 +105,16 @@ def test_a_reassignment_completes_after_nodes_are_killed_during_it(own_cluster: 
     move = Move(own_cluster, "survivor", tmp_path)
     move.begin()
 
+    def knows_topic(node: NodeProcess) -> bool:
+        return move.load.topic in own_cluster.metadata(node).topics
+
     for victim in (own_cluster.controller_id, move.new[0]):
         node = own_cluster.node(victim)
         node.kill()
         own_cluster.wait_until_forgotten(victim)
         node.start()
         own_cluster.wait_until_complete(SESSION_TIMEOUT_S + 15)
-        own_cluster.wait_until(
-            "it has heard of the topic", lambda n=node: move.load.topic in own_cluster.metadata(n).topics
-        )
+        own_cluster.wait_until("it has heard of the topic", partial(knows_topic, node))
         move.assert_under_way()
         assert set(move.replicas()[0]) >= set(move.wanted[0])
 

@@ -30,7 +30,9 @@ def test_at_protocol_2_6_leaders_write_isr_changes_to_zookeeper(tmp_path: Path) 
         )
         errors: list[object] = []
         for number in range(100):
-            producer.produce("orders", str(number), on_delivery=lambda error, _m: error and errors.append(error))
+            producer.produce(
+                "orders", str(number), on_delivery=lambda error, _m: errors.append(error) if error else None
+            )
         producer.flush(30)
         assert errors == []
 

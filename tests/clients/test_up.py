@@ -41,6 +41,7 @@ class Up:
 
     @property
     def words(self) -> str:
+        """The output of the command so far."""
         return self._output.read_text()
 
     @property

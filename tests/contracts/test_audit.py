@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -71,7 +72,7 @@ def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object
 
 def audited(
     tree: KazooClient, server: ZooKeeperServer, capsys: pytest.CaptureFixture[str], *auth: str
-) -> tuple[int, dict]:
+) -> tuple[int, dict[str, Any]]:
     status = run_audit(f"{server.connect_string}{CHROOT}", True, 10, auth)
     return status, json.loads(capsys.readouterr().out)
 

@@ -1,12 +1,13 @@
-"""What may happen in a generated script.
+"""The random actions of a generated script.
 
-What the controllers do differently on purpose, or at random, is never done; each such condition says why.
+Actions whose results differ on purpose, or at random, are never done; each such condition gives its reason.
 """
 
 from typing import Any
 
+from tests.differential.calls import BROKERS
 from tests.differential.draws import between, flag, one_of, several, some_of
-from tests.differential.scenario import BROKERS, TOPICS, Scenario, assignments, brokers, replicas
+from tests.differential.scenario import TOPICS, Scenario, assignments, brokers, replicas
 from tests.differential.script import STORAGE_ERROR
 from tests.differential.verbs.admin import PREFERRED, UNCLEAN
 
@@ -18,6 +19,8 @@ off_by_one = between(-1, 1)
 
 
 class GeneratedScenario(Scenario):
+    """A generated script and its random actions; each draws its arguments from the seed."""
+
     def do_next(self, draw: Any) -> None:
         """Do one random action; some are drawn more often than others."""
         getattr(self, draw(one_of(WEIGHTED)))(draw)
@@ -25,6 +28,7 @@ class GeneratedScenario(Scenario):
     # ---- brokers
 
     def kill(self, draw: Any) -> None:
+        """A broker's session is closed."""
         if len(self.live) > 1:
             broker = self._draw_live_broker(draw)
             self._gone(broker)
@@ -39,6 +43,7 @@ class GeneratedScenario(Scenario):
             self.do("kill_together", *pair)
 
     def start(self, draw: Any) -> None:
+        """A dead broker registers."""
         if dead := sorted(set(BROKERS) - self.live):
             broker = draw(one_of(dead))
             self.live.add(broker)
@@ -56,16 +61,19 @@ class GeneratedScenario(Scenario):
             self.do("bounce", broker)
 
     def shut_down(self, draw: Any) -> None:
+        """A live broker sends ControlledShutdown."""
         broker = self._draw_live_broker(draw)
         self.leaving.add(broker)
         self.do("controlled_shutdown", broker)
 
     def shut_down_oddly(self, draw: Any) -> None:
+        """ControlledShutdown of any broker, in any version, perhaps with an old broker epoch."""
         broker, version, is_stale = draw(brokers), draw(between(1, 3)), draw(flag)
         self.leaving.add(broker)
         self.do("controlled_shutdown", broker, version=version, stale_broker=is_stale)
 
     def move_to_another_rack(self, draw: Any) -> None:
+        """A broker's registration changes its rack."""
         self.has_racks = True
         self.do("change_endpoints", self._draw_live_broker(draw), draw(one_of(["left", "right"])))
 
@@ -77,30 +85,36 @@ class GeneratedScenario(Scenario):
             self.do("log_dir_event", self.broken)
 
     def mend_a_disk(self, draw: Any) -> None:
+        """The broker with the failed log directory restarts with a working one."""
         if self.broken is not None:
             self.do("fail", self.broken, "LeaderAndIsr", 0)
             self.do("bounce", self.broken)
             self.broken = None
 
     def _gone(self, broker: int) -> None:
+        """Remove a dead broker from the record of live ones."""
         self.live.discard(broker)
         if self.broken == broker:
             self.broken = None
         self.leaving.discard(broker)
 
     def lose_an_answer(self, draw: Any) -> None:
+        """The next response of a broker to a control request is lost."""
         self.do("lose_answer", self._draw_live_broker(draw), draw(one_of(["LeaderAndIsr", "UpdateMetadata"])))
 
     def allocate_ids(self, draw: Any) -> None:
+        """A broker sends AllocateProducerIds, perhaps with an old broker epoch."""
         self.do("allocate_producer_ids", draw(brokers), stale_broker=draw(between(0, 3)) == 0)
 
     def set_a_feature(self, draw: Any) -> None:
+        """UpdateFeatures with a random level and upgrade type."""
         name = draw(one_of(["", "anything", "metadata.version"]))
         self.do("update_feature", name, draw(between(0, 3)), draw(between(1, 3)))
 
     # ---- topics
 
     def create(self, draw: Any) -> None:
+        """Create a topic by the API or by znodes."""
         topic, assignment, is_unclean = draw(one_of(TOPICS)), draw(assignments), draw(flag)
         if self._assignment(topic) or self._is_queued(topic):
             return
@@ -112,15 +126,16 @@ class GeneratedScenario(Scenario):
             self.do("create_topic", topic, assignment, config)
 
     def grow(self, draw: Any) -> None:
+        """Add a partition to a topic by its znode."""
         topic, more = draw(one_of(TOPICS)), draw(replicas)
         now = self._assignment(topic)
         if now and len(now) < 5 and not self._is_moving(topic) and not self._is_queued(topic):
             self.do("grow_topic", topic, [*(list(now[i].replicas) for i in sorted(now)), more])
 
     def grow_by_api(self, draw: Any) -> None:
-        """Also one that moves or is deleted, for which it is refused.
+        """CreatePartitions, also for topics that are reassigned or deleted, where it is rejected.
 
-        Not where some brokers have a rack and others have none: Kafka fails then.
+        Not where only some brokers have a rack: Kafka fails there.
         """
         topic, more, validate_only = draw(one_of(TOPICS)), draw(replicas), draw(flag)
         now = self._assignment(topic)
@@ -157,6 +172,7 @@ class GeneratedScenario(Scenario):
             self.do("delete_topics", first[0], timeout_ms=0)
 
     def configure(self, draw: Any) -> None:
+        """Change unclean elections and min ISR of a topic."""
         topic = draw(one_of(TOPICS))
         if self._assignment(topic):
             least = {"min.insync.replicas": str(draw(between(1, 3)))} if draw(flag) else {}
@@ -164,9 +180,11 @@ class GeneratedScenario(Scenario):
             self.do("notify_config", topic)
 
     def configure_all(self, draw: Any) -> None:
+        """Change the brokers' default for unclean elections."""
         self.do("configure_brokers", {UNCLEAN_ALLOWED: str(draw(flag)).lower()})
 
     def tell_nonsense(self, draw: Any) -> None:
+        """Write a malformed notification znode."""
         directory = draw(one_of([f"{ISR_CHANGES}/isr_change_", f"{LOG_DIR_EVENTS}/log_dir_event_"]))
         self.do("notify", directory, draw(one_of(NONSENSE)))
 
@@ -182,12 +200,14 @@ class GeneratedScenario(Scenario):
                 self.do("leader_asks", topic, changed, number)
 
     def join_all(self, draw: Any) -> None:
+        """A leader requests an ISR with all live replicas."""
         if (partition := self._partition(draw)) is not None:
             topic, number, now, isr = partition
             joined = [*isr, *(b for b in now.replicas if b in self.live and b not in isr)]
             self.do("leader_asks", topic, joined, number)
 
     def alter_wrongly(self, draw: Any) -> None:
+        """AlterPartition with wrong epochs, versions or senders."""
         if (partition := self._partition(draw)) is not None:
             topic, number, _, isr = partition
             version = draw(between(0, 3))
@@ -210,9 +230,9 @@ class GeneratedScenario(Scenario):
     # ---- moves and elections
 
     def reassign(self, draw: Any) -> None:
-        """Not what would drop replicas in sync, nor what nobody could lead: there ours does better.
+        """Reassign partitions by the API or by the znode of the old tools.
 
-        By the znode only to brokers that live, and nothing that is under way already: ours leaves that alone.
+        Not where in-sync replicas would be dropped or no new replica could lead: klamm deviates there on purpose.
         """
         target, by_api = draw(replicas), draw(flag)
         partition = self._partition(draw)
@@ -237,21 +257,26 @@ class GeneratedScenario(Scenario):
         self.do("reassign", targets)
 
     def cancel(self, draw: Any) -> None:
+        """Cancel a reassignment."""
         partition = self._partition(draw)
         if partition is not None and not set(partition[2].adding) & set(partition[3]):
             self.do("reassign", {partition[:2]: None})
 
     def list_moves(self, draw: Any) -> None:
+        """List the reassignments."""
         self.do("list_reassignments", None)
 
     def elect(self, draw: Any) -> None:
+        """A preferred or unclean election of one partition by the API."""
         if (partition := self._partition(draw)) is not None:
             self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), [partition[:2]], timeout_ms=1000)
 
     def elect_all(self, draw: Any) -> None:
+        """A preferred or unclean election of all partitions by the API."""
         self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), None, timeout_ms=1000)
 
     def prefer(self, draw: Any) -> None:
+        """A preferred leader election by the znode of the old tools."""
         partition = self._partition(draw)
         if partition is not None and "/admin/preferred_replica_election" not in self.contexts[0]._tree:
             self.do("request_preferred", partition[:2])
@@ -259,6 +284,7 @@ class GeneratedScenario(Scenario):
     # ---- who is controller
 
     def fail_over(self, draw: Any) -> None:
+        """The controller fails over."""
         if not self._something_is_queued():
             self.do("delete_controller")
 
@@ -272,6 +298,7 @@ class GeneratedScenario(Scenario):
         self.do("delete_controller")
 
     def lose_the_session(self, draw: Any) -> None:
+        """The ZooKeeper session of the node under test expires."""
         if not self._something_is_queued():
             self.do("expire")
 

@@ -48,6 +48,7 @@ class Arena:
         return self.runner.run(self._differs(calls, kinds))
 
     async def _differs(self, calls: Sequence[Call], kinds: set[str]) -> bool:
+        """Play the calls and look for differences of these kinds."""
         contexts = await self.open()
         try:
             for call in calls:
@@ -61,6 +62,7 @@ class Arena:
 
 
 def newest_differences(contexts: Sequence[ScriptContext]) -> list[Difference]:
+    """The differences between the last steps of several controllers."""
     first, *others = ([step.as_data() for step in context.steps] for context in contexts)
     return [d for steps in others for d in unexpected("generated", differences(first, steps, merged=True))]
 

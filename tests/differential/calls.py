@@ -1,7 +1,4 @@
-"""Scripts that a generator made, kept as the verbs they call, with what Apache Kafka did.
-
-Such a script is like any other; only nobody wrote it.
-"""
+"""Generated scripts, stored as the verb calls they make, with what Apache Kafka did."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -47,32 +44,37 @@ def as_text(name: str, calls: Sequence[Call]) -> str:
 
 
 def generated_names() -> list[str]:
+    """The names of all stored generated scripts."""
     return recordings.names(GENERATED)
 
 
 def keep(name: str, calls: Sequence[Call], steps: list[dict[str, Any]]) -> None:
-    """In memory: `recordings.save` writes it."""
+    """Add a generated script and its recorded steps in memory; `recordings.save` writes it."""
     recordings.keep(GENERATED, name, Recording(steps, [_plain(call) for call in calls]))
 
 
 def read_calls(name: str) -> list[Call]:
+    """The calls of a stored script."""
     return [_call(*each) for each in recordings.read(GENERATED, name).calls]
 
 
 def _plain(call: Call) -> list[Any]:
-    """JSON has no pairs as keys: a mapping becomes its items, marked."""
+    """A call as JSON data; a mapping becomes a marked list of its items."""
     return [call.verb, [_items(each) for each in call.args], dict(call.options)]
 
 
 def _items(value: Any) -> Any:
+    """Replace mappings by marked lists of their items."""
     return {"items": [[key, each] for key, each in value.items()]} if isinstance(value, dict) else value
 
 
 def _call(verb: str, args: Sequence[Any], options: Mapping[str, Any]) -> Call:
+    """The call with these arguments, with marked lists turned back into mappings."""
     return Call(verb, [_mapping(each) for each in args], options)
 
 
 def _mapping(value: Any) -> Any:
+    """Turn marked lists back into mappings."""
     if not isinstance(value, dict):
         return value
     return {tuple(key) if isinstance(key, list) else key: each for key, each in value["items"]}

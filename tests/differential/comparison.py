@@ -1,4 +1,4 @@
-"""One script played before one controller, and where two plays are not the same."""
+"""Plays a script against one controller, and compares two plays."""
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -40,15 +40,17 @@ def all_names() -> list[str]:
 
 
 def recorded(name: str) -> Steps:
+    """The recorded steps of Apache Kafka."""
     return recordings.read(subject_of(name), name).steps
 
 
 def subject_of(name: str) -> str:
+    """The recording file that has this script."""
     return SCRIPTS[name].subject if name in SCRIPTS else GENERATED
 
 
 def record(name: str, steps: Steps) -> None:
-    """In memory: `recordings.save` writes it."""
+    """Store the steps as the recording, in memory; `recordings.save` writes it."""
     if name not in SCRIPTS:
         keep(name, read_calls(name), steps)
     else:
@@ -76,7 +78,7 @@ def differences(kafka: Steps, klamm: Steps, *, merged: bool = False) -> Iterator
         expected, found = _flat(theirs), _flat(ours)
         for place in sorted(expected.keys() | found.keys()):
             if expected.get(place) != found.get(place):
-                did = theirs.get("did", ours.get("did"))
+                did = str(theirs.get("did", ours.get("did")))
                 yield Difference(number, did, place, expected.get(place), found.get(place))
 
 
@@ -92,6 +94,7 @@ def last_requests_only(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last(subject: str, texts: list[str]) -> list[str]:
+    """The last of the merged requests about each partition."""
     if subject == VERSIONS:
         return texts
     if subject == BROKERS:
@@ -103,6 +106,7 @@ def _last(subject: str, texts: list[str]) -> list[str]:
 
 
 def _flat(value: Any, place: str = "") -> Mapping[str, Any]:
+    """A nested value as a flat mapping from place to text."""
     if not isinstance(value, dict):
         return {place: value}
     flat: dict[str, Any] = {}

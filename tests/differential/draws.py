@@ -1,4 +1,4 @@
-"""What a generated script is drawn from: the same things for the same seed."""
+"""Random choices for generated scripts, repeatable by seed."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -30,4 +30,5 @@ def several(thing: Callable[[Random], T], most: int) -> Callable[[Random], list[
 
 
 def flag(rng: Random) -> bool:
+    """Draws True or False."""
     return rng.random() < 0.5

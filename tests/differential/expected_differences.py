@@ -93,6 +93,7 @@ def unexpected(script: str, differences: Iterable[Difference]) -> list[Differenc
 
 
 def expected(script: str) -> list[Difference]:
+    """The differences that are expected in this script."""
     if script not in REASONS:
         return []
     return lines_to_differences(_sections(subject_of(script)).get(script, ()))
@@ -115,11 +116,13 @@ def accept(script: str, differences: Iterable[Difference]) -> None:
 
 
 def _sections(subject: str) -> Sections:
+    """The expected differences of a subject's scripts, by script."""
     file = _file(subject)
     return text_to_sections(file.read_text()) if file.exists() else {}
 
 
 def _file(subject: str) -> Path:
+    """The path of the subject's file of expected differences."""
     return EXPECTED / f"{subject}.txt"
 
 
@@ -146,5 +149,6 @@ def is_newer_broker_list(difference: Difference) -> bool:
 
 
 def _is_within(part: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether the texts of `part` occur in `whole`, in the same order."""
     rest = iter(whole)
     return all(item in rest for item in part)

@@ -61,6 +61,7 @@ class ScriptRunner:
         self._starts = {"apache": start_apache, "klamm": start_klamm, "klamm-unmerged": start_klamm_unmerged}
 
     async def play(self, script: Script, who: str) -> Steps:
+        """Play a script with klamm's or Apache Kafka's controller; return the steps."""
         start = self._starts[who]
         assert start is not None
         directory = self._directory / who / script.name
@@ -69,6 +70,7 @@ class ScriptRunner:
 
 
 async def _judge(name: str, options: argparse.Namespace, runner: ScriptRunner) -> bool:
+    """Compare one script; whether it has no unexpected difference."""
     if options.record:
         record(name, await runner.play(script_of(name), "apache"))
         recordings.save(subject_of(name))
@@ -81,6 +83,7 @@ async def _judge(name: str, options: argparse.Namespace, runner: ScriptRunner) -
 
 
 def _print_verdict(name: str, differing_places: list[Difference]) -> bool:
+    """Print the differences; whether there are none."""
     others = unexpected(name, differing_places)
     on_purpose = len(differing_places) - len(others)
     print(f"{name}: {len(others)} differences, {on_purpose} on purpose", *others, sep="\n  ", flush=True)
@@ -105,6 +108,7 @@ async def _judge_all(judge: Callable[..., Awaitable[bool]], items: Iterable[obje
 
 
 async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafka_log: IO[bytes]) -> int:
+    """Compare the named scripts, recording Apache Kafka first if asked; return the number of failures."""
     async with AsyncExitStack() as stack:
         start_apache = None
         if options.record:
@@ -143,12 +147,14 @@ def _generate(options: argparse.Namespace, server: ZooKeeperServer, directory: P
 
 
 def _print_shortest(arena: Arena, scenario: Scenario) -> None:
+    """Shorten the generated script while it still differs, and print it."""
     print("now the shortest script that still differs:", flush=True)
     kinds = set(map(kind_of, scenario.differences))
     print(as_text("a_difference", shorten(scenario.calls, partial(arena.differs, kinds=kinds))))
 
 
 def _recorded_text(name: str) -> str:
+    """The recording of a script, as text."""
     calls = "" if name in SCRIPTS else as_text(name, read_calls(name))
     return "\n".join([f"## {name}\n{calls}", *steps_to_lines(recorded(name)), ""])
 

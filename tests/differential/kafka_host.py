@@ -1,4 +1,4 @@
-"""Apache Kafka nodes of one Java process: quick to start, and one can look inside. See KafkaHost.java."""
+"""Several Apache Kafka nodes in one Java process, with access to their state. See KafkaHost.java."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
@@ -18,7 +18,7 @@ JAVA = ("-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class KafkaHost:
-    """Each node has a name."""
+    """A Java process that runs Apache Kafka nodes; each has a name."""
 
     def __init__(self, lines_in: StreamWriter, lines_out: StreamReader) -> None:
         self._lines_in = lines_in
@@ -27,7 +27,7 @@ class KafkaHost:
         self._answers: dict[int, asyncio.Future[str]] = {}
 
     async def ask(self, *words: object) -> str:
-        """Raises KlammError with what the node says has failed."""
+        """Send a command to the Java process. Raises KlammError if it fails."""
         number = next(self._numbers)
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer

@@ -22,9 +22,10 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.embedded.nodes import HOST
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
-from klamm.runtime.time_slices import CountedSlices, SliceObserver
-from klamm.runtime.world import real_world
+from klamm.runtime.time_slices import CountedSlices
+from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels
+from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import ZkError
 
 PROPERTIES = {
@@ -66,6 +67,8 @@ StartNode = Callable[[str, Path, str, Mapping[str, str], int], Awaitable[NodeUnd
 
 
 class ApacheNode:
+    """An Apache Kafka node in the Java process."""
+
     def __init__(self, host: KafkaHost, name: str, port: int) -> None:
         self._host = host
         self._name = name
@@ -79,13 +82,15 @@ class ApacheNode:
         return int(number), bytes.fromhex(password)
 
     async def session_ended(self, session_id: int) -> None:
-        """It learns so at its next try: if it heard of it twice, it might expire twice."""
+        """Does nothing: the node notices at its next request; two notices might expire it twice."""
 
     async def stop(self) -> None:
         await self._host.ask("stop", self._name)
 
 
 def apache_starter(host: KafkaHost) -> StartNode:
+    """A function that starts Apache Kafka nodes in this Java process."""
+
     async def start(connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int) -> ApacheNode:
         port = free_port()
         properties = _properties(connect, directory / f"apache-{number}", number, port) | ONLY_APACHE | dict(given)
@@ -105,6 +110,7 @@ class UnmergedRequests(PendingRequests):
     """Merges no requests, as Kafka does not, so that every intermediate state is sent."""
 
     def put(self, item: ControlItem) -> None:
+        """Queue the request without merging."""
         self._items.append(item)
 
 
@@ -120,6 +126,7 @@ class ControllerOverrides:
         self._merges_requests = True
 
     def apply_to(self, config: NodeConfig, protocol: str, merges_requests: bool) -> None:
+        """Override the settings of this node's controller."""
         assert not self._protocols or merges_requests is self._merges_requests
         if not self._protocols:
             self._merges_requests = merges_requests
@@ -127,26 +134,24 @@ class ControllerOverrides:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", UnmergedRequests))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
             self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
-            self._patches.enter_context(patch.object(assembly, "TimeSlices", _counted_slices))
         self._protocols[id(config)] = protocol
 
     def remove_from(self, config: NodeConfig) -> None:
+        """End the overrides of this node."""
         if self._protocols.pop(id(config), None) and not self._protocols:
             self._patches.close()
 
     def _settings(self, config: NodeConfig, broker: BrokerId) -> ControllerSettings:
+        """The controller settings with the overrides."""
         return replace(controller_settings(config, broker), ibp=parse_ibp(self._protocols[id(config)]))
-
-
-def _counted_slices(_: SliceObserver) -> CountedSlices:
-    """Task slices by count instead of time, so that the order of requests does not depend on the machine's speed."""
-    return CountedSlices()
 
 
 OVERRIDES = ControllerOverrides()
 
 
 class KlammNode:
+    """A klamm node in this process."""
+
     def __init__(self, node: Node, port: int, config: NodeConfig) -> None:
         self._node = node
         self._config = config
@@ -169,6 +174,7 @@ class KlammNode:
         return busy
 
     def _busy(self, late: Collection[int]) -> str:
+        """What the node is still doing; "" if it is at rest."""
         controller = self._node.parts.controller
         if controller.queue_size or controller.state:
             return f"an event in {controller.state}"
@@ -179,14 +185,21 @@ class KlammNode:
         return f"a request to {sorted(owing)}" if owing else ""
 
     def _follows_configs(self) -> bool:
+        """Whether the node is reading configs."""
         return not self._node.parts.config_changes.is_up_to_date
 
+    @property
+    def _client(self) -> ZooKeeper:
+        client = self._node.parts.context.store().client
+        assert isinstance(client, ZooKeeper)
+        return client
+
     async def session(self) -> tuple[int, bytes]:
-        session = self._node.parts.context.store().client._session
+        session = self._client._session
         return session.session_id, session._password
 
     async def session_ended(self, session_id: int) -> None:
-        client = self._node.parts.context.store().client
+        client = self._client
         link = client._driver._link
         if client.session_id == session_id and link is not None and link._transport is not None:
             link._transport.abort()
@@ -199,6 +212,7 @@ class KlammNode:
 async def start_klamm(
     connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, merges_requests: bool = True
 ) -> KlammNode:
+    """Start a klamm node as the node under test."""
     port = free_port()
     (directory / f"klamm-{number}").mkdir(exist_ok=True)
     properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
@@ -206,7 +220,7 @@ async def start_klamm(
     config = parse_node_config(text.encode(), "server.properties")
     OVERRIDES.apply_to(config, protocol, merges_requests)
     try:
-        node = await start_node(real_world(), config, LogLevels())
+        node = await start_node(_world(), config, LogLevels())
     except BaseException:
         OVERRIDES.remove_from(config)
         raise
@@ -216,8 +230,13 @@ async def start_klamm(
 async def start_klamm_unmerged(
     connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int
 ) -> KlammNode:
-    """Its controller sends every request on its own, as Kafka does."""
+    """Start a klamm node whose controller sends every request separately, as Kafka does."""
     return await start_klamm(connect, directory, protocol, given, number, merges_requests=False)
+
+
+def _world() -> World:
+    """Task slices by count instead of time, so that the order of requests does not depend on the machine's speed."""
+    return replace(real_world(), make_slices=CountedSlices)
 
 
 def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:

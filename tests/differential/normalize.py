@@ -114,19 +114,23 @@ def _state(p: Any, partition_epoch: int) -> str:
 
 
 def _changes(p: Any) -> str:
+    """Adding and removing replicas of a partition state, as text."""
     adding = f" adding {_list(p.adding_replicas)}" if p.adding_replicas else ""
     return adding + (f" removing {_list(p.removing_replicas)}" if p.removing_replicas else "")
 
 
 def words(items: Sequence[object]) -> str:
+    """The items as text, separated by spaces."""
     return " and ".join(map(str, items))
 
 
 def _list(brokers: Sequence[int]) -> str:
+    """Broker ids as text."""
     return f"[{','.join(map(str, brokers))}]"
 
 
 def _id(topic: str, topic_id: uuid.UUID, topic_ids: dict[str, uuid.UUID]) -> str:
+    """How a topic id is shown: by whether it is the topic's current one."""
     if topic_id == topic_ids.get(topic):
         return ""
     return ", without topic id" if topic_id == NO_ID else ", under another topic id"
@@ -136,6 +140,7 @@ def _id(topic: str, topic_id: uuid.UUID, topic_ids: dict[str, uuid.UUID]) -> str
 
 
 def alter_partition_answer(answer: AlterPartitionResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+    """An AlterPartition response as comparable data."""
     if answer.error_code:
         return f"error {answer.error_code}"
     names = {topic_id: name for name, topic_id in topic_ids.items()}
@@ -150,6 +155,7 @@ def alter_partition_answer(answer: AlterPartitionResponse, topic_ids: dict[str, 
 
 
 def shutdown_answer(answer: ControlledShutdownResponse) -> Any:
+    """A ControlledShutdown response as comparable data."""
     if answer.error_code:
         return f"error {answer.error_code}"
     return sorted(f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions)
@@ -159,10 +165,12 @@ Normalizer = Callable[[Any], Any]
 
 
 def _error(code: int) -> str:
+    """The name of an error code."""
     return f"error {code}" if code else "ok"
 
 
 def create_topics_answer(answer: CreateTopicsResponse) -> Any:
+    """A CreateTopics response as comparable data."""
     return {
         t.name: f"ok, {t.num_partitions} partitions of {t.replication_factor}{'' if t.topic_id != NO_ID else ', no id'}"
         if not t.error_code
@@ -172,21 +180,25 @@ def create_topics_answer(answer: CreateTopicsResponse) -> Any:
 
 
 def create_partitions_answer(answer: CreatePartitionsResponse) -> Any:
+    """A CreatePartitions response as comparable data."""
     return {t.name: _error(t.error_code) for t in answer.results}
 
 
 def delete_topics_answer(answer: DeleteTopicsResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+    """A DeleteTopics response as comparable data."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     return {t.name or f"id of {names.get(t.topic_id, 'nothing')}": _error(t.error_code) for t in answer.responses}
 
 
 def reassignment_answer(answer: AlterPartitionReassignmentsResponse) -> Any:
+    """An AlterPartitionReassignments response as comparable data."""
     if answer.error_code:
         return f"error {answer.error_code}"
     return {f"{t.name}-{p.partition_index}": _error(p.error_code) for t in answer.responses for p in t.partitions}
 
 
 def reassignment_list_answer(answer: ListPartitionReassignmentsResponse) -> Any:
+    """A ListPartitionReassignments response as comparable data."""
     if answer.error_code:
         return f"error {answer.error_code}"
     return {
@@ -198,6 +210,7 @@ def reassignment_list_answer(answer: ListPartitionReassignmentsResponse) -> Any:
 
 
 def elections_answer(answer: ElectLeadersResponse) -> Any:
+    """An ElectLeaders response as comparable data."""
     results = {
         f"{t.topic}-{p.partition_id}": _error(p.error_code)
         for t in answer.replica_election_results
@@ -207,11 +220,13 @@ def elections_answer(answer: ElectLeadersResponse) -> Any:
 
 
 def features_answer(answer: UpdateFeaturesResponse) -> Any:
+    """An UpdateFeatures response as comparable data."""
     results = {result.feature: _error(result.error_code) for result in answer.results}
     return {"whole": f"error {answer.error_code}", **results} if answer.error_code else results
 
 
 def producer_ids_answer(answer: AllocateProducerIdsResponse) -> Any:
+    """An AllocateProducerIds response as comparable data."""
     if answer.error_code:
         return f"error {answer.error_code}"
     return f"{answer.producer_id_len} from {answer.producer_id_start} on"

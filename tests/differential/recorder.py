@@ -1,4 +1,4 @@
-"""A broker that only listens: it registers, keeps every control request in order, and answers as it was set to."""
+"""A broker that only records: it registers, keeps every control request, and answers as configured."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,7 @@ from klamm.wire.messages import (
     StopReplicaResponse,
 )
 from klamm.zk.client import ZooKeeper
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.registrations import encode_registration
 from klamm.zk.znodes import broker_path
@@ -66,6 +66,7 @@ class Recorder:
 
     @property
     def session(self) -> int:
+        """The id of its ZooKeeper session."""
         assert self.zookeeper is not None
         return self.zookeeper.session_id
 
@@ -78,7 +79,7 @@ class Recorder:
     async def vanish(self) -> None:
         """Stop without closing the session: the registration goes when it expires."""
         assert self.zookeeper is not None
-        self.zookeeper._give_up()
+        self.zookeeper._abort_session()
         self._hang_up()
 
     async def bounce(self, others_gone: Sequence[int] = ()) -> None:
@@ -88,13 +89,14 @@ class Recorder:
         path = broker_path(self.number)
         payload = encode_registration(self.broker, NOW_MS)
         gone = [Delete(broker_path(other)) for other in others_gone]
-        anew = [Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)]
+        anew: list[Op] = [Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)]
         done = await self.zookeeper.multi([*gone, *anew])
         assert done[-1].stat is not None, done
         self.epoch = done[-1].stat.czxid
         await before.close()
 
     async def change_registration(self, content: Callable[[bytes], bytes]) -> None:
+        """Rewrite the registration with changed content."""
         assert self.zookeeper is not None
         path = broker_path(self.number)
         await self.zookeeper.set(path, content(encode_registration(self.broker, NOW_MS)))
@@ -105,6 +107,7 @@ class Recorder:
         return client
 
     def _hang_up(self) -> None:
+        """Stop listening and close all connections."""
         assert self._server is not None
         self._server.close()
         for writer in self._writers:
@@ -155,7 +158,7 @@ class Recorder:
                 writer.write(b"".join(parts))
 
     def _answer(self, name: str, version: int, message: Any) -> Any:
-        """Every partition by name, as a broker does; None where the empty answer says it all."""
+        """The response, with an entry for every partition; None if an empty response is right."""
         error = self.errors.get(name, 0)
         if isinstance(message, LeaderAndIsrRequest) and version >= 5:
             return LeaderAndIsrResponse(

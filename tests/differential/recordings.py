@@ -1,11 +1,4 @@
-"""What Apache Kafka did in each scenario, as it was recorded.
-
-- `recorded/SUBJECT.txt`: the scenarios that somebody wrote, in one text for each module of `scripts/`.
-- `recorded/generated.xz`: the generated ones, each with its calls, in one compressed text; `recorded/generated.txt` is
-  its index: a line per scenario with its size and checksum, so that a difference between two versions is seen.
-
-`python -m tests.differential.judge --show NAME...` prints any of them. See `transcript` for the text.
-"""
+"""Recordings of what Apache Kafka did in each scenario."""
 
 import json
 import lzma
@@ -45,15 +38,17 @@ def read(subject: str, name: str) -> Recording:
 
 
 def is_recorded(subject: str, name: str) -> bool:
+    """Whether there is a recording of this scenario."""
     return name in _sections(subject)
 
 
 def names(subject: str) -> list[str]:
+    """The recorded scenarios of a subject."""
     return sorted(_sections(subject))
 
 
 def keep(subject: str, name: str, recording: Recording) -> None:
-    """In memory: `save` writes it. Raises AssertionError where the text could not be read back."""
+    """Store a recording in memory; `save` writes it. Raises AssertionError if its text could not be read back."""
     calls = [_CALL + json.dumps(call, ensure_ascii=False, separators=(",", ":")) for call in recording.calls]
     lines = steps_to_lines(recording.steps)
     assert lines_to_steps(lines) == recording.steps, name
@@ -61,6 +56,7 @@ def keep(subject: str, name: str, recording: Recording) -> None:
 
 
 def save(subject: str) -> None:
+    """Write the recordings of a subject to its file."""
     sections = dict(sorted(_sections(subject).items()))
     RECORDED.mkdir(exist_ok=True)
     if subject != GENERATED:

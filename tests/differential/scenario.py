@@ -1,4 +1,4 @@
-"""A generated script while it is made: what was done, and what there is to do something with."""
+"""A generated script while it is generated: the steps so far, and the cluster's state to act on."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ assignments = several(replicas, 3)
 
 
 class Scenario:
-    """Without its actions, which are in `actions`."""
+    """The state of a generated script; its random actions are in `actions`."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -35,6 +35,7 @@ class Scenario:
 
     @property
     def steps(self) -> Steps:
+        """The steps of the first controller so far."""
         return [step.as_data() for step in self.contexts[0].steps]
 
     def do(self, verb: str, *args: Any, **options: Any) -> None:
@@ -51,6 +52,8 @@ class Scenario:
         self.differences = newest_differences(self.contexts)
 
     def end(self) -> None:
+        """Close all controllers."""
+
         async def close() -> None:
             await asyncio.gather(*(context.close() for context in self.contexts))
 
@@ -59,6 +62,8 @@ class Scenario:
     # ---- what there is, as the first one's ZooKeeper has it
 
     def _assignment(self, topic: str) -> dict[int, ReplicaAssignment]:
+        """The assignment of a topic, as in ZooKeeper."""
+
         async def read() -> dict[int, ReplicaAssignment]:
             [node] = await self.contexts[0].client.get_many([f"/brokers/topics/{topic}"])
             return dict(decode_topic(topic, node.data).partitions) if node.stat is not None else {}
@@ -66,15 +71,17 @@ class Scenario:
         return self.arena.runner.run(read())
 
     def _isr(self, topic: str, number: int) -> tuple[int, ...] | None:
+        """The ISR of a partition in ZooKeeper; None without a state."""
         state = self.arena.runner.run(self.contexts[0].state(topic, number))
         return None if state is None else state.isr
 
     def _isr_leader(self, topic: str, number: int) -> int | None:
+        """The leader of a partition in ZooKeeper; None without a state."""
         state = self.arena.runner.run(self.contexts[0].state(topic, number))
         return None if state is None else state.leader
 
     def _partition(self, draw: Any) -> tuple[str, int, ReplicaAssignment, tuple[int, ...]] | None:
-        """One that had a leader once, of no topic that is deleted: there Kafka moves the epochs, ours does not."""
+        """Draw a partition that once had a leader, of a topic that is not being deleted."""
         there = [t for t in TOPICS if self._assignment(t) and not self._is_queued(t)]
         if not there:
             return None
@@ -93,13 +100,15 @@ class Scenario:
         return self.live - self.leaving - {self.broken}
 
     def _is_queued(self, topic: str) -> bool:
+        """Whether the topic is queued for deletion."""
         return f"/admin/delete_topics/{topic}" in self.contexts[0]._tree
 
     def _something_is_queued(self) -> bool:
-        """Ours goes on at a failover with a deletion that has dead replicas, Kafka waits for them."""
+        """Whether any topic is queued for deletion: at a failover klamm continues with dead replicas, Kafka waits."""
         return any(map(self._is_queued, TOPICS))
 
     def _is_moving(self, topic: str) -> bool:
+        """Whether the topic is being reassigned."""
         return any(each.is_being_reassigned for each in self._assignment(topic).values())
 
     def _draw_live_broker(self, draw: Any) -> int:

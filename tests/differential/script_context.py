@@ -8,4 +8,4 @@ from tests.differential.verbs.znodes import ZnodeVerbs
 
 
 class ScriptContext(ControllerVerbs, BrokerVerbs, ZnodeVerbs, RequestVerbs, AdminVerbs):
-    """What a script is given. See the modules in `verbs` for what it can do."""
+    """What a script can do: the verbs of all modules in `verbs`."""

@@ -1,4 +1,4 @@
-"""Somebody else ends a ZooKeeper session: to its owner, that is an expiry. Source: ClientCnxn.java, zookeeper.jute."""
+"""Ends a ZooKeeper session from outside: its owner sees an expiry. Source: ClientCnxn.java, zookeeper.jute."""
 
 import asyncio
 import struct

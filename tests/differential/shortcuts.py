@@ -1,11 +1,4 @@
-"""Leaves out of both plays, before they are compared, where klamm takes a shortcut on purpose everywhere.
-
-Kafka takes each replica of a topic that is deleted out of its ISR, one write per replica, stops it before it tells it
-to delete, and tells brokers that return its state; ours only tells each to delete. Kafka tells all brokers the same
-again for each replica that is added; ours tells them once. Kafka writes the list of old tools' reassignments again also
-where nothing in it has changed. Ours notes in znodes of its own which replicas are pending deletion, and
-tells their brokers when they return. See `docs/differences.md`.
-"""
+"""Removes from two plays, before they are compared, the steps that klamm omits on purpose."""
 
 import re
 from typing import Any
@@ -37,6 +30,7 @@ def without_shortcuts(*plays: Steps) -> list[Steps]:
 
 
 def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
+    """The steps without what klamm omits on purpose."""
     queued: set[str] = set()
     sent_gone: set[tuple[str, str]] = set()
     returned: set[str] = set()
@@ -65,6 +59,7 @@ def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
 def _without(
     step: dict[str, Any], queued: set[str], sent_gone: set[tuple[str, str]], returned: set[str], moving: set[str]
 ) -> dict[str, Any]:
+    """One step without what klamm omits on purpose."""
     left = dict(step)
     if "tree" in step:
         left["tree"] = {p: text for p, text in step["tree"].items() if text is None or not _is_state(p, queued)}
@@ -88,6 +83,7 @@ def _without(
 
 
 def _without_own_znodes(step: dict[str, Any]) -> dict[str, Any]:
+    """The step without znodes that only klamm has."""
     left = dict(step)
     for part in ("tree", "writes"):
         if part in step:
@@ -120,7 +116,7 @@ def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | 
 
 
 def _first_only(kinds: list[str], repeated: str, count: int) -> list[str]:
-    """Of what is repeated so many only; what it separated is one."""
+    """Keep the first `count` repetitions of a kind of write."""
     left: list[str] = []
     for kind in kinds:
         if kind == repeated:
@@ -144,32 +140,38 @@ def _without_pending_deletions(texts: list[str]) -> list[str]:
 
 
 def _moves(texts: list[str]) -> bool:
+    """Whether one of these texts is about a reassignment."""
     return any('"adding_replicas":{"' in text or '"removing_replicas":{"' in text for text in texts)
 
 
 def _is_of_topic(kind: str) -> bool:
+    """Whether the znode kind belongs to a topic."""
     return kind.rpartition(" ")[2] in _PLACES
 
 
 def _once(texts: list[str]) -> list[str]:
+    """The texts without repetitions."""
     return [text for text, before in zip(texts, [None, *texts], strict=False) if text != before]
 
 
 def _is_state(path: str, topics: set[str]) -> bool:
+    """Whether the path is a partition state of one of these topics."""
     found = _STATE.match(path)
     return found is not None and found[1] in topics
 
 
 def _topic(subject: str) -> str:
+    """The topic of a subject such as `a-0`."""
     return subject.rpartition("-")[0]
 
 
 def _not_set(texts: list[str]) -> list[str]:
+    """The texts that are not about a znode being set."""
     return [text for text in texts if not text.startswith("set ")]
 
 
 def _without_states(kinds: list[str]) -> list[str]:
-    """And what lies below the topic as one place, since its parts may go in any order."""
+    """The znode kinds without states; everything below a topic counts as one place, as its order may vary."""
     left: list[str] = []
     for kind in kinds:
         place = "delete partitions" if kind == "delete state" else kind
@@ -181,7 +183,7 @@ def _without_states(kinds: list[str]) -> list[str]:
 def _deletion_requests(
     broker: str, subject: str, texts: list[str], sent_gone: set[tuple[str, str]], returned: set[str]
 ) -> list[str]:
-    """That it is gone: once, whatever its ISR was. Who has returned since has never heard of it."""
+    """The StopReplica requests of a deletion, each replica once, whatever its ISR was."""
     left = []
     for text in texts:
         if not text.startswith(_GONE):

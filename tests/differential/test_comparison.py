@@ -7,6 +7,7 @@ from tests.differential.scripts import SCRIPTS
 
 
 def received(*texts: str) -> dict[str, Any]:
+    """A step in which a broker received these requests."""
     return {"did": "kill 1", "requests": {"2": {"a-0": list(texts)}}}
 
 

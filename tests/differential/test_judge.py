@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from tests.differential import recordings
 from tests.differential.calls import generated_names
-from tests.differential.comparison import differences, merges_requests, play, recorded, script_of
+from tests.differential.comparison import differences, merges_requests, play, recorded
 from tests.differential.expected_differences import (
     EXPECTED,
     REASONS,
-    expected,
     is_always_expected,
     listed_in,
     unexpected,
@@ -19,9 +18,10 @@ from tests.differential.expected_differences import (
 from tests.differential.nodes import start_klamm, start_klamm_unmerged
 from tests.differential.recordings import GENERATED, RECORDED
 from tests.differential.scripts import SCRIPTS
-from tests.differential.transcript import Difference
+from tests.differential.verdict import judged
 
 from klamm.controller.controller import Controller
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.handlers import partitions
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.wire.messages import AlterPartitionResponse
@@ -55,17 +55,6 @@ async def test_generated_scripts_match_the_kafka_recording(
     assert not others, "\n".join(others)
 
 
-async def judged(name: str, server: ZooKeeperServer, directory: Path) -> tuple[list[Difference], list[Difference]]:
-    """Unexpected differences, and expected ones that are gone."""
-    own_directory = directory / name
-    own_directory.mkdir()
-    merged = merges_requests(name)
-    start = start_klamm if merged else start_klamm_unmerged
-    steps = await play(script_of(name), start, server, f"/judged-{name}", own_directory)
-    found = [d for d in differences(recorded(name), steps, merged=merged) if not is_always_expected(d)]
-    return [d for d in found if d not in expected(name)], [d for d in expected(name) if d not in found]
-
-
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
 async def test_merged_requests_leave_brokers_in_the_same_final_states(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
@@ -80,7 +69,7 @@ async def test_merged_requests_leave_brokers_in_the_same_final_states(
 async def test_injected_wrong_election_is_reported_as_difference(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = partitions.elect_offline
+    right = elect_offline
     wrong = replace(right, elect=lambda facts: right(facts._replace(replicas=facts.replicas[::-1])))
     monkeypatch.setattr(partitions, "elect_offline", wrong)
     name = "leader_dies_returns_and_rejoins"

@@ -1,4 +1,4 @@
-"""What is left out of both plays, and what is not."""
+"""What is removed from both plays before the comparison, and what is not."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ DELETE = "StopReplica leader epoch -2 delete, by 100 epoch 1"
 
 
 def left(*steps: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is left of these steps."""
     [play] = without_shortcuts(list(steps))
     return [{name: part for name, part in step.items() if part} for step in play]
 

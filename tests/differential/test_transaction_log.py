@@ -18,6 +18,7 @@ from klamm.zk.operations import Check, Create, Delete, Set
 
 @asynccontextmanager
 async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
+    """A ZooKeeper client of the server."""
     client = ZooKeeper(real_world(), server.connect_string, 10_000)
     await client.connect(10)
     yield client

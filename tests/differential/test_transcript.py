@@ -1,5 +1,7 @@
 """Recorded steps as text, and back."""
 
+from typing import Any
+
 from tests.differential.transcript import (
     Difference,
     differences_to_lines,
@@ -13,7 +15,7 @@ from tests.differential.transcript import (
 )
 
 STATE = "/brokers/topics/a/partitions/0/state"
-STEPS = [
+STEPS: list[dict[str, Any]] = [
     {
         "did": "kill 1",
         "tree": {"/brokers/ids/1": None, STATE: '{"leader":2} v1'},

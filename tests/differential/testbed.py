@@ -1,4 +1,4 @@
-"""A real ZooKeeper, recorder brokers and the node under test; how a step begins, comes to rest and is written down."""
+"""A real ZooKeeper, recorder brokers and the node under test; begins, completes and records steps."""
 
 import asyncio
 import uuid
@@ -89,6 +89,7 @@ class Testbed:
     # ---- opening and closing
 
     async def open(self, brokers: Sequence[int]) -> None:
+        """Connect to ZooKeeper and start the recorder brokers."""
         await self.client.connect(10)
         self._roles[self.client.session_id] = "script"
         await Store(self.client).create_top_level_paths()
@@ -106,6 +107,7 @@ class Testbed:
     # ---- what verbs are made of
 
     async def start_broker(self, number: int, short_session: bool = False) -> None:
+        """Start a recorder broker."""
         recorder = Recorder(number, self._hosts, *((SHORT_SESSION_MS,) if short_session else ()))
         await recorder.start()
         self.brokers[number] = recorder
@@ -113,9 +115,11 @@ class Testbed:
         self.remember_session(recorder)
 
     def remember_session(self, recorder: Recorder) -> None:
+        """Name the recorder's ZooKeeper session in the recorded writes."""
         self._roles[recorder.session] = f"broker {recorder.number}"
 
     async def start_node(self, number: int = NODE_ID) -> None:
+        """Start the node under test."""
         for tries_left in (2, 1, 0):
             try:
                 self.nodes[number] = await self._start_node(number)
@@ -126,6 +130,7 @@ class Testbed:
         await self._remember_node_session(number)
 
     async def _remember_node_session(self, number: int) -> None:
+        """Name the node's ZooKeeper session in the recorded writes."""
         session_id, _ = await self.nodes[number].session()
         self._node_sessions.add(session_id)
         if number != NODE_ID:
@@ -150,6 +155,7 @@ class Testbed:
         raise KlammError(f"{path} is not as it should be after {REST_TIMEOUT_S:g} s")
 
     def broker_epoch(self, broker: int, is_stale: bool) -> int:
+        """The current epoch of the broker, or an older one."""
         recorder = self.brokers.get(broker)
         return 0 if recorder is None else recorder.epoch - is_stale
 
@@ -167,6 +173,7 @@ class Testbed:
         return znodes.decode_state(named, data, stat.version)
 
     async def ask(self, api_key: ApiKey, version: int, message: Any, node: int = NODE_ID) -> Any:
+        """Send a request to the node under test."""
         connection = await Connection.open(real_world(), HOST, self.nodes[node].port, "script", REST_TIMEOUT_S)
         try:
             return await connection.request(api_key, version, message, REST_TIMEOUT_S)
@@ -176,7 +183,7 @@ class Testbed:
     # ---- the end of a step
 
     async def end_step(self, did: str, answer: Any = None) -> None:
-        """Wait until the node is at rest, and write the step down."""
+        """Wait until the node is at rest, and record the step."""
         deadline = asyncio.get_running_loop().time() + REST_TIMEOUT_S
         before = None
         while (now := await self._activity(did, deadline)) != before:
@@ -203,6 +210,7 @@ class Testbed:
         return f"{write.path}/".startswith(f"{self._chroot}/")
 
     async def _see_tree(self, step: Step) -> None:
+        """Add the changed znodes to the step."""
         changed = sorted({w.path.removeprefix(self._chroot) or "/" for w in self._written if w.path})
         for path, node in zip(changed, await self.client.get_many(changed), strict=True):
             if node.stat is not None:
@@ -215,6 +223,7 @@ class Testbed:
                 self._tree[path] = seen
 
     def _znode_text(self, path: str, node: Any) -> str | None:
+        """The content of a znode as comparable text."""
         if node.stat is None:
             return None
         owner = self._roles.get(node.stat.ephemeral_owner, "the node") if node.stat.ephemeral_owner else ""
@@ -238,6 +247,7 @@ class Testbed:
         assert tree == self._tree, set(tree.items()) ^ set(self._tree.items())
 
     def _learn_topic_id(self, path: str, data: bytes | None) -> None:
+        """Remember the topic id in a topic znode."""
         parent, _, topic = path.rpartition("/")
         if parent == znodes.TOPICS and data:
             try:
@@ -248,6 +258,7 @@ class Testbed:
                 self.topic_ids[topic] = topic_id
 
     def _see_writes(self, step: Step) -> None:
+        """Add the ZooKeeper writes to the step, in order."""
         by_node = [w for w in self._written if w.session in self._node_sessions or w.session not in self._roles]
         self._written = []
         places: list[tuple[str, str]] = []

@@ -1,8 +1,6 @@
-"""What a ZooKeeper server carried out and refused, in order, read from its transaction log.
+"""Reads from a ZooKeeper server's transaction log what it executed and refused, in order.
 
-Source: FileTxnLog.java, zookeeper.jute (3.9). A file is `ZKLG`, a version and a database id, then for each transaction
-its checksum, its length, its header and content, and `B`; preallocated zeros end it. A write is in the file before
-anybody hears of it. A refused write is there, too, with its error, but without the path.
+Source: FileTxnLog.java, zookeeper.jute (3.9).
 """
 
 import struct
@@ -24,6 +22,8 @@ _SINGLE = (*_CREATES, _DELETE, _SET)
 
 
 class Write(NamedTuple):
+    """One write in the transaction log."""
+
     zxid: int
     session: int
     kind: str
@@ -35,10 +35,7 @@ class Write(NamedTuple):
 
 
 class TransactionLog:
-    """Reads on from where it read last, at first from what is there by now.
-
-    What is not `below` that path may be left out.
-    """
+    """Reads the log on from the last position; writes outside of the path `below` may be omitted."""
 
     def __init__(self, server_directory: str, below: str = "", *, from_the_start: bool = False) -> None:
         self._below = below.encode()
@@ -74,6 +71,7 @@ class TransactionLog:
 
 
 def _operations(kind: int, body: bytes) -> list[tuple[str, str, bytes | None]]:
+    """The operations of a transaction: (kind, path, data)."""
     reader = Reader(body)
     if kind in _CREATES:
         return [("create", reader.text(), reader.buffer())]
@@ -96,4 +94,5 @@ def _operations(kind: int, body: bytes) -> list[tuple[str, str, bytes | None]]:
 
 
 def _refusal(code: int, which: str) -> tuple[str, str, bytes | None]:
+    """A refused transaction as an operation: its error code."""
     return "refused", "", f"{ZkCode(code).name}{which}".encode()

@@ -24,7 +24,7 @@ _STEP = "* "
 _SAME = "  as in "
 _GONE = " gone"
 _THEN = " > "
-_EMPTY = {"{}": {}, "[]": []}
+_EMPTY: dict[str, object] = {"{}": {}, "[]": []}
 
 
 def sections_to_text(sections: Mapping[str, Iterable[str]]) -> str:
@@ -75,6 +75,7 @@ def _end_of_first_step(lines: Sequence[str]) -> int:
 
 
 def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of one step."""
     yield _STEP + _quoted(step["did"])
     if "answer" in step:
         yield from _answer_lines(step["answer"])
@@ -91,6 +92,7 @@ def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer_lines(answer: Any) -> Iterator[str]:
+    """The lines of a response."""
     if isinstance(answer, str):
         yield f"  answer: {_quoted(answer)}"
     elif not answer:
@@ -133,6 +135,7 @@ def lines_to_steps(lines: Iterable[str]) -> Steps:
 
 
 def _read_fact(step: dict[str, Any], line: str) -> None:
+    """Add the fact of one line to a step."""
     kind, _, fact = line.partition(" ")
     if kind == "answer:":
         step["answer"] = _plain(fact)
@@ -198,7 +201,8 @@ def lines_to_differences(lines: Iterable[str]) -> list[Difference]:
             who, text = line.strip()[:5], line.strip()[5:]
             values = [_plain(text[3:])] if text.startswith(" - ") else _plain(text[2:])
             before = getattr(differences[-1], who)
-            differences[-1] = differences[-1]._replace(**{who: values if before is None else before + values})
+            found: dict[str, Any] = {who: values if before is None else before + values}
+            differences[-1] = differences[-1]._replace(**found)
         else:
             differences.append(Difference(step, did, line.strip(), None, None))
     return differences
@@ -211,4 +215,5 @@ def _quoted(text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    """The text of a quoted line."""
     return str(json.loads(text)) if text.startswith('"') else text

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.scenarios.scenarios import SCENARIOS
 from tests.scenarios.transcript import transcript
 
-from klamm.sim.campaign import be_quiet
+from klamm.sim.campaign import silence_logging
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 
@@ -15,7 +15,7 @@ def path_of(name: str) -> Path:
 
 
 def main() -> None:
-    be_quiet()
+    silence_logging()
     TRANSCRIPTS.mkdir(exist_ok=True)
     for old in TRANSCRIPTS.glob("*.txt"):
         old.unlink()

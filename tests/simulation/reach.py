@@ -1,7 +1,7 @@
 """`python -m tests.simulation.reach`: which branches of `klamm/controller/` the simulation alone takes.
 
-SCHEDULES seeds with all that controllers write down, and each scripted operation unbroken, in every generation of the
-protocol, with each write refused, and broken in `--steps` of the other ways of
+SCHEDULES seeds with all that controllers write down, and each scripted operation without faults, in every generation of
+the protocol, with each write refused, and broken in `--steps` of the other ways of
 `make fault-at-every-step`; nothing but what
 production does. Fails below `--least` percent of the branches, and names every line and branch that was not taken.
 What nobody can reach that way stands in `ELSEWHERE` with its reason.
@@ -29,6 +29,7 @@ ELSEWHERE = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.reach", description="Branch coverage by simulation alone.")
     parser.add_argument("--schedules", type=int, default=300, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
@@ -38,30 +39,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", help="the file that a part is written to")
     chosen = parser.parse_args(arguments)
     if chosen.part:
-        return _measure(chosen.first, chosen.schedules, chosen.steps, *chosen.part, chosen.data)
+        number, parts = chosen.part
+        return _measure(chosen.first, chosen.schedules, chosen.steps, number, parts, chosen.data)
     with tempfile.TemporaryDirectory() as folder:
         return _in_parts(chosen.first, chosen.schedules, chosen.steps, chosen.least, Path(folder))
 
 
 def _coverage(data_file: str) -> Coverage:
+    """A coverage measurement of the controller that writes this data file."""
     return Coverage(data_file=data_file, branch=True, source_pkgs=[PACKAGE], config_file=False)
 
 
 def _measure(first: int, schedules: int, steps: float, number: int, parts: int, data_file: str) -> int:
-    """Every `parts`-th piece of work, in this process; what is imported is measured, too."""
+    """Measure one part of the runs in this process, including the imports."""
     coverage = _coverage(data_file)
     coverage.start()
-    from klamm.sim.campaign import be_quiet
+    from klamm.sim.campaign import silence_logging
     from klamm.sim.cluster import run_schedule, run_script
     from klamm.sim.faults.step_faults import ONLY_FOR_WRITES
-    from klamm.sim.scripts.operations import OPERATIONS, unbroken
+    from klamm.sim.scripts.operations import OPERATIONS, runs_without_faults
     from klamm.sim.steps import run_step, runs_of, sampled
 
-    be_quiet()
+    silence_logging()
     for seed in range(first + number, first + schedules, parts):
         if wrong := run_schedule(seed, with_story=True).violation:
             print(f"seed {seed}: {wrong}", flush=True)
-    for name, script in list(unbroken())[number::parts]:
+    for name, script in list(runs_without_faults())[number::parts]:
         if wrong := run_script(script, with_story=True).violation:
             print(f"{name}: {wrong}", flush=True)
     runs = [run for name in list(OPERATIONS)[number::parts] for run in runs_of(name)]

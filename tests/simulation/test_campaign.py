@@ -1,8 +1,8 @@
-"""`make sim`: seeds dealt over cores, progress, and an end that says what was found."""
+"""`make sim`: seeds over all cores, progress lines, exit codes."""
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -26,6 +26,7 @@ def test_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_breaks() ->
 
     results = over_cores(double, endless(), cores=2)
     taken = set(itertools.islice(results, 10))
+    assert isinstance(results, Generator)
     results.close()
     assert len(taken) == 10
     assert taken <= {double(number) for number in dealt}
@@ -42,11 +43,11 @@ def test_campaign_prints_schedules_seeds_and_broken_count(capsys: pytest.Capture
 def test_campaign_ends_with_exit_code_1_at_the_first_violation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def report_on(seed: int) -> Report:
+    def run_and_report(seed: int) -> Report:
         violation = "rule: wrong" if seed == 3 else None
         return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.MIN_EFFECTS, {}, 0.1)
 
-    monkeypatch.setattr(campaign, "report_on", report_on)
+    monkeypatch.setattr(campaign, "run_and_report", run_and_report)
     chosen = campaign.Campaign(1, seconds=60, most=1_000, violations=1, cores=1)
 
     assert chosen.run() == 1

@@ -1,12 +1,12 @@
-"""Each fault takes effect on a cluster that has nothing else to suffer, and the cluster lives through it."""
+"""Each fault takes effect on an otherwise healthy cluster, and breaks no invariant."""
 
 from dataclasses import replace
 
 import pytest
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.cluster import CORE_ALONE, run_script
-from klamm.sim.faults.table import ROWS, Row
+from klamm.sim.cluster import CORE_RECOVERY_SHARE, run_script
+from klamm.sim.faults.table import FAULT_ROWS, FaultRow
 from klamm.sim.schedules import Policy
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
@@ -40,8 +40,8 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
     return Script(options, sorted([*topics, *faults, *work]), 75.0)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_fault_takes_effect_and_breaks_no_invariant(row: Row) -> None:
+@pytest.mark.parametrize("row", FAULT_ROWS, ids=lambda row: row.name)
+def test_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
     outcome = run_script(of_one_kind(row.name), with_story=True)
 
     assert outcome.violation is None
@@ -50,7 +50,7 @@ def test_fault_takes_effect_and_breaks_no_invariant(row: Row) -> None:
 
 @pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
 def test_link_with_almost_no_bandwidth_recovers_after_healing(bytes_per_s: float) -> None:
-    """As the shrinker tries it: numbers go towards zero."""
+    """The shrinker tries such values, because it moves numbers towards zero."""
     facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
 
@@ -73,7 +73,7 @@ def test_healing_without_restarts_leaves_killed_nodes_down_until_the_final_phase
     options = next(
         replace(Options.plain(seed, 3), heals_core=True)
         for seed in range(100)
-        if Rng(f"{seed}/rest").random() >= CORE_ALONE
+        if Rng(f"{seed}/rest").random() >= CORE_RECOVERY_SHARE
     )
 
     outcome = run_script(Script(options, [kill], heal_at_s=25.0), with_story=True)

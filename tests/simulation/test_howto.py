@@ -9,7 +9,7 @@ from tests.scenarios.scenarios import FIRST_FAULT_S, Scenario
 from tests.scenarios.transcript import transcript
 
 from klamm.sim import cluster
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.faults import aim
 from klamm.sim.faults import table as faults
@@ -21,7 +21,6 @@ from klamm.sim.scripts.operations import BEGINS_AT_S
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
 from klamm.sim.steps import run_step, runs_of, sampled
-from klamm.sim.workload import verbs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation-howto.md").read_text()
 
@@ -32,7 +31,8 @@ def page() -> dict[str, Any]:
     names: dict[str, Any] = {
         "History": History, "TopicWritten": TopicWritten, "invariants": invariants,
         "ClusterUnderTest": ClusterUnderTest, "Draw": Draw,
-        "later": later, "restart": restart, "victim": aim.victim, "Row": faults.Row, "ScheduledAction": ScheduledAction,
+        "call_after": call_after, "restart": restart, "draw_node": aim.draw_node,
+        "FaultRow": faults.FaultRow, "ScheduledAction": ScheduledAction,
         "BEGINS_AT_S": BEGINS_AT_S, "Scenario": Scenario, "FIRST_FAULT_S": FIRST_FAULT_S,
     }  # fmt: skip
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
@@ -52,10 +52,19 @@ def test_howto_example_of_an_invariant_finds_its_violation(
     two, one = (TopicZnode(None, dict.fromkeys(range(count)), 1) for count in (2, 1))  # type: ignore[arg-type]
     assert row.check(History(), TopicWritten("t", two, one, 1)) == "t lost partitions [1]"
     assert row.check(History(), TopicWritten("t", one, two, 1)) is None
+    pending = History()
+    pending.topics.deletion_requests["t"] = 7
+    assert row.check(pending, TopicWritten("t", two, one, 1)) is None
 
     asked: list[object] = []
-    seen = (row.name, lambda history, event: asked.append(event) or row.check(history, event))
-    monkeypatch.setattr(cluster, "_ASKED", {TopicWritten: (seen,)})
+
+    def check(history: History, event: TopicWritten) -> str | None:
+        asked.append(event)
+        found: str | None = row.check(history, event)
+        return found
+
+    seen = (row.name, check)
+    monkeypatch.setattr(cluster, "_INVARIANTS_BY_EVENT", {TopicWritten: (seen,)})
     assert run("grow topic").violation is None
     assert asked
 
@@ -72,7 +81,8 @@ def test_howto_example_of_a_fault_takes_effect(page: dict[str, Any], monkeypatch
 
 
 def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(verbs.VERBS, "shorten retention", page["shorten_retention"])
+    known = {**cluster.SimulatedCluster.verbs, "shorten retention": page["shorten_retention"]}
+    monkeypatch.setattr(cluster.SimulatedCluster, "verbs", known)
 
     outcome = run("shorten retention")
 

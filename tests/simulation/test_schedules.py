@@ -1,4 +1,4 @@
-"""Whole simulated clusters: seeds that once failed, some that never did, and one digest for one seed."""
+"""Whole simulated clusters: seeds that once failed, seeds that never did, and equal digests for one seed."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Operations broken at single steps: a sample of what `make fault-at-every-step` runs through."""
+"""Operations with a fault at single steps: a sample of `make fault-at-every-step`."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ def test_run_without_faults_returns_its_zookeeper_writes_and_requests() -> None:
 
     assert outcome.violation is None
     assert [s.what for s in steps if s.kind is StepKind.WRITE][-1].count("/brokers/topics/t3/partitions/") == 3
-    orders = Counter(s.what for s in steps if s.kind is StepKind.ORDER)
+    orders = Counter(s.what for s in steps if s.kind is StepKind.CONTROL_REQUEST)
     assert orders == {"LEADER_AND_ISR": 3, "UPDATE_METADATA": 3}
 
 
@@ -76,9 +76,9 @@ def test_interrupted_step_run_prints_the_number_to_resume_after(
 
     monkeypatch.setattr(steps, "run_step", until_the_third)
 
-    assert Steps(runs, after=0).go_through(cores=1) == 130
+    assert Steps(runs, after=0).run_remaining(cores=1) == 130
     assert "--after 2" in capsys.readouterr().out
-    assert Steps(runs, after=3).go_through(cores=1) == 1
+    assert Steps(runs, after=3).run_remaining(cores=1) == 1
     assert "BROKEN create topic: move at write 4: isr_is_never_empty" in capsys.readouterr().out
 
 

@@ -41,6 +41,7 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 
 
 def _pom_xml() -> str:
+    """The Maven project that lists the jars."""
     dependencies = "".join(
         f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>"
         for g, a, v in ARTIFACTS
@@ -75,6 +76,7 @@ def fetch() -> None:
 
 
 def _write_logging(directory: Path) -> None:
+    """Write the log4j configuration."""
     path = directory / "log4j.properties"
     if not path.exists() or path.read_text() != LOGGING:
         path.write_text(LOGGING)

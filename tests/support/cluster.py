@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -60,6 +61,7 @@ class Cluster:
         assert not killed, f"had to be killed: {[n.name for n in killed]}"
 
     def kill(self) -> None:
+        """Kill all nodes and ZooKeeper."""
         for node in self.nodes:
             node.kill()
         if self._owns_zookeeper:
@@ -68,10 +70,12 @@ class Cluster:
     # ---- through librdkafka
 
     def admin(self, node: NodeProcess | None = None) -> AdminClient:
+        """An AdminClient of this node, or of all nodes."""
         address = node.address if node else self.bootstrap
         return AdminClient({"bootstrap.servers": address, "socket.timeout.ms": 5000, "log_level": 0})
 
     def metadata(self, node: NodeProcess | None = None) -> ClusterMetadata:
+        """The metadata of this node, or of any node."""
         return self.admin(node).list_topics(timeout=10)
 
     @property
@@ -98,7 +102,7 @@ class Cluster:
 
         for node in self.nodes:
             if node.is_running:
-                self.wait_until(f"{node.name} knows nodes {sorted(running)}", lambda n=node: complete(n), timeout_s)
+                self.wait_until(f"{node.name} knows nodes {sorted(running)}", partial(complete, node), timeout_s)
 
     def create_topic(
         self, name: str, partitions: int = 3, copies: int = 3, config: Mapping[str, str] | None = None
@@ -121,14 +125,18 @@ class Cluster:
         for node in self.nodes:
             if node.is_running:
                 what = f"{node.name} sees {copies} in-sync replicas of each of {partitions} partitions of {topic}"
-                self.wait_until(what, lambda n=node: in_sync(n), timeout_s)
+                self.wait_until(what, partial(in_sync, node), timeout_s)
 
     def wait_until_forgotten(self, broker_id: int, timeout_s: float = SESSION_TIMEOUT_S + 15) -> None:
         """Wait until no node has the dead broker in its metadata. Apache Kafka cannot restart earlier."""
+
+        def is_gone(node: NodeProcess) -> bool:
+            return broker_id not in self.metadata(node).brokers
+
         for node in self.nodes:
             if node.is_running:
                 what = f"{node.name} knows that node {broker_id} is gone"
-                self.wait_until(what, lambda n=node: broker_id not in self.metadata(n).brokers, timeout_s)
+                self.wait_until(what, partial(is_gone, node), timeout_s)
 
     def recent_logs(self) -> str:
         """The last log lines of each node, for the report of a failed test."""

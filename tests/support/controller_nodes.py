@@ -106,7 +106,7 @@ class Nodes:
         controller = Controller(
             World(FixedClock(), None, None, RealRandomness()),  # type: ignore[arg-type]
             settings or ControllerSettings(BrokerId(number), resend_pause_ms=0),
-            self._connect_to,  # type: ignore[arg-type]
+            self._connect_to,
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
             observer or Observer(),

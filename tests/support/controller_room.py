@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
@@ -19,6 +20,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.time_slices import PIECE, CountedSlices
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, parse_lines
@@ -35,6 +37,8 @@ from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 class ListSink:
@@ -182,7 +186,7 @@ class Room:
             Timers(self.put.append),
             slices,
             ControllerMetrics(),
-            lambda: self.now_ms,
+            FixedClock().now_ms,
             self.knows_features,
         )
         self.journal.controller_epoch = epoch.epoch
@@ -190,6 +194,7 @@ class Room:
         await on_controller_failover(self.term)
 
     async def knows_features(self, epoch: int, timeout_s: float) -> bool:
+        """Always true: features need no waiting here."""
         return True
 
     # ---- the world around
@@ -199,9 +204,11 @@ class Room:
         return await BrokerRegistrar(broker(number, host)).register(session, 0)
 
     def kill(self, number: int) -> None:
+        """End a broker's session."""
         self.ensemble.expire(self.sessions.pop(number))
 
     async def write_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
+        """Create a topic in ZooKeeper with this assignment and config."""
         partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
         texts = {key.replace("_", "."): value for key, value in config.items()}
         await self.store.create_topic(name, partitions, uuid.uuid5(uuid.NAMESPACE_DNS, name), texts)
@@ -259,7 +266,7 @@ class Room:
         self.journal.flush()
         return [e for e in parse_lines(self.sink.content) if e.kind == kind]
 
-    async def handle(self, handler: Callable[[TermContext, object], Awaitable[None]], event: object) -> list[str]:
+    async def handle(self, handler: Callable[[TermContext, EventT], Awaitable[None]], event: EventT) -> list[str]:
         """Let the handler handle an event. Returns the requests that it sent."""
         self.term.cause = self.journal.event(type(event).__name__)
         await handler(self.term, event)
@@ -294,7 +301,7 @@ def alter_partition(
         AlterPartitionRequest(
             broker_id=sender,
             broker_epoch=room.term.context.registered[BrokerId(sender)].epoch,
-            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
+            topics=[AlterPartitionRequestTopicData(topic_id=topic.id or ZERO_ID, partitions=[data])],
         ),
         3,
     )

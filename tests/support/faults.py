@@ -16,6 +16,8 @@ HEAL_S = SESSION_TIMEOUT_S + 15.0
 
 
 class Recovery(NamedTuple):
+    """How long the cluster took to recover from a fault."""
+
     fault: str
     healed_s: float
     longest_gap_s: float
@@ -37,12 +39,13 @@ class FaultCampaign:
         self._restart_at_once = restart_at_once  # Apache Kafka cannot register while its old session lives
 
     def choose_node(self, controller: bool) -> NodeProcess:
+        """The controller's node, or another one."""
         active = self.cluster.controller_id
         nodes = [n for n in self.cluster.nodes if (n.broker_id == active) == controller]
         return self._dice.choice(nodes)
 
     def kill(self, node: NodeProcess) -> Recovery:
-        """SIGKILL, then a restart; returns how long the recovery took."""
+        """Kill the node by SIGKILL and restart it; return how long the recovery took."""
         role = "controller" if node.broker_id == self.cluster.controller_id else "broker"
 
         def fault() -> None:
@@ -54,7 +57,7 @@ class FaultCampaign:
         return self._inject(f"SIGKILL of node {node.broker_id} ({role})", fault)
 
     def stop(self, node: NodeProcess) -> Recovery:
-        """SIGTERM, then a restart when it has ended."""
+        """Stop the node by SIGTERM and restart it; return how long the recovery took."""
 
         def fault() -> None:
             node.stop()
@@ -63,7 +66,7 @@ class FaultCampaign:
         return self._inject(f"SIGTERM of node {node.broker_id}", fault)
 
     def freeze(self, node: NodeProcess, seconds: float) -> Recovery:
-        """SIGSTOP, and SIGCONT after `seconds`."""
+        """Pause the node for some seconds (SIGSTOP, SIGCONT)."""
 
         def fault() -> None:
             node.pause()
@@ -106,6 +109,7 @@ class FaultCampaign:
         return Recovery(name, time.monotonic() - began, self.workload.longest_gap_s(since=began))
 
     def _wait_until_acknowledged_again(self) -> None:
+        """Wait until the workload gets acknowledgements again."""
         count = len(self.workload.acknowledged)
         self.cluster.wait_until(
             "a record is acknowledged again", lambda: len(self.workload.acknowledged) > count, HEAL_S

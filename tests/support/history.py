@@ -1,8 +1,4 @@
-"""What producers were promised, compared with what a reader found. Plain functions on plain facts.
-
-Writers number the records of each partition 1, 2, 3, ...; the names of the anomalies are those of Jepsen's
-kafka checker (lost write, duplicate, nonmonotonic, inconsistent offsets).
-"""
+"""Compares acknowledged records with the records that a reader found."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +7,7 @@ from typing import NamedTuple
 
 
 class Acknowledged(NamedTuple):
-    """The broker said: record `number` of this partition stands at `offset`."""
+    """A broker acknowledged record `number` of this partition at `offset`."""
 
     partition: int
     number: int
@@ -69,11 +65,13 @@ def compare(acknowledged: Iterable[Acknowledged], found: Mapping[int, Sequence[F
 
 
 def _duplicates(partition: int, records: Sequence[Found]) -> list[str]:
+    """Records that were found more than once, as text."""
     times = Counter(record.number for record in records)
     return [f"partition {partition}: record {number} {count} times" for number, count in times.items() if count > 1]
 
 
 def _out_of_order(partition: int, records: Sequence[Found]) -> list[str]:
+    """Records whose numbers do not rise, as text."""
     return [
         f"partition {partition}: record {later.number} at {later.offset} after {earlier.number} at {earlier.offset}"
         for earlier, later in pairwise(records)

@@ -14,6 +14,8 @@ MAINS: Final = {
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
 }
 
@@ -26,7 +28,7 @@ class ToolResult(NamedTuple):
 
 
 class KafkaTools:
-    """`ask` for a command by the name of its script, `run` to insist on its success."""
+    """A Java process that runs Apache Kafka's command-line tools."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

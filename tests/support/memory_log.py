@@ -1,4 +1,4 @@
-"""Logs in memory, for tests of what stands on top of a log. Batches are of magic 2, without records inside."""
+"""Logs in memory, for tests of replication. Batches have magic 2 and no records inside."""
 
 import struct
 import uuid
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from klamm.log.epochs import EpochEntry, LeaderEpochs
-from klamm.log.errors import AppendRefused, StorageFailed, UnexpectedOffset
+from klamm.log.errors import AppendRefused, OffsetOutOfRange, RecordError, StorageFailed, UnexpectedOffset
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -38,6 +38,7 @@ class Piece(NamedTuple):
 
 
 def split_batches(records: Buffer) -> list[Piece]:
+    """The batches of a buffer."""
     found, at = [], 0
     view = bytes(records)
     while at < len(view):
@@ -68,10 +69,13 @@ class Records(NamedTuple):
 @dataclass
 class Config:
     min_insync_replicas: int = 1
+    is_deleted: bool = True
 
 
 @dataclass
 class MemoryLog:
+    """A log in memory with the interface of `Log`."""
+
     topic_id: uuid.UUID | None = None
     config: Config = field(default_factory=Config)
     start_offset: int = 0
@@ -80,9 +84,10 @@ class MemoryLog:
     pieces: list[Piece] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     is_broken: bool = False
-    owes_flush: bool = False
+    needs_flush_before_ack: bool = False
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
+    on_start_moved: Callable[[], None] = lambda: None
     truncations: list[int] = field(default_factory=list)
 
     @property
@@ -98,7 +103,7 @@ class MemoryLog:
         except StorageFailed as error:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not records:
-            raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [(0, "nothing there")])
+            raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [RecordError(0, "nothing there")])
         first = self.end_offset
         for piece in split_batches(records):
             count = piece.last - piece.base + 1
@@ -139,7 +144,11 @@ class MemoryLog:
         self.high_watermark = offset
 
     def advance_start_offset(self, offset: int) -> None:
-        self.start_offset = offset
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(TopicPartition("orders", 0), offset, self.start_offset, self.high_watermark)
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.on_start_moved()
 
     def truncate_to(self, offset: int) -> None:
         self._raise_failure()
@@ -172,14 +181,17 @@ class MemoryLog:
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 
     def _raise_failure(self) -> None:
+        """Raise the error that a test has set."""
         if self.is_broken:
             self.on_failed()
             raise StorageFailed("I/O error")
 
     def epoch_list(self) -> list[EpochEntry]:
+        """The leader epochs and their start offsets."""
         return list(self.epochs.entries)
 
     def fillers(self) -> list[bytes]:
+        """The filler bytes of all batches, in order."""
         return [p.filler for p in self.pieces]
 
 

@@ -1,8 +1,4 @@
-"""The model ZooKeeper without a wire: what the client of a session offers, answered in the next turn of any loop.
-
-For tests of what stands above the client, which want neither a network nor time. Znodes, refusals, watches and sessions
-are the model's; the client itself is tested against the model on a simulated network, and against real servers.
-"""
+"""ZooKeeper in memory, for tests of code above the ZooKeeper client; no wire protocol."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +20,7 @@ class _NoTime:
 
 
 class MemoryEnsemble:
-    """One server that is never behind, and every session on it."""
+    """A ZooKeeper server with its sessions, which applies every write at once."""
 
     is_up = True
     is_cut_off = False
@@ -70,24 +66,25 @@ class MemoryEnsemble:
 
     # ---- for the model
 
-    def learn(self, transaction: Transaction) -> None:
+    def receive_transaction(self, transaction: Transaction) -> None:
+        """Apply a transaction and trigger its watches."""
         self._tree.zxid = transaction.zxid
         for change in transaction.changes:
-            fired = self._tree.fires(change)
+            fired = self._tree.triggered_watches(change)
             self._tree.apply(change, transaction.zxid, transaction.time_ms)
             for event, _ in fired:
                 for client in self.watchers.fire(event):
                     client.on_watch(event)
 
-    def follow(self) -> None:
+    def on_leader_reachable(self) -> None:
         """Does nothing: this server is never behind."""
 
-    def hang_up(self) -> None:
+    def on_leader_lost(self) -> None:
         """Does nothing: this server never loses its leader."""
 
 
 class MemoryZooKeeper:
-    """One session; a `ZooKeeperClient`."""
+    """A session of a `MemoryEnsemble`; implements `ZooKeeperClient`."""
 
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         self.ensemble = ensemble
@@ -115,6 +112,7 @@ class MemoryZooKeeper:
         self.ensemble.watchers.data.get(path, {}).pop(self, None)
 
     async def _next_pass(self) -> None:
+        """Wait for the next pass of the event loop, as a real request does."""
         await asyncio.sleep(0)
         if not self.is_alive:
             raise SessionExpired("")
@@ -213,6 +211,7 @@ class MemoryZooKeeper:
         ]
 
     async def _apply_one(self, op: Op) -> Result:
+        """Apply one operation. Raises ZkError."""
         await self._next_pass()
         [result] = self.ensemble.apply([op], self.session_id)
         if result.code is not ZkCode.OK:
@@ -220,6 +219,7 @@ class MemoryZooKeeper:
         return result
 
     def _node(self, path: str) -> Znode:
+        """The znode with this path. Raises ZkError."""
         if path in self.ensemble.unreadable:
             raise error_of(ZkCode.NO_AUTH, path)
         node = self.ensemble.nodes.get(path)

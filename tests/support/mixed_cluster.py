@@ -1,4 +1,4 @@
-"""klamm and Apache Kafka nodes over one ZooKeeper: who is controller, how that moves, and whether all agree."""
+"""klamm and Apache Kafka nodes over one ZooKeeper: change the controller, and check that all nodes agree."""
 
 import json
 import re
@@ -85,6 +85,7 @@ class MixedCluster(Cluster):
         self.wait_for_controller({broker_id})
 
     def start_others(self) -> None:
+        """Start the other nodes, and wait until they serve."""
         waiting = [node for node in self.nodes if not node.is_running]
         for node in waiting:
             node.start()
@@ -175,12 +176,7 @@ class MixedCluster(Cluster):
         raise AssertionError(f"none of {sorted(wanted)} ever won the election")
 
     def become_controller_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
-        """The controller dies, `winner` is the next, and finds these znodes; all others sleep until it has won.
-
-        They sleep for less than a session lasts, and nobody returns meanwhile: whatever the new controller does not
-        take up by itself stays as it is. (A controller that only slept would find the znodes when it wakes; Apache
-        Kafka's keeps the half of a batch that ControllerMoved interrupts, and fails with it in its next term.)
-        """
+        """The controller dies and `winner` is elected while all others are paused; it finds these znodes."""
         holder = self.controller_id
         others = [n for n in self.nodes if n.is_running and n.broker_id not in (winner, holder)]
         registered = {n.broker_id: self._registration_zxid(n.broker_id) for n in others}
@@ -205,7 +201,7 @@ class MixedCluster(Cluster):
         assert registered == {n.broker_id: self._registration_zxid(n.broker_id) for n in others}
 
     def _registration_zxid(self, broker_id: int) -> int:
-        """When, as ZooKeeper counts."""
+        """The zxid at which the broker registered."""
         return int(self.znodes.exists(f"/brokers/ids/{broker_id}").czxid)
 
     # ---- topics
@@ -229,10 +225,11 @@ class MixedCluster(Cluster):
         return {p: int(self.state(topic, p)["leader"]) for p in self._partitions(topic)}
 
     def state(self, topic: str, partition: int) -> Any:
+        """The partition state in ZooKeeper."""
         return self.znode(f"/brokers/topics/{topic}/partitions/{partition}/state")
 
     def wait_until_right(self, topic: str, assignment: Assignment, timeout_s: float = 60) -> None:
-        """Wait until all replicas are in sync, and metadata and disk of each node match ZooKeeper."""
+        """Wait until all replicas are in sync, and metadata and disk of each node match the assignment."""
         for _ in ticks(timeout_s, 0.1):
             if not (wrong := self.mismatches(topic, assignment)):
                 return
@@ -296,6 +293,7 @@ class MixedCluster(Cluster):
     def _wrong_metadata(
         self, node: NodeProcess, topic: str, assignment: Assignment, states: Mapping[int, Any]
     ) -> list[str]:
+        """Where a node's metadata differs from the assignment and states."""
         told = self.metadata(node).topics.get(topic)
         if told is None or set(told.partitions) != set(assignment):
             return [f"{node.name} tells {sorted(told.partitions) if told else None}"]
@@ -308,6 +306,7 @@ class MixedCluster(Cluster):
         ]
 
     def _wrong_disk(self, node: NodeProcess, topic: str, assignment: Assignment, topic_id: str | None) -> list[str]:
+        """Where a node's partition directories differ from the assignment."""
         wanted = sorted(f"{topic}-{p}" for p, replicas in assignment.items() if node.broker_id in replicas)
         found = self.directories(node, topic)
         if found != wanted:

@@ -1,4 +1,4 @@
-"""What an operator does with Apache Kafka's tools, whoever is controller; each verb ends with everything right."""
+"""Operations with Apache Kafka's tools on a mixed cluster; each one checks the cluster at its end."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ ALL_THROTTLED: Final = {"leader.replication.throttled.replicas": "*", "follower.
 
 
 class Operator:
-    """`load` runs on a topic with replicas on brokers 1-3 all the time."""
+    """Runs Apache Kafka's tools on a mixed cluster; `load` is produced to a topic on brokers 1-3 all the time."""
 
     def __init__(self, cluster: MixedCluster, tools: KafkaTools, load: Workload, directory: Path) -> None:
         self.cluster = cluster
@@ -30,12 +30,13 @@ class Operator:
         return self.tools.run(self.cluster.bootstrap, tool, *arguments)
 
     def load_is_right(self) -> None:
+        """Assert that the topic of the load is complete and in sync."""
         self.cluster.wait_until_right(self.load.topic, THREE)
         count = len(self.load.acknowledged)
         self.cluster.wait_until("records are acknowledged", lambda: len(self.load.acknowledged) > count)
 
     def produce(self, topic: str, partitions: Collection[int], number: int = 400, size: int = 1_000) -> None:
-        """To each, in order, acknowledged by all in sync."""
+        """Produce numbered records to these partitions with acks=all."""
         errors: list[object] = []
         producer = Producer(
             {"bootstrap.servers": self.cluster.bootstrap, "acks": "all", "batch.size": 10_000, "log_level": 0}
@@ -60,7 +61,7 @@ class Operator:
             assert f"Partition: {partition}\tLeader: {replicas[0]}\tReplicas: {_joined(replicas)}\t" in described
 
     def grow(self, topic: str, assignment: Assignment) -> None:
-        """To this assignment, of which the first partitions are there."""
+        """Add partitions until the topic has this assignment."""
         self.run(
             "kafka-topics", "--alter", "--topic", topic, "--partitions", str(len(assignment)),
             "--replica-assignment", _listed(assignment),
@@ -81,11 +82,11 @@ class Operator:
         assert "Successfully started partition reassignment" in said, said
 
     def hurry(self, topic: str, wanted: Assignment) -> None:
-        """The same plan with a throttle that does not hold it."""
+        """Apply the same plan again with a high throttle."""
         self.start_moving(topic, wanted)
 
     def wait_until_moved(self, topic: str, wanted: Assignment) -> None:
-        """With the throttles removed by the tool's verification, which leaves them where anything else moves."""
+        """Wait until the reassignment is complete, and let the tool verify it and remove the throttles."""
         self.cluster.wait_until_right(topic, wanted, 90)
         said = self.run("kafka-reassign-partitions", "--reassignment-json-file", self._plan(topic, wanted), "--verify")
         assert said.count("is completed") == len(wanted), said
@@ -104,6 +105,7 @@ class Operator:
         )  # fmt: skip
 
     def moving(self) -> str:
+        """The running reassignments, as the tool lists them."""
         return self.run("kafka-reassign-partitions", "--list")
 
     # ---- leaders
@@ -113,13 +115,13 @@ class Operator:
         self.preferred_lead(topic, assignment)
 
     def preferred_lead(self, topic: str, assignment: Assignment) -> None:
+        """Assert that every preferred replica leads."""
         self.cluster.wait_until_right(topic, assignment)
         wanted = {p: replicas[0] for p, replicas in assignment.items()}
         self.cluster.wait_until("the preferred lead", lambda: self.cluster.leaders(topic) == wanted)
 
     def lose_the_last_in_sync(self, topic: str, first: int, last: int) -> None:
-        """Of the topic's only partition, on brokers (first, last): `last` lags behind, alive; `first`, alone in sync,
-        is dead."""
+        """Bring partition 0 into a state where the only ISR member is dead and the other replica lags."""
         cluster = self.cluster
         cluster.stop_node(last)
         cluster.wait_until(f"{first} is alone", lambda: cluster.state(topic, 0)["isr"] == [first])
@@ -129,11 +131,13 @@ class Operator:
         cluster.wait_until("nobody leads", lambda: cluster.state(topic, 0)["leader"] == -1)
 
     def elect_unclean(self, topic: str, expected: int) -> None:
+        """Elect a leader uncleanly with the tool; assert which broker leads."""
         self.run("kafka-leader-election", "--election-type", "unclean", "--topic", topic, "--partition", "0")
         self.cluster.wait_until(f"{expected} leads", lambda: self.cluster.leaders(topic) == {0: expected})
         self.produce(topic, [0], 10)
 
     def allow_unclean(self, topic: str, expected: int) -> None:
+        """Allow unclean elections by topic config; assert which broker leads."""
         self.run(
             "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic,
             "--add-config", "unclean.leader.election.enable=true",
@@ -142,6 +146,7 @@ class Operator:
         self.produce(topic, [0], 10)
 
     def _plan(self, topic: str, wanted: Assignment) -> str:
+        """The path of a reassignment plan."""
         path = self._directory / f"{topic}.json"
         listed = [{"topic": topic, "partition": p, "replicas": list(r)} for p, r in wanted.items()]
         path.write_text(json.dumps({"version": 1, "partitions": listed}))
@@ -149,7 +154,7 @@ class Operator:
 
 
 class HalfDone:
-    """A reassignment and a deletion that wait for broker 3, which is gone, and a reassignment that crawls."""
+    """A reassignment and a deletion that wait for the dead broker 3, and a throttled reassignment."""
 
     BEFORE: Final = {0: (1, 2), 1: (2, 1)}
     AFTER: Final = {0: (3, 1), 1: (2, 3)}
@@ -162,6 +167,7 @@ class HalfDone:
         self.moving, self.dying, self.crawling = f"moving-{name}", f"dying-{name}", f"crawling-{name}"
 
     def begin(self) -> None:
+        """Start the reassignments, kill broker 3, and request the deletion."""
         o = self._operator
         for broker_id in (1, 2, 3):  # before anything moves: the tool's own throttle may come after the first fetches
             o.throttle(broker_id, CRAWL)
@@ -177,6 +183,7 @@ class HalfDone:
         self.is_half_done()
 
     def is_half_done(self) -> None:
+        """Assert that the reassignments and the deletion are still unfinished."""
         cluster = self._cluster
         znode = cluster.znode(f"/brokers/topics/{self.moving}")
         assert znode["adding_replicas"] == {"0": [3], "1": [3]}, znode
@@ -189,7 +196,7 @@ class HalfDone:
         assert f"{self.moving}-0: replicas: 3,1,2. adding: 3. removing: 2." in said, said
 
     def end(self) -> None:
-        """Broker 3 returns, and all that was under way is done, once, and as it was asked for."""
+        """Start broker 3, and assert that everything completes as requested."""
         o = self._operator
         self._cluster.start_node(3)
         o.hurry(self.crawling, self.CRAWLED)
@@ -204,9 +211,9 @@ class HalfDone:
 
 
 class LeftBehind:
-    """What a controller may leave when it dies: a move that has arrived and is not ended, a deletion just asked for.
+    """Work that a controller may leave when it dies: a reassignment with all replicas in sync, and a deletion request.
 
-    Its brokers stay, no ISR changes: only a new controller can end them.
+    Its brokers stay alive and no ISR changes, so only a new controller can complete it.
     """
 
     def __init__(self, operator: Operator, name: str, stays: int, leaves: int) -> None:
@@ -217,16 +224,19 @@ class LeftBehind:
         self.moved, self.deleted = f"moved-{name}", f"deleted-{name}"
 
     def begin(self) -> None:
+        """Create the topics."""
         for topic in (self.moved, self.deleted):
             self._cluster.create(topic, {0: (self._stays, self._leaves)})
 
     @property
     def znodes(self) -> dict[str, Any]:
+        """The znodes that the dead controller leaves."""
         path = f"/brokers/topics/{self.moved}"
         under_way = {**self._cluster.znode(path), "removing_replicas": {"0": [self._leaves]}}
         return {path: under_way, f"/admin/delete_topics/{self.deleted}": None}
 
     def is_ended(self) -> None:
+        """Assert that the reassignment and the deletion are complete."""
         self._cluster.wait_until_right(self.moved, {0: (self._stays,)})
         self._cluster.wait_until_gone(self.deleted)
         self._operator.delete(self.moved)

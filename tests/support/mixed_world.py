@@ -15,10 +15,7 @@ TOPIC = "load"
 
 @contextmanager
 def operated(directory: Path, protocol: str, *, second_directory: int | None = None) -> Iterator[Operator]:
-    """Our controller is active; three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent).
-
-    The broker `second_directory` keeps its partitions in two directories.
-    """
+    """A mixed cluster with klamm's controller, three Apache Kafka brokers, a constant load, and an operator."""
     cluster = MixedCluster(directory, protocol)
     if second_directory is not None:
         more = directory / "second"

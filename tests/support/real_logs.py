@@ -24,7 +24,7 @@ class DiskWithoutThreads(RealDisk):
 
 
 class RealLogs:
-    """What replication asks of logs, by a `LogManager` over one directory."""
+    """Real logs for the replicas of one broker, in one directory."""
 
     def __init__(self, world: World, directory: str, broker: int, min_insync_replicas: int = 1) -> None:
         self._world = replace(world, disk=DiskWithoutThreads())
@@ -33,11 +33,11 @@ class RealLogs:
         self._overrides = {"min.insync.replicas": str(min_insync_replicas)}
         self.on_failed: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
         self._world.disk.make_directories(directory)
-        self.manager: LogManager | None = None
+        self._manager: LogManager | None = None
 
     async def load(self) -> None:
         """Open the logs on disk, as a starting process does."""
-        self.manager = LogManager(
+        self._manager = LogManager(
             self._world,
             [self._directory],
             self._broker,
@@ -46,12 +46,17 @@ class RealLogs:
         )
         await self.manager.load({"orders": self._overrides})
 
+    @property
+    def manager(self) -> LogManager:
+        assert self._manager is not None, "load first"
+        return self._manager
+
     async def drop(self) -> None:
-        """The process dies: nothing is closed, only the lock is released."""
+        """Release the directory lock without closing anything, as if the process died."""
         for directory in self.manager._directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()
-        self.manager = None
+        self._manager = None
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -73,11 +78,12 @@ class RealLogs:
         self.manager.delete(topic_partition)
 
     async def checkpoint_high_watermarks(self) -> None:
-        if self.manager is not None:
+        if self._manager is not None:
             await self.manager.write_high_watermarks()
 
 
 def real_batch(count: int = 1, *, filler: bytes = b"") -> bytes:
+    """A batch of real records."""
     return build_batch([NewRecord(filler) for _ in range(count)])
 
 
@@ -87,7 +93,8 @@ def values(log: Log) -> list[bytes]:
     offset = log.start_offset
     while offset < log.end_offset:
         buffer = log.read(offset, 1 << 20).records
+        assert isinstance(buffer, bytes)
         for header in batches(buffer):
-            found += [record.value for record in records(buffer, header)]
+            found += [record.value or b"" for record in records(buffer, header)]
             offset = header.next_offset
     return found

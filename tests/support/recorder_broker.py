@@ -1,4 +1,4 @@
-"""A broker that only listens: registers itself, keeps every control request, answers with success."""
+"""A broker that only records: it registers, keeps every control request, and answers with success."""
 
 import asyncio
 from typing import Any
@@ -42,6 +42,7 @@ class RecorderBroker:
             self._server.close()
 
     def requests(self, name: str) -> list[Any]:
+        """The received requests with this name."""
         return [message for kind, _, message in self.received if kind == name]
 
     async def wait_for_leader_and_isr(self, topic: str, number: int = 0) -> Any:

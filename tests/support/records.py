@@ -1,4 +1,4 @@
-"""Records to send and to find again, different enough to betray a mixed-up byte."""
+"""Random test records, and the check that each is read exactly once."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ _PRINTABLE = bytes(range(0x21, 0x7F)).translate(None, b":,")
 
 
 class Sent(NamedTuple):
-    """What a client is told to send. The value begins with the record's number, unless there is no value."""
+    """A record to send; its value begins with the record's number, unless it has no value."""
 
     number: int
     key: bytes | None

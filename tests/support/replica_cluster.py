@@ -11,6 +11,7 @@ from typing import Any, cast
 from tests.support.memory_log import MemoryLog, MemoryLogs, batch
 from tests.support.real_logs import RealLogs, real_batch, values
 
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import FetchParams, FetchPartition, Isolation
@@ -46,6 +47,10 @@ P0 = TopicPartition("orders", 0)
 TOPIC_ID = uuid.UUID(int=77)
 
 
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(b) for b in brokers)
+
+
 class Metadata:
     """The metadata cache of all brokers in one."""
 
@@ -68,7 +73,7 @@ class Metadata:
 
 
 class Controller:
-    """Grants every ISR change, unless `answers` says otherwise for the next ones."""
+    """Accepts every AlterPartition, unless `answers` has other responses for the next ones."""
 
     def __init__(self) -> None:
         self.requests: list[AlterPartitionRequest] = []
@@ -163,6 +168,8 @@ class Link:
 
 
 class ReplicaCluster:
+    """Replica managers of several brokers on simulated time; the test plays the controller."""
+
     def __init__(
         self,
         brokers: Sequence[int] = (1, 2, 3),
@@ -205,7 +212,7 @@ class ReplicaCluster:
         self.boot(broker)
 
     def boot(self, broker: int) -> None:
-        """A new process over the logs there are."""
+        """Start a new process of the broker with its existing logs."""
         self.brokers[broker] = ReplicaManager(
             self.world,
             BrokerId(broker),
@@ -256,7 +263,7 @@ class ReplicaCluster:
         partition: TopicPartition = P0,
         epoch: int | None = None,
     ) -> dict[int, LeaderAndIsrResponse]:
-        """A new leader epoch, told to those replicas that run, or to `tell` alone."""
+        """Send LeaderAndIsr with this leader and ISR to the brokers."""
         self.leader_epoch[partition] = self.leader_epoch.get(partition, -1) + 1 if epoch is None else epoch
         known = [b.partition(partition) for b in self.brokers.values()]
         newest = max((p.partition_epoch for p in known if p is not None), default=0)
@@ -281,7 +288,7 @@ class ReplicaCluster:
     def values(self, broker: int) -> list[bytes]:
         """The values of the records in the log of a broker."""
         log = self.log(broker)
-        return values(log) if isinstance(self.logs[broker], RealLogs) else log.fillers()
+        return values(cast(Log, log)) if isinstance(self.logs[broker], RealLogs) else log.fillers()
 
     def isr(self, broker: int) -> tuple[int, ...]:
         return self.partition(broker).isr_state.isr
@@ -289,12 +296,14 @@ class ReplicaCluster:
     async def produce(
         self, broker: int, filler: bytes = b"", *, count: int = 1, acks: int = -1, timeout_ms: int = 5_000
     ) -> ErrorCode:
+        """Produce a batch to a broker; the error code."""
         results = await self.brokers[broker].append(acks, timeout_ms, {P0: self.make_batch(count, filler=filler)})
         return results[P0].error
 
     # ---- serving
 
     async def serve(self, broker: int, api_key: ApiKey, request: Any, version: int) -> Any:
+        """Handle a request at a broker and return the response."""
         manager = self.brokers[broker]
         if api_key is ApiKey.FETCH:
             return await serve_fetch(manager, self.metadata, request, version)
@@ -381,7 +390,7 @@ def fetch_response(answer: FetchAnswer) -> FetchResponse:
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
             log_start_offset=data.log_start_offset,
-            records=data.records,
+            records=cast(bytes, data.records),
         )
         if data.diverging is not None:
             found.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)

@@ -11,6 +11,7 @@ from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.blocking import Buffer
 from klamm.wire.api import ApiKey, api
+from klamm.wire.codec import WireMessage
 from klamm.wire.frames import decode_request_header, encode_response
 from klamm.wire.messages import (
     AbortedTransaction,
@@ -48,6 +49,7 @@ class ScriptedLog:
 
     @property
     def end(self) -> int:
+        """The offset after the last batch."""
         return self.batches[-1][1] + 1 if self.batches else self.start
 
     def read(self, offset: int, max_bytes: int) -> bytes:
@@ -58,6 +60,7 @@ class ScriptedLog:
         return content
 
     def offset_for(self, time: int, read_committed: bool) -> int:
+        """The offset for a timestamp, or for EARLIEST or LATEST."""
         if time == -2:
             return self.start
         if time == -1:
@@ -98,6 +101,7 @@ class ScriptedCluster:
         self.logs[TopicPartition(name, 0)] = log
 
     def answer(self, broker: int, frame: bytes) -> list[Buffer]:
+        """The response to a request frame."""
         header, at = decode_request_header(frame)
         key = ApiKey(header.api_key)
         lowest, highest = self.offered[key]
@@ -108,7 +112,7 @@ class ScriptedCluster:
         request = api(key).request.decode(frame, header.api_version, at)
         self.requests[key.name] += 1
         self.on_request(broker, request)
-        answers = {
+        answers: dict[ApiKey, Callable[[int, Any], WireMessage]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: self._list_offsets,
@@ -144,6 +148,7 @@ class ScriptedCluster:
         )
 
     def _error(self, broker: int, partition: TopicPartition) -> ErrorCode:
+        """The error code for a partition at this broker."""
         if self.errors.get(partition):
             return self.errors[partition].pop(0)
         if partition not in self.logs:
@@ -219,6 +224,7 @@ class ScriptedConnection:
         return taken
 
     def is_quiet(self) -> bool:
+        """Whether no response is left to read."""
         return not (self.closed or self._answers or self._frames or self._broker in self._world.down)
 
     def close(self) -> None:

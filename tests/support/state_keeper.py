@@ -1,21 +1,18 @@
-"""The controller's truth about one partition, kept as strictly as ZooKeeper would, with orders that arrive late.
-
-Elections are clean: a leader always comes from the in-sync replicas. What it promises in return is checked by `check`.
-"""
+"""The leader, ISR and epochs of one partition, as a controller keeps them, with control requests that arrive late."""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.support.replica_cluster import P0, ReplicaCluster, alter_partition_response, leader_and_isr
 
 from klamm.model.errors import ErrorCode
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse, LeaderAndIsrRequest
 
 
 class StateKeeper:
-    """Owns leader, ISR and epochs of one partition; sends them to the brokers in order, each after a delay."""
+    """Decides leader and ISR of one partition, and sends them to the brokers in order, each after a delay."""
 
     def __init__(self, cluster: ReplicaCluster, dice: random.Random, latest_s: float = 2.0) -> None:
         self.cluster = cluster
@@ -28,7 +25,7 @@ class StateKeeper:
         self._dice = dice
         self._latest_s = latest_s
         self._last_order: dict[int, asyncio.Task[None]] = {}
-        cluster.controller.alter_partition = self.alter_partition
+        cluster.controller.alter_partition = self.alter_partition  # type: ignore[method-assign]
 
     # ---- decisions
 
@@ -50,13 +47,16 @@ class StateKeeper:
         self.elect(None if self.leader in (broker, None) else self.leader)
 
     def on_start(self, broker: int) -> None:
+        """Send the current state to a broker that started."""
         self._last_order.pop(broker, None)
         if self.leader is None:
             self.elect()
         else:
             self._send_to(broker)
 
-    async def alter_partition(self, build, newest: int) -> AlterPartitionResponse:
+    async def alter_partition(
+        self, build: Callable[[int], AlterPartitionRequest], newest: int
+    ) -> AlterPartitionResponse:
         request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
         await asyncio.sleep(self._dice.random() * self._latest_s / 2)
         asked = request.topics[0].partitions[0]
@@ -92,8 +92,14 @@ class StateKeeper:
         self._last_order[broker] = asyncio.create_task(work)
 
     async def _deliver(
-        self, broker: int, manager: ReplicaManager, request, delay_s: float, before: asyncio.Task[None] | None
+        self,
+        broker: int,
+        manager: ReplicaManager,
+        request: LeaderAndIsrRequest,
+        delay_s: float,
+        before: asyncio.Task[None] | None,
     ) -> None:
+        """Deliver a LeaderAndIsr after its delay, and after the previous one."""
         if before is not None:
             await before
         await asyncio.sleep(delay_s)
@@ -120,9 +126,11 @@ class StateKeeper:
         self._check_equal_logs()
 
     def values_on(self, broker: int) -> Sequence[bytes]:
+        """The record values in the log of a broker."""
         return self.cluster.values(broker)
 
     def _check_equal_logs(self) -> None:
+        """Assert that the logs of all replicas are equal."""
         logs = {b: self.cluster.log(b) for b in self.cluster.brokers}
         for a in logs:
             for b in logs:

@@ -1,11 +1,9 @@
-"""One conversation with Apache Kafka's tools, on three brokers of any kind: what they say, made comparable.
-
-What no two clusters share is replaced: addresses, topic ids, paths; so are stack traces.
-"""
+"""Runs Apache Kafka's tools on three brokers of any kind, and returns their output in comparable form."""
 
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -14,6 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import PartitionMetadata
 from tests.support.cluster import Cluster
 from tests.support.kafka_tools import KafkaTools
+
+from klamm.embedded.nodes import NodeProcess
 
 TOPIC: Final = "talk"
 _TRACE: Final = re.compile(r"\n\s+at [^\n]*|\nCaused by: [^\n]*|\n\s*\.\.\. \d+ more")
@@ -51,11 +51,12 @@ class _ToolSession:
         self._run_and_record("kafka-topics", "--delete", "--topic", TOPIC)
         for node in self._cluster.nodes:
             if node.is_running:
-                self._cluster.wait_until(
-                    f"{node.name} has forgotten it", lambda n=node: TOPIC not in self._cluster.metadata(n).topics
-                )
+                self._cluster.wait_until(f"{node.name} has forgotten it", partial(self._has_forgotten, node))
         self._run_and_record("kafka-topics", "--delete", "--topic", TOPIC)
         return self.said
+
+    def _has_forgotten(self, node: NodeProcess) -> bool:
+        return TOPIC not in self._cluster.metadata(node).topics
 
     def _run_topics(self) -> None:
         a, b, c = self._a, self._b, self._c

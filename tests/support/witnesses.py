@@ -1,11 +1,8 @@
-"""Independent clients: each sends records with a codec, with or without idempotence, and reads a topic from its start.
-
-They read by assignment, without a consumer group.
-"""
+"""Independent Kafka clients that send and read records: librdkafka, kafka-python, aiokafka, Java."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import aiokafka
 import confluent_kafka
@@ -18,6 +15,8 @@ POLL_S = 10
 
 
 class Witness(Protocol):
+    """An independent client that sends records and reads a topic from its start."""
+
     name: str
     printable: bool
     """It carries only what a console tool can."""
@@ -76,8 +75,11 @@ class Confluent:
             assert batch, f"only {len(found)} of {count} records within {POLL_S} s"
             for m in batch:
                 assert m.error() is None, m.error()
-                headers = tuple(m.headers() or ())
-                found.append(Found(m.partition(), m.offset(), m.key(), m.value(), headers, m.timestamp()[1]))
+                partition, offset = m.partition(), m.offset()
+                assert partition is not None
+                assert offset is not None
+                headers = cast(tuple[tuple[str, bytes], ...], tuple(m.headers() or ()))
+                found.append(Found(partition, offset, m.key(), m.value(), headers, m.timestamp()[1]))
         consumer.close()
         return found
 

@@ -90,6 +90,7 @@ class Workload:
                 return
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Record an acknowledgement or an error."""
         if error is not None:
             self.failures.append(str(error))
             return
@@ -97,10 +98,11 @@ class Workload:
         if now - self._last > NOTICE_GAP_S:
             self.gaps.append((now, now - self._last))
         self._last = now
-        offset = message.offset()  # None when the broker reports a duplicate without its offset
-        self.acknowledged.append(
-            Acknowledged(message.partition(), int(message.value()), -1 if offset is None else offset)
-        )
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert value is not None
+        # no offset when the broker reports a duplicate without it
+        self.acknowledged.append(Acknowledged(partition, int(value), -1 if offset is None else offset))
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, timeout_s: float = 60) -> dict[int, list[Found]]:
@@ -122,13 +124,15 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout_s: float = 60)
         deadline = time.monotonic() + timeout_s
         while waiting and time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=0.5):
-                error = message.error()
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
                 if error is None:
-                    found[message.partition()].append(Found(message.offset(), int(message.value())))
+                    found[partition].append(Found(offset, int(message.value() or b"")))
                 elif error.code() != KafkaError._PARTITION_EOF:
                     continue  # librdkafka retries by itself
-                if message.offset() >= ends[message.partition()] - 1:
-                    waiting.discard(message.partition())
+                if offset >= ends[partition] - 1:
+                    waiting.discard(partition)
         assert not waiting, f"partitions {sorted(waiting)} were not read to the end within {timeout_s:g} s"
     finally:
         consumer.close()

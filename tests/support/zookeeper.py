@@ -12,7 +12,7 @@ QUICK = ServerOptions(
 
 
 def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:
-    """One server, not started; session timeouts from 0.4 to 60 s."""
+    """A ZooKeeper server that is not started; session timeouts from 0.4 to 60 s."""
     return ZooKeeperServer(str(directory), free_port(), options)
 
 

@@ -1,8 +1,4 @@
-"""Sequences of ZooKeeper operations from a seed, carried out on two servers, and the shortest that tells them apart.
-
-Several sessions take turns: each asks some things without waiting, loses its connection, comes back with its watches,
-is taken over, expires. All its answers and watch events are kept in the order in which they came.
-"""
+"""Random sequences of ZooKeeper operations, played on two servers, and the shortest sequence on which they differ."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -67,6 +63,7 @@ class SequenceGenerator:
         return steps
 
     def _step(self) -> Step:
+        """A random step of one session, such as requests, a lost connection, or the end of the session."""
         dice = self._dice
         session = dice.randrange(SESSIONS)
         kind = dice.choices(
@@ -147,6 +144,7 @@ class SequenceGenerator:
 
 
 def body_of(op: Op) -> bytes:
+    """The request body of an operation."""
     if isinstance(op, Create):
         return requests.create(op).payload[4:]
     if isinstance(op, Set):
@@ -158,7 +156,7 @@ def body_of(op: Op) -> bytes:
 
 
 class Client:
-    """A session as a client knows it: it comes back whenever it is used without a connection."""
+    """A client's session; it reconnects whenever it is used without a connection."""
 
     def __init__(self, side: "ServerUnderTest", number: int) -> None:
         self._side = side
@@ -173,6 +171,7 @@ class Client:
         """What came, in order."""
 
     def connect(self, password: bytes | None = None, ahead: int = 0) -> None:
+        """Connect, with the session's password or another one."""
         self._wire = self._side.connect()
         last_zxid = self.last_zxid + ahead
         self._wire.write(connect_frame(self.id, self._password if password is None else password, last_zxid))
@@ -191,12 +190,13 @@ class Client:
             self._side.sessions[session] = f"s{self._number}.{next(self._lives)}"
 
     def drop(self) -> None:
+        """Close the connection without ending the session."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
 
     def reset(self) -> None:
-        """The session is over."""
+        """Forget the session, because it has ended."""
         self.drop()
         self.id, self._password, self.last_zxid = 0, bytes(16), 0
 
@@ -346,6 +346,7 @@ class Comparison:
         self._roots = count(1)
 
     def differ(self, steps: Sequence[Step]) -> Difference | None:
+        """Play the steps on both servers; the first difference, or None."""
         root = f"/s{next(self._roots)}"
         one, two = (side.run_steps(root, steps) for side in self._sides)
         for session, (seen, also) in enumerate(zip(one, two, strict=True)):

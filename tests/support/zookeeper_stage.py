@@ -1,7 +1,4 @@
-"""A client and three model servers on a simulated network, for tests of the client: what was asked is written down.
-
-The servers are the model's, with ways to misbehave: answers that are withheld, and a version that knows no bulk reads.
-"""
+"""A ZooKeeper client and three model servers on a simulated network; the requests of the client are recorded."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from klamm.runtime.network import Listener
+from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
 from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import HostNetwork
-from klamm.sim.streams import End
+from klamm.sim.streams import ConnectionEnd
 from klamm.sim.world import SeededRandomness, Universe
 from klamm.sim.zookeeper import packets
 from klamm.sim.zookeeper.connection import ServerConnection
@@ -70,6 +67,7 @@ class Stage:
         return self.loop.run(main(), limit_s=10_000)
 
     async def build(self) -> None:
+        """Start the network and the servers."""
         _, world = self.universe.start("ensemble")
         self.ensemble = Ensemble(world.clock, Rng("sessions"), self._settings)
         self.ensemble.start()
@@ -99,7 +97,7 @@ class Stage:
         """Close the server's port and its connections."""
         name = server.partition(":")[0]
         await self._listeners.pop(name).close()
-        self.servers[name].drop_all()
+        self.servers[name].disconnect_clients()
 
     async def start_all(self) -> None:
         for name in SERVERS:
@@ -110,6 +108,7 @@ class Stage:
             await self.stop(name)
 
     def break_connections(self, *names: str) -> None:
+        """Reset the client's connections to these servers."""
         for name in names or SERVERS:
             self.network.reset("client", name)
 
@@ -120,7 +119,7 @@ class Stage:
             self.network.cut("client", name)
             self.network.cut(name, "client")
 
-    def open_ends(self) -> list[End]:
+    def open_ends(self) -> list[ConnectionEnd]:
         """The client's ends of open connections."""
         return [end for end in self.network._ends if end.host.name == "client"]
 
@@ -131,6 +130,7 @@ class Stage:
         return self.ensemble.tree
 
     def write(self, op: Op) -> None:
+        """Commit an operation without a client."""
         self.ensemble.write(0, [op], ())
 
     def create(self, path: str, data: bytes | None = b"") -> None:
@@ -149,14 +149,16 @@ class Stage:
         return round(asyncio.get_running_loop().time(), 3)
 
     def record(self, what: str) -> None:
+        """Add a line to the record of requests."""
         self.log.append((round(asyncio.get_running_loop().time(), 6), what))
 
     def count(self) -> Counter[str]:
+        """How often each line was recorded."""
         return Counter(what.split(" ")[0] for _, what in self.log)
 
 
 class WatchedNetwork:
-    """A client's network, with the attempts written down."""
+    """The client's network; it records connection attempts."""
 
     def __init__(self, stage: Stage, network: HostNetwork) -> None:
         self._stage = stage
@@ -166,14 +168,18 @@ class WatchedNetwork:
         self._stage.attempts.append((round(asyncio.get_running_loop().time(), 6), host))
         return await self._network.connect(make, host, port)
 
-    async def listen(self, make: Any, host: str, port: int, backlog: int = 50) -> Listener:
-        return await self._network.listen(make, host, port, backlog)
+    async def listen(
+        self, make: Any, host: str, port: int, backlog: int = 50, buffers: SocketBuffers = SYSTEM_BUFFERS
+    ) -> Listener:
+        return await self._network.listen(make, host, port, backlog, buffers)
 
     def host_name(self) -> str:
         return self._network.host_name()
 
 
 class WatchedServer(Server):
+    """A model server that records the requests it gets."""
+
     def __init__(self, stage: Stage, name: str, ensemble: Ensemble) -> None:
         super().__init__(ensemble)
         self._stage = stage
@@ -184,6 +190,8 @@ class WatchedServer(Server):
 
 
 class WatchedConnection(ServerConnection):
+    """A server connection that records requests and responses."""
+
     def __init__(self, server: WatchedServer, stage: Stage, name: str) -> None:
         super().__init__(server)
         self._stage = stage
@@ -205,7 +213,7 @@ class WatchedConnection(ServerConnection):
             self._stage.record(_OTHERS.get(Opcode(opcode), str(opcode)))
         super()._serve(packet, session)
 
-    def _read(self, xid: int, opcode: int, reader: Reader) -> None:
+    def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
         stage = self._stage
         if opcode == Opcode.MULTI_READ:
             stage.multi_reads_until_old -= 1
@@ -213,7 +221,7 @@ class WatchedConnection(ServerConnection):
             if not stage.knows_multi_read:
                 self._write(packets.reply(xid, self._server.tree.zxid, stage.answers_unknown_with))
                 return
-        super()._read(xid, opcode, reader)
+        super()._serve_read(xid, opcode, reader)
 
     def _write(self, frame: bytes) -> None:
         is_answer = self._has_greeted and INT.unpack_from(frame, 4)[0] >= 0

@@ -1,7 +1,4 @@
-"""Raw connections to a real ZooKeeper and to the model, and answers as values that two servers can have in common.
-
-No client stands between: what is sent are frames, what is compared is everything that came back but times.
-"""
+"""Raw connections to a real ZooKeeper or to the model, and responses in comparable form."""
 
 import asyncio
 import socket
@@ -22,7 +19,7 @@ ANSWER_S = 20.0
 
 
 class Wire(Protocol):
-    """One connection; it may have been closed by the other side, which `read` shows by None."""
+    """A connection to a ZooKeeper server."""
 
     def write(self, data: bytes) -> None: ...
     def read(self) -> bytes | None:
@@ -33,6 +30,8 @@ class Wire(Protocol):
 
 
 class RealWire:
+    """A connection to a real server."""
+
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,7 +69,7 @@ class RealWire:
 
 
 class ModelWire(asyncio.Transport):
-    """Hands frames to the model at once, and keeps what it answers."""
+    """A connection to the model: frames are handled at once and responses kept."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -136,7 +135,7 @@ def request_frame(xid: int, opcode: int, body: bytes) -> bytes:
 
 
 class Normalizer:
-    """Makes answers comparable: zxids relative to the first, session names, paths below the root, no times."""
+    """Converts responses to comparable values: relative zxids, session names, relative paths, no times."""
 
     def __init__(self, root: str, base: int, sessions: dict[int, str]) -> None:
         self._root = root
@@ -189,6 +188,7 @@ class Normalizer:
                 return None
 
     def _items(self, reader: Reader) -> Sequence[Any]:
+        """The results of a multi as comparable values."""
         items: list[Any] = []
         while True:
             opcode, is_end, code = reader.int32(), reader.boolean(), reader.int32()

@@ -1,4 +1,7 @@
-"""`controller/decisions/` is plain functions: facts in, a plan out. Nothing waits, reads a clock or does I/O there."""
+"""`decisions/` of controller and coordinator are plain functions: facts in, a plan out.
+
+Nothing waits, reads a clock or does I/O there.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DECISIONS = Path(__file__).parents[2] / "src/klamm/controller/decisions"
+ROOMS = Path(__file__).parents[2] / "src/klamm"
 ALLOWED_MODULES = {"collections", "collections.abc", "dataclasses", "enum", "functools", "itertools", "math", "types",
                    "typing", "uuid"}  # fmt: skip
 ALLOWED_ROOMS = (
@@ -14,6 +17,11 @@ ALLOWED_ROOMS = (
     "klamm.controller.context",
     "klamm.controller.decisions.",
     "klamm.controller.states",
+    "klamm.coordinator.committed_offsets",
+    "klamm.coordinator.decisions.",
+    "klamm.coordinator.group",
+    "klamm.coordinator.requests",
+    "klamm.coordinator.states",
     "klamm.zk.registrations",  # the form of what brokers registered
     "klamm.zk.znodes",
 )
@@ -37,8 +45,9 @@ def _is_allowed(module: str) -> bool:
     return module in ALLOWED_MODULES or module.startswith(ALLOWED_ROOMS)
 
 
-def test_decisions_are_pure() -> None:
-    modules = sorted(DECISIONS.glob("*.py"))
+@pytest.mark.parametrize("room", ["controller", "coordinator"])
+def test_decisions_are_pure(room: str) -> None:
+    modules = sorted((ROOMS / room / "decisions").glob("*.py"))
     assert modules
     found = [f"{path.name}:{what}" for path in modules for what in impurities(path.read_text())]
     assert not found, "\n".join(found)

@@ -1,4 +1,4 @@
-"""What security and quotas need to know of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
+"""Authorization and quota rules of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -29,6 +29,8 @@ class Authorization(NamedTuple):
 
 
 class ApiRules(NamedTuple):
+    """Authorization and quota of one API."""
+
     authorization: Authorization = Authorization()
     quota: QuotaClass = QuotaClass.REQUEST
 
@@ -44,6 +46,8 @@ def _on_resources(*resources: tuple[Operation, ResourceType], quota: QuotaClass 
 
 
 _TOPIC, _CLUSTER, _TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+_GROUP: Final = ResourceType.GROUP
+_OF_A_MEMBER: Final = _on_resources((Operation.READ, _GROUP))
 _BETWEEN_BROKERS: Final = _on_cluster(Operation.CLUSTER_ACTION, QuotaClass.EXEMPT)
 _ALTER_CONFIGS: Final = _on_resources((Operation.ALTER_CONFIGS, _TOPIC), (Operation.ALTER_CONFIGS, _CLUSTER))
 
@@ -64,6 +68,16 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.STOP_REPLICA: _BETWEEN_BROKERS,
     ApiKey.UPDATE_METADATA: _BETWEEN_BROKERS,
     ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
+    ApiKey.OFFSET_COMMIT: _on_resources((Operation.READ, _GROUP), (Operation.READ, _TOPIC)),
+    ApiKey.OFFSET_FETCH: _on_resources((Operation.DESCRIBE, _GROUP), (Operation.DESCRIBE, _TOPIC)),
+    ApiKey.FIND_COORDINATOR: _on_resources((Operation.DESCRIBE, _GROUP), (Operation.DESCRIBE, _TRANSACTIONAL_ID)),
+    ApiKey.JOIN_GROUP: _OF_A_MEMBER,
+    ApiKey.HEARTBEAT: _OF_A_MEMBER,
+    ApiKey.LEAVE_GROUP: _OF_A_MEMBER,
+    ApiKey.SYNC_GROUP: _OF_A_MEMBER,
+    ApiKey.DESCRIBE_GROUPS: _on_resources((Operation.DESCRIBE, _GROUP)),
+    # with the right to describe the cluster all groups are listed, else those that may be described
+    ApiKey.LIST_GROUPS: _on_resources((Operation.DESCRIBE, _CLUSTER), (Operation.DESCRIBE, _GROUP)),
     ApiKey.API_VERSIONS: ApiRules(),
     ApiKey.CREATE_TOPICS: _on_resources(
         (Operation.CREATE, _CLUSTER), (Operation.CREATE, _TOPIC), (Operation.DESCRIBE_CONFIGS, _TOPIC),
@@ -72,6 +86,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.DELETE_TOPICS: _on_resources(
         (Operation.DELETE, _TOPIC), (Operation.DESCRIBE, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION
     ),
+    ApiKey.DELETE_RECORDS: _on_resources((Operation.DELETE, _TOPIC)),
     ApiKey.INIT_PRODUCER_ID: _on_resources(
         (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.IDEMPOTENT_WRITE, _CLUSTER), (Operation.WRITE, _TOPIC)
     ),
@@ -82,10 +97,12 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.ALTER_CONFIGS: _ALTER_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE),
     ApiKey.CREATE_PARTITIONS: _on_resources((Operation.ALTER, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION),
+    ApiKey.DELETE_GROUPS: _on_resources((Operation.DELETE, _GROUP)),
     ApiKey.ELECT_LEADERS: _on_cluster(Operation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ALTER_CONFIGS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(Operation.ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(Operation.DESCRIBE),
+    ApiKey.OFFSET_DELETE: _on_resources((Operation.DELETE, _GROUP), (Operation.READ, _TOPIC)),
     ApiKey.ALTER_PARTITION: _BETWEEN_BROKERS,
     ApiKey.UPDATE_FEATURES: _on_cluster(Operation.ALTER),
     ApiKey.WRITE_TXN_MARKERS: ApiRules(

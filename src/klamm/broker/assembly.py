@@ -26,7 +26,7 @@ from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id, write_pid
 from klamm.broker.isr_znodes import IsrZnodes
-from klamm.broker.journal_topic import JournalTopic
+from klamm.broker.journal_topic import PRODUCE_TIMEOUT_S, JournalTopic
 from klamm.broker.lifecycle import BrokerState, CannotStart, Lifecycle, NodeStatus, Step
 from klamm.broker.listeners import BoundListeners, cannot_bind
 from klamm.broker.log_dir_failures import LogDirFailures
@@ -40,15 +40,28 @@ from klamm.broker.registration_watch import RegistrationWatch
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
-from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
+from klamm.broker.settings import (
+    cleaner_settings,
+    controller_settings,
+    group_settings,
+    log_settings,
+    replication_settings,
+    server_limits,
+)
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
@@ -56,13 +69,13 @@ from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.time_slices import TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
 from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
-from klamm.zk.configs import ConfigStore
 
 log = structlog.get_logger("node")
 
@@ -84,24 +97,25 @@ async def assemble(
 async def _read_node_context(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, sessions: ZooKeeperSessions
 ) -> NodeContext:
-    """Who this node is, as ZooKeeper and the log directories say."""
+    """Determine cluster id and broker id from ZooKeeper and the log directories."""
     store = sessions.store
     await store.create_top_level_paths()
     cluster_id = await store.read_or_create_cluster_id(new_topic_id(world.randomness.bytes))
     check_log_directories(world.disk, config)
     broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
     dynamic = DynamicConfig(config)
-    dynamic.apply(*await read_broker_configs(ConfigStore(store.client), broker_id))
+    dynamic.apply(*await read_broker_configs(store.configs, broker_id))
     return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
 
 
 class Storage(NamedTuple):
-    """What a node holds before it is registered."""
+    """The parts of a node that exist before it is registered."""
 
     server: Server
     listeners: BoundListeners
     log_dir_failures: LogDirFailures
     logs: LogManager
+    cleaner: LogCleaner
     throttles: ReplicationThrottles
     quotas: ReplicationQuotas
 
@@ -130,7 +144,8 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
         log_settings(config),
         on_directory_failed,
     )
-    storage = Storage(server, listeners, failures, logs, throttles, quotas)
+    cleaner = LogCleaner(world, logs, cleaner_settings(config))
+    storage = Storage(server, listeners, failures, logs, cleaner, throttles, quotas)
     lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
     return storage
 
@@ -141,7 +156,12 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
-        log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=reason)
+        log.error(
+            "topic config ignored; the broker's defaults are used",
+            topic=topic,
+            reason=reason,
+            action=correct_topic_config(topic),
+        )
     for topic, own in overrides.items():
         storage.throttles.topic_changed(topic, own)
     try:
@@ -157,7 +177,7 @@ def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitab
 
 
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
-    """Everything that runs while the broker is registered; nothing runs yet."""
+    """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
     journal = _build_journal(context, storage)
     on_error = _journal_error_reporter(journal)
@@ -167,15 +187,18 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
     controller = _build_controller(context, journal, registration, features, lifecycle)
     lifecycle.add("log housekeeping", Step(logs.start, _logs_closer(context, logs)))
+    cleaner = lifecycle.add("log cleaner", storage.cleaner)
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
+    groups = _build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
     changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
     parts = Parts(
         context=context,
         logs=logs,
+        cleaner=cleaner,
         throttles=throttles,
         cache=cache,
         channel=channel,
@@ -185,6 +208,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         replicas=replicas,
         fetch=Fetch(cache, replicas, config.fetch_max_bytes),
         producer_ids=producer_ids,
+        groups=groups,
         config_changes=changes,
         journal_topic=_build_journal_topic(context, cache, channel),
     )
@@ -193,7 +217,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
 
 
 def _build_journal(context: NodeContext, storage: Storage) -> Journal:
-    """Plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions."""
+    """Create the journal: plain files beside the partition directories, which Apache Kafka would also accept there."""
     logs = storage.logs
     first, *others = logs.live_directories
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
@@ -228,6 +252,7 @@ async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> No
 def _build_controller(
     context: NodeContext, journal: Journal, registration: Registration, features: Features, lifecycle: Lifecycle
 ) -> Controller:
+    """Create the node's controller and add it to the lifecycle."""
     controller = Controller(
         context.world,
         controller_settings(context.config, context.broker_id),
@@ -282,7 +307,7 @@ def _build_replicas(
     replica_logs: ReplicaLogs,
     lifecycle: Lifecycle,
 ) -> ReplicaManager:
-    """The protocol version decides who writes the ISRs of partitions led here: the controller, or this broker."""
+    """Create the replica manager; the protocol version decides whether the controller or this broker writes ISRs."""
     config = context.config
     send_alter_partition: SendAlterPartition = _alter_partition_sender(channel)
     isr_znodes = None
@@ -308,6 +333,20 @@ def _build_replicas(
     return replicas
 
 
+def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
+    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
+    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
+    replicas.on_leadership_change = groups.on_leadership_change
+
+    async def start() -> None:
+        stored = await context.store().read_partition_count(OFFSETS_TOPIC)
+        groups.start(stored or context.config.offsets_topic_num_partitions)
+
+    lifecycle.add("group coordinator", Step(start, groups.close))
+    return groups
+
+
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
     """A function that sends AlterPartition to the active controller through `channel`."""
 
@@ -321,7 +360,7 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
 
 
 def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
-    """From the controller; brokers of older protocol versions take a block from ZooKeeper themselves."""
+    """How to allocate producer id blocks: from the controller, or from ZooKeeper in old protocol versions."""
     if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
         return lambda: allocate_from_zookeeper(context.store, context.broker_id)
     return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
@@ -336,7 +375,7 @@ def _build_followers(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ConfigChanges:
-    """Follow what others change in ZooKeeper: configs, the next controller, this broker's registration."""
+    """Create the parts that watch ZooKeeper: configs, handover requests, this broker's registration."""
     applier = ConfigFollower(
         context.dynamic,
         storage.logs,
@@ -345,6 +384,7 @@ def _build_followers(
         context.store,
         registration.advertise,
         storage.throttles,
+        storage.cleaner,
         replica_logs.topics_changed,
     )
     changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)
@@ -377,13 +417,13 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
         context.broker_id,
         topic,
         cache,
-        partial(Connection.open, context.world),
+        AsyncClient(context.world, (), AsyncSettings(f"klamm-journal-{context.broker_id}", PRODUCE_TIMEOUT_S)),
         lambda api, newest, build: channel.ask(api, newest, build, is_not_controller_for_any_topic),
     )
 
 
 def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
-    """Add what others can reach. The ports open last, and close first."""
+    """Add the parts that clients can reach; ports open last and close first."""
     context = parts.context
     dispatcher = Dispatcher(routes(parts))
     endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).render_page)
@@ -394,7 +434,7 @@ def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycl
 
 
 async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
-    """Raises CannotStart where the port cannot be bound."""
+    """Open the metrics port. Raises CannotStart if it cannot be bound."""
     host, port = config.klamm_metrics_host, config.klamm_metrics_port
     if not port:
         return

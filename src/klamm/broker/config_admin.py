@@ -1,4 +1,4 @@
-"""Altering configs: what may be written, and the writing. Source: ConfigAdminManager, ZkAdminManager (3.9)."""
+"""Alters configs of topics and brokers: checks, then writes. Source: ConfigAdminManager, ZkAdminManager (3.9)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
@@ -27,7 +27,7 @@ log = structlog.get_logger("config")
 
 
 class ResourceType(IntEnum):
-    """Numbers as requests name them."""
+    """Types of config resources, with their numbers in requests."""
 
     TOPIC = 2
     BROKER = 4
@@ -36,6 +36,8 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
+    """Operations of IncrementalAlterConfigs, with their numbers in requests."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -51,6 +53,8 @@ class Change(NamedTuple):
 
 
 class Outcome(NamedTuple):
+    """The result for one resource."""
+
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
@@ -64,6 +68,8 @@ class Refusal(Exception):
 
 
 class ConfigAdmin:
+    """Serves AlterConfigs and IncrementalAlterConfigs for one resource at a time."""
+
     def __init__(
         self,
         broker_id: int,
@@ -106,7 +112,9 @@ class ConfigAdmin:
         except ConfigChanged as error:
             return Outcome(ErrorCode.REQUEST_TIMED_OUT, str(error))
         except ZkError as error:
-            return Outcome(zookeeper_error_code(error), f"The configs were not written to ZooKeeper: {error}")
+            return Outcome(
+                zookeeper_error_code(error), f"The configs were not written to ZooKeeper: {error}. Try again."
+            )
         except MalformedZnode as error:
             return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         return Outcome()
@@ -166,6 +174,7 @@ class ConfigAdmin:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
     def _topic_entity(self, name: str) -> tuple[str, str]:
+        """The topic as (entity type, name). Raises Refusal for an unknown or illegal topic."""
         if not name:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if not self._cache.has_topic(name):

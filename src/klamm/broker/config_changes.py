@@ -1,7 +1,7 @@
-"""Following config changes: one list of notifications, one reader, the newest configs of each entity.
+"""Follows config changes in ZooKeeper: reads notifications, then the current configs of the named entities.
 
-A notice only says whose config changed; what it is now is read from the entity. So several notices of one entity are
-one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
+A notification only names the changed entity, whose configs are then read. Several notifications of one entity need one
+read, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
+from klamm.config.topic_config import correct_topic_config
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
@@ -18,7 +19,7 @@ from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
 """How long a notification stays in ZooKeeper. A node that was away for longer reads everything at its start."""
-_READ_AT_ONCE: Final = 1_000
+_MAX_CONCURRENT_READS: Final = 1_000
 log = structlog.get_logger("config")
 
 
@@ -62,12 +63,17 @@ class ConfigChanges(ZnodeFollower):
     async def catch_up(self) -> None:
         """Handle every new notification, and delete the old ones. Raises KlammError."""
         store = self._store()
-        configs = ConfigStore(store.client)
+        configs = store.configs
         children = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
             if child not in self._ignored:
-                log.error("config change notification ignored", notification=child, reason=reason)
+                log.error(
+                    "config change notification ignored: it cannot be read",
+                    notification=child,
+                    reason=reason,
+                    action="If configs changed, set them again with klamm config set.",
+                )
         self._ignored = frozenset(unreadable)
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
@@ -80,10 +86,15 @@ class ConfigChanges(ZnodeFollower):
     async def _apply_changes(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
         """Read the changed entities again and pass their configs to the follower."""
         topics = [e.removeprefix("topics/") for e in entities if e.startswith("topics/")]
-        for start in range(0, len(topics), _READ_AT_ONCE):
-            overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
+        for start in range(0, len(topics), _MAX_CONCURRENT_READS):
+            overrides, why_not = await store.read_topic_configs(topics[start : start + _MAX_CONCURRENT_READS])
             for topic, reason in why_not.items():
-                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
+                log.error(
+                    "topic config ignored; the previous config stays in use",
+                    topic=topic,
+                    reason=reason,
+                    action=correct_topic_config(topic),
+                )
             await self._call_follower(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
         if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
             found = await read_broker_configs(configs, self._broker_id)
@@ -109,5 +120,10 @@ async def _read_broker_entity(configs: ConfigStore, entity: str) -> dict[str, st
     try:
         return (await configs.read("brokers", entity)).config
     except MalformedZnode as error:
-        log.error("dynamic configs ignored", entity=entity, reason=str(error))
+        log.error(
+            "dynamic configs ignored: their znode is malformed",
+            entity=entity,
+            reason=str(error),
+            action="Write them again: klamm config set --entity-type brokers",
+        )
         return {}

@@ -11,17 +11,18 @@ from typing import Final
 import structlog
 
 from klamm.broker.replication_throttles import ReplicationThrottles
-from klamm.broker.settings import server_limits
+from klamm.broker.settings import cleaner_settings, server_limits
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.controller.controller import Controller
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
 from klamm.net.server import Server
 from klamm.zk.store import Store
 
-_PARSED_AT_ONCE: Final = 200
+_PARSED_PER_TIME_SLICE: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
 log = structlog.get_logger("config")
 
@@ -38,6 +39,7 @@ class ConfigFollower:
         store: Callable[[], Store],
         advertise: Callable[[NodeConfig], None],
         throttles: ReplicationThrottles,
+        cleaner: LogCleaner,
         on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
     ) -> None:
         """`advertise` registers other listeners; `on_topics` gets the topics whose overrides changed."""
@@ -48,6 +50,7 @@ class ConfigFollower:
         self._store = store
         self._advertise = advertise
         self._throttles = throttles
+        self._cleaner = cleaner
         self._on_topics = on_topics
         self._topics_are_behind = False
 
@@ -73,8 +76,13 @@ class ConfigFollower:
             try:
                 parsed[topic] = self._logs.default_config(own)
             except InvalidConfig as error:
-                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=str(error))
-            if number % _PARSED_AT_ONCE == _PARSED_AT_ONCE - 1:
+                log.error(
+                    "topic config ignored; the previous config stays in use",
+                    topic=topic,
+                    reason=str(error),
+                    action=correct_topic_config(topic),
+                )
+            if number % _PARSED_PER_TIME_SLICE == _PARSED_PER_TIME_SLICE - 1:
                 await asyncio.sleep(0)
         self._logs.update_topic_configs(parsed)
 
@@ -91,6 +99,7 @@ class ConfigFollower:
         self._throttles.rates_changed(self._dynamic)
         if now is not before:
             self._apply_node_config(before, now)
+            await self._cleaner.update_settings(cleaner_settings(now))
         if self._logs.update_default_configs(now.given):
             self._topics_are_behind = True
         if self._topics_are_behind:
@@ -116,5 +125,10 @@ class ConfigFollower:
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)
         for topic, reason in unreadable.items():
-            log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
+            log.error(
+                "topic config ignored; the previous config stays in use",
+                topic=topic,
+                reason=reason,
+                action=correct_topic_config(topic),
+            )
         await self._update_log_configs(overrides)

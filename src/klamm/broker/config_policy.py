@@ -1,6 +1,6 @@
-"""Who may alter which configs: a class of the operator's own, named by `alter.config.policy.class.name`.
+"""The operator's policy for config changes: a class named by `alter.config.policy.class.name`.
 
-Apache Kafka takes a Java class; a node of ours takes `module:Class` of Python. Source: AlterConfigPolicy.java (3.9).
+Apache Kafka loads a Java class; klamm loads `module:Class` of Python. Source: AlterConfigPolicy.java (3.9).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ KEY = "alter.config.policy.class.name"
 
 @dataclass(frozen=True, slots=True)
 class AlterationAsked:
-    """What the request names, None for what it deletes; a broker's name is empty for the cluster's defaults."""
+    """The requested configs, None for those to delete; the broker's name is empty for the cluster's defaults."""
 
     resource_type: int
     resource_name: str
@@ -23,10 +23,10 @@ class AlterationAsked:
 
 
 class AlterConfigPolicy(Protocol):
-    """Made once, without arguments; asked for each resource, also where the client only validates."""
+    """The operator's class: created once without arguments, called for each resource, also when only validating."""
 
     def validate(self, asked: AlterationAsked) -> None:
-        """Raises `topic_policy.PolicyViolation` where the configs may not be."""
+        """Raise `topic_policy.PolicyViolation` to reject the configs."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What any part of a node may need of it."""
+"""What all parts of a node share: configuration, ids, the ZooKeeper session."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from klamm.zk.store import Store
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """Complete, and frozen, once ZooKeeper has told the cluster id and the broker id."""
+    """Shared by all parts; complete once cluster id and broker id are known."""
 
     world: World
     config: NodeConfig
@@ -27,7 +27,7 @@ class NodeContext:
     log_levels: LogLevels
 
     def store(self) -> Store:
-        """Of the newest ZooKeeper session. Raises KlammError where there is none."""
+        """The store of the newest ZooKeeper session. Raises KlammError without a session."""
         return self.sessions.store
 
     def broker_epoch(self) -> int:

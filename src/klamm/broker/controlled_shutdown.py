@@ -6,15 +6,16 @@ from typing import Final
 import structlog
 
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.client.connection import Connection
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.client.versions import Request
 from klamm.config.node_config import NodeConfig
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse
 
-_VERSION: Final = 3
 _CONTROLLER_RETRY_S: Final = 0.25
 _ZOOKEEPER_TIMEOUT_S: Final = 3.0
 log = structlog.get_logger("node")
@@ -39,28 +40,41 @@ class ControlledShutdown:
                 async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
                     address = await self._controller_address()
             except (KlammError, TimeoutError) as error:
-                why = str(error) or f"no answer within {_ZOOKEEPER_TIMEOUT_S:g} s"
-                log.warning("controlled shutdown skipped: cannot read the controller from ZooKeeper", reason=why)
+                why = str(error) or f"no answer from ZooKeeper within {_ZOOKEEPER_TIMEOUT_S:g} s"
+                log.warning(
+                    "controlled shutdown skipped: cannot read the controller from ZooKeeper; the controller moves the "
+                    "leaders when the session of this broker expires",
+                    reason=why,
+                )
                 return False
             if address is None:
                 log.info("controlled shutdown skipped: no other broker is registered")
                 return True
             try:
-                remaining = await self._request_shutdown(*address)
+                remaining = await self._request_shutdown(address)
             except KlammError as error:
                 log.warning(
-                    "controlled shutdown: no answer from the controller; retrying", attempt=attempt, reason=str(error)
+                    "controlled shutdown: no answer from the controller; retrying",
+                    attempt=attempt,
+                    reason=str(error),
+                    retry_s=_CONTROLLER_RETRY_S,
                 )
                 await asyncio.sleep(_CONTROLLER_RETRY_S)  # the next one is elected at once
                 continue
             if not remaining:
                 log.info("controlled shutdown: all leaders have moved", attempt=attempt)
                 return True
-            log.warning("controlled shutdown: leaders remain; retrying", attempt=attempt, partitions=remaining)
-            await asyncio.sleep(self._config.controlled_shutdown_retry_backoff_ms / 1000)
+            retry_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
+            log.warning(
+                "controlled shutdown: this broker still leads partitions; retrying",
+                attempt=attempt,
+                partitions=remaining,
+                retry_s=retry_s,
+            )
+            await asyncio.sleep(retry_s)
         return False
 
-    async def _controller_address(self) -> tuple[str, int] | None:
+    async def _controller_address(self) -> Address | None:
         """Where the controller listens; None where no other broker is registered."""
         store = self._sessions.store
         while True:
@@ -72,20 +86,17 @@ class ControlledShutdown:
                 name = self._config.control_plane_listener or self._config.inter_broker_listener
                 endpoint = brokers[controller.broker].broker.endpoint(name)
                 if endpoint is not None:
-                    return endpoint.host, endpoint.port
+                    return Address(endpoint.host, endpoint.port)
             await asyncio.sleep(_CONTROLLER_RETRY_S)
 
-    async def _request_shutdown(self, host: str, port: int) -> int:
+    async def _request_shutdown(self, controller: Address) -> int:
         """Send ControlledShutdown: how many partitions this broker still leads that could move. Raises KlammError."""
         timeout_s = self._config.controller_socket_timeout_ms / 1000
-        connection = await Connection.open(self._world, host, port, str(self._broker_id), timeout_s)
-        try:
-            request = ControlledShutdownRequest(self._broker_id, self._broker_epoch)
-            answer: ControlledShutdownResponse = await connection.request(
-                ApiKey.CONTROLLED_SHUTDOWN, _VERSION, request, timeout_s
+        request = ControlledShutdownRequest(self._broker_id, self._broker_epoch)
+        async with AsyncClient(self._world, (), AsyncSettings(str(self._broker_id), timeout_s, timeout_s)) as client:
+            answer: ControlledShutdownResponse = await client.ask(
+                controller, Request(ApiKey.CONTROLLED_SHUTDOWN, request)
             )
-        finally:
-            connection.close()
         if answer.error_code:
-            raise KlammError(f"the controller refused: {ErrorCode(answer.error_code).name}")
+            raise KlammError(f"the controller refused ControlledShutdown with {ErrorCode(answer.error_code).name}")
         return len(answer.remaining_partitions)

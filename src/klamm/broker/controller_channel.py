@@ -1,7 +1,7 @@
-"""Requests to whoever is controller. Source: NodeToControllerChannelManager.scala.
+"""Sends requests to the active controller. Source: NodeToControllerChannelManager.scala.
 
-The controller is the one that the metadata cache names. After a lost connection, or NOT_CONTROLLER anywhere in the
-answer, the cache is read again; the request is repeated until a controller answers it or its caller gives up.
+The metadata cache names the controller. After a lost connection or NOT_CONTROLLER in the response, the cache is read
+again; a request is repeated until a controller answers it or its caller is cancelled.
 """
 
 import asyncio
@@ -63,7 +63,12 @@ class ControllerChannel:
                         return answer
                     self._forget_controller(address, generation)
                 except (ConnectionLost, UnsupportedVersion) as error:
-                    log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
+                    log.info(
+                        "no answer from the controller; the request is sent again",
+                        api=api_key.name,
+                        reason=str(error),
+                        retry_s=_RETRY_BACKOFF_S,
+                    )
             await asyncio.sleep(_RETRY_BACKOFF_S)
 
     def close(self) -> None:
@@ -82,6 +87,7 @@ class ControllerChannel:
             self._cache.forget_controller()
 
     def _controller_address(self) -> Address | None:
+        """The controller's address in the metadata cache, or None."""
         controller = self._cache.controller_id
         return None if controller is None else self._cache.endpoint(controller)
 

@@ -1,4 +1,4 @@
-"""Becoming controller when an operator asks for it: `klamm controller reelect --broker N`."""
+"""Handover of the controller to this node on an operator's request: `klamm controller reelect --broker N`."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -14,6 +14,8 @@ log = structlog.get_logger("node")
 
 
 class Candidate(Protocol):
+    """This node's controller, which may take over."""
+
     async def become_controller(self, epoch: int) -> bool:
         """Try to take the controller over from the holder of `epoch`; whether this node is the controller now."""
 
@@ -45,7 +47,11 @@ class ControllerHandover(ZnodeFollower):
         try:
             request = await store.watch_handover_request()
         except MalformedZnode as error:
-            log.error("controller handover request ignored", reason=str(error))
+            log.error(
+                "controller handover request ignored: its znode is malformed",
+                reason=str(error),
+                action=f"Delete it: klamm zk delete {NEXT_CONTROLLER}",
+            )
             return
         if request is None or request.broker != self._broker_id:
             return

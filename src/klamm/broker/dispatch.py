@@ -1,7 +1,7 @@
-"""From a frame to its handler and back to a frame. Source: KafkaApis.handle, RequestContext.parseRequest.
+"""From a request frame to its handler, and from the response to a frame. Source: KafkaApis.handle, RequestContext.
 
-What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
-An unexpected error in a handler is answered with UNKNOWN_SERVER_ERROR, and the connection stays.
+A request that cannot be parsed, or whose version is not supported, ends the connection: the peer could not read an
+answer. An unexpected error in a handler becomes UNKNOWN_SERVER_ERROR, and the connection stays.
 """
 
 import asyncio
@@ -24,12 +24,14 @@ from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
 
+_CHECK_CLIENT: Final = "Check that it is a Kafka client, and update its library."
+_UPGRADE: Final = "Use a client that asks with ApiVersions first."
 _NO_RULES: Final = ApiRules()
 log = structlog.get_logger("node")
 
 
 class Request(NamedTuple):
-    """What a handler may need besides the message."""
+    """The context of a request besides its message."""
 
     api_key: ApiKey
     version: int
@@ -39,6 +41,7 @@ class Request(NamedTuple):
 
     @property
     def peer(self) -> Peer:
+        """The client's address."""
         return self.connection.peer
 
     @property
@@ -60,6 +63,8 @@ Handle = Callable[[Request, Any], Any]
 
 
 class Route(NamedTuple):
+    """An API with its versions and its handler."""
+
     offered: Offered
     handle: Handle
     is_hot: bool = False
@@ -71,7 +76,7 @@ class Route(NamedTuple):
 
 
 class Dispatcher:
-    """Serves frames. Only ApiVersions also gets requests of versions that are not offered: without a message."""
+    """Parses frames and calls the handlers; only ApiVersions also gets unsupported versions, without a message."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = {int(route.offered.api_key): route for route in routes}
@@ -82,14 +87,17 @@ class Dispatcher:
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
     def __call__(self, frame: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer] | EndsWithClient:
-        """Raises CloseConnection."""
+        """Handle one request frame. Raises CloseConnection."""
         try:
             header, body = decode_request_header(frame)
         except WireError as error:
-            raise CloseConnection(f"cannot decode the header of a request of {len(frame)} bytes: {error}") from None
+            raise CloseConnection(f"cannot decode a request of {len(frame)} bytes: {error}. {_CHECK_CLIENT}") from None
         route = self._routes.get(header.api_key)
         if route is None:
-            raise CloseConnection(f"a request with api key {header.api_key} v{header.api_version}: not offered")
+            raise CloseConnection(
+                f"the client sent API key {header.api_key} v{header.api_version}, which this node does not offer. "
+                f"{_UPGRADE}"
+            )
         api_key = route.offered.api_key
         request = Request(api_key, header.api_version, header.correlation_id, header.client_id, connection)
         message: Any = None
@@ -97,9 +105,14 @@ class Dispatcher:
             try:
                 message = self._decoders[header.api_key](frame, request.version, body)
             except WireError as error:
-                raise CloseConnection(f"cannot decode {api_key.name} v{request.version}: {error}") from None
+                raise CloseConnection(
+                    f"cannot decode {api_key.name} v{request.version}: {error}. {_CHECK_CLIENT}"
+                ) from None
         elif api_key is not ApiKey.API_VERSIONS:
-            raise CloseConnection(f"a request {api_key.name} v{request.version}; this version is not offered")
+            raise CloseConnection(
+                f"the client sent {api_key.name} v{request.version}, this node offers versions "
+                f"{route.offered.min_version} to {route.offered.max_version}. {_UPGRADE}"
+            )
         timer = self.times[header.api_key]
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -142,20 +155,25 @@ class Dispatcher:
         api_key, version = request.api_key, request.version
         self.unexpected_errors[api_key] += 1
         log.error(
-            "unexpected error while handling a request",
+            "unexpected error while handling a request: it is answered with UNKNOWN_SERVER_ERROR",
             api=api_key.name,
             version=version,
             client=request.client_id,
             peer=str(request.peer),
+            action="Report this as a bug in klamm, with the stack trace.",
             exc_info=error,
         )
         response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         if response is None:
-            raise CloseConnection(f"{api_key.name} v{version} failed, and its client expects no response")
+            raise CloseConnection(
+                f"{api_key.name} v{version} failed, and its client expects no response: closing tells it. See the "
+                "error above."
+            )
         return _encode_answer(request, response)
 
 
 def _encode_answer(request: Request, response: Any) -> Answer:
+    """Encode the response with its header."""
     if response is None:
         return None
     return encode_response(request.api_key, request.version, request.correlation_id, response)

@@ -5,6 +5,7 @@ went wrong inside is for the log alone.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from klamm.model.errors import ErrorCode
@@ -13,10 +14,15 @@ from klamm.wire.api import ApiKey
 
 Build = Callable[[Any, int, ErrorCode], Any]
 """(request message, version, error) -> response message."""
+NOT_CONTROLLER_TEXT: Final = "This broker is not the active controller. Refresh the metadata and ask the controller."
 _UNKNOWN: Final = -1
 _FETCH_BY_ID: Final = 13
 _LEADER_AND_ISR_BY_ID: Final = 5
 _DELETE_BY_STATE: Final = 6
+_FETCH_OFFSETS_WITH_ERROR: Final = 2
+_FETCH_OFFSETS_OF_GROUPS: Final = 8
+_FIND_SEVERAL_COORDINATORS: Final = 4
+_JOIN_WITHOUT_PROTOCOL: Final = 7
 
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
@@ -103,6 +109,58 @@ def _stop_replica_error(message: m.StopReplicaRequest, version: int, error: Erro
     )
 
 
+def _offset_commit_error(message: m.OffsetCommitRequest, version: int, error: ErrorCode) -> m.OffsetCommitResponse:
+    partition = m.OffsetCommitResponsePartition
+    return m.OffsetCommitResponse(
+        topics=[
+            m.OffsetCommitResponseTopic(topic.name, [partition(p.partition_index, error) for p in topic.partitions])
+            for topic in message.topics
+        ]
+    )
+
+
+def _offset_fetch_error(message: m.OffsetFetchRequest, version: int, error: ErrorCode) -> m.OffsetFetchResponse:
+    """With each partition, later once, later with each group."""
+    if version >= _FETCH_OFFSETS_OF_GROUPS:
+        return m.OffsetFetchResponse(
+            groups=[m.OffsetFetchResponseGroup(group.group_id, error_code=error) for group in message.groups]
+        )
+    topics = message.topics or [] if version < _FETCH_OFFSETS_WITH_ERROR else []
+    partition = partial(m.OffsetFetchResponsePartition, committed_offset=_UNKNOWN, error_code=error)
+    return m.OffsetFetchResponse(
+        error_code=error,
+        topics=[
+            m.OffsetFetchResponseTopic(topic.name, [partition(p) for p in topic.partition_indexes]) for topic in topics
+        ],
+    )
+
+
+def _find_coordinator_error(
+    message: m.FindCoordinatorRequest, version: int, error: ErrorCode
+) -> m.FindCoordinatorResponse:
+    if version < _FIND_SEVERAL_COORDINATORS:
+        return m.FindCoordinatorResponse(error_code=error, node_id=_UNKNOWN, port=_UNKNOWN)
+    return m.FindCoordinatorResponse(
+        coordinators=[m.Coordinator(key, _UNKNOWN, "", _UNKNOWN, error) for key in message.coordinator_keys]
+    )
+
+
+def _join_group_error(message: m.JoinGroupRequest, version: int, error: ErrorCode) -> m.JoinGroupResponse:
+    name = "" if version < _JOIN_WITHOUT_PROTOCOL else None
+    return m.JoinGroupResponse(error_code=error, protocol_name=name)
+
+
+def _describe_groups_error(
+    message: m.DescribeGroupsRequest, version: int, error: ErrorCode
+) -> m.DescribeGroupsResponse:
+    group = m.DescribeGroupsResponseDescribedGroup
+    return m.DescribeGroupsResponse(groups=[group(error_code=error, group_id=name) for name in message.groups])
+
+
+def _delete_groups_error(message: m.DeleteGroupsRequest, version: int, error: ErrorCode) -> m.DeleteGroupsResponse:
+    return m.DeleteGroupsResponse(results=[m.DeletableGroupResult(name, error) for name in message.groups_names])
+
+
 def _create_topics_error(message: m.CreateTopicsRequest, version: int, error: ErrorCode) -> m.CreateTopicsResponse:
     return m.CreateTopicsResponse(
         topics=[
@@ -117,6 +175,18 @@ def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: Er
     else:
         responses = [m.DeletableTopicResult(name=t.name, topic_id=t.topic_id, error_code=error) for t in message.topics]
     return m.DeleteTopicsResponse(responses=responses)
+
+
+def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: ErrorCode) -> m.DeleteRecordsResponse:
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsTopicResult(
+                topic.name,
+                [m.DeleteRecordsPartitionResult(p.partition_index, _UNKNOWN, error) for p in topic.partitions],
+            )
+            for topic in message.topics
+        ]
+    )
 
 
 def _create_partitions_error(
@@ -253,15 +323,26 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.STOP_REPLICA: _stop_replica_error,
     ApiKey.UPDATE_METADATA: _build_with_code(m.UpdateMetadataResponse),
     ApiKey.CONTROLLED_SHUTDOWN: _build_with_code(m.ControlledShutdownResponse),
+    ApiKey.OFFSET_COMMIT: _offset_commit_error,
+    ApiKey.OFFSET_FETCH: _offset_fetch_error,
+    ApiKey.FIND_COORDINATOR: _find_coordinator_error,
+    ApiKey.JOIN_GROUP: _join_group_error,
+    ApiKey.HEARTBEAT: _build_with_code(m.HeartbeatResponse),
+    ApiKey.LEAVE_GROUP: _build_with_code(m.LeaveGroupResponse),
+    ApiKey.SYNC_GROUP: _build_with_code(m.SyncGroupResponse),
+    ApiKey.DESCRIBE_GROUPS: _describe_groups_error,
+    ApiKey.LIST_GROUPS: _build_with_code(m.ListGroupsResponse),
     ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: _create_topics_error,
     ApiKey.DELETE_TOPICS: _delete_topics_error,
+    ApiKey.DELETE_RECORDS: _delete_records_error,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id_error,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
     ApiKey.ALTER_CONFIGS: _alter_configs_error,
     ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: _create_partitions_error,
+    ApiKey.DELETE_GROUPS: _delete_groups_error,
     ApiKey.ELECT_LEADERS: _elect_leaders_error,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs_error,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
@@ -269,6 +350,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
+    ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
     ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),

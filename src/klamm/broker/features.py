@@ -1,4 +1,4 @@
-"""The finalized features as this node knows them, from `/feature`. Source: FinalizedFeatureChangeListener.scala."""
+"""The finalized features in `/feature`, as this node knows them. Source: FinalizedFeatureChangeListener.scala."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -46,7 +46,11 @@ class Features(ZnodeFollower):
         try:
             found = await store.watch_features()
         except MalformedZnode as error:
-            log.error("finalized features ignored", reason=str(error))
+            log.error(
+                "finalized features ignored; the last known ones stay in use",
+                reason=str(error),
+                action="See klamm audit --zookeeper.",
+            )
             return
         if found is None:
             self.levels, self.epoch, self._seen = {}, NOTHING_FINALIZED, NOTHING_FINALIZED

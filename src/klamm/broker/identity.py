@@ -1,4 +1,4 @@
-"""Who this node is: its log directories, the broker id in them, the cluster they belong to, its process.
+"""The identity of a node: log directories, broker id, cluster id, process id.
 
 Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 """
@@ -36,7 +36,7 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
 
 
 def _directories_key(config: NodeConfig) -> str:
-    """The key to name in messages: log.dir where only that is set, else log.dirs."""
+    """The config key to name in error messages: log.dir if only that is set, else log.dirs."""
     return "log.dir" if "log.dir" in config.places and "log.dirs" not in config.places else "log.dirs"
 
 
@@ -90,12 +90,12 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
 
 
 def write_pid(disk: Disk, directory: str, process_id: int) -> None:
-    """Call it once this process holds the directory's lock: the file is true for as long as it does. Raises OSError."""
+    """Write the process id; call it while this process holds the directory's lock. Raises OSError."""
     disk.write_atomically(f"{directory}/{PID_FILE}", f"{process_id}\n".encode())
 
 
 def read_pid(disk: Disk, directory: str) -> int | None:
-    """The process that holds the directory; None where none does, or the file does not tell."""
+    """The id of the process that locks the directory; None if there is none or it is unknown."""
     if not disk.is_directory(directory):
         return None
     lock = disk.lock(f"{directory}/{LOCK_FILE}")

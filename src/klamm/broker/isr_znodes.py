@@ -29,18 +29,20 @@ MIN_QUIET_S: Final = 5.0
 MAX_DELAY_S: Final = 60.0
 MAX_PARTITIONS_PER_NOTIFICATION: Final = 2_000
 """With the longest topic names, a notification stays below ZooKeeper's limit of a znode."""
-_NAMES_TOPICS: Final = 1  # the newest AlterPartition that names topics instead of their ids
+_LAST_WITH_TOPIC_NAMES: Final = 1  # the newest AlterPartition that names topics instead of their ids
 _MAX_CONCURRENT_WRITES: Final = 100
 log = structlog.get_logger("isr")
 
 
 class _Proposal(NamedTuple):
+    """One partition of an AlterPartition request."""
+
     partition: TopicPartition
     data: AlterPartitionRequestPartitionData
 
 
 class IsrZnodes:
-    """A part of a node. `send` replaces AlterPartition requests to the controller."""
+    """Replaces AlterPartition requests to the controller by ZooKeeper writes: `send` has the same effect."""
 
     def __init__(self, store: Callable[[], Store], broker_id: int) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
@@ -67,7 +69,7 @@ class IsrZnodes:
         Raises KlammError without ZooKeeper. LeaderAndIsr may arrive before this broker's ZooKeeper server has the state
         that it names, so sync first.
         """
-        request = build(_NAMES_TOPICS)
+        request = build(_LAST_WITH_TOPIC_NAMES)
         await self._store().sync(ISR_CHANGES)
         asked = [
             _Proposal(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
@@ -85,7 +87,11 @@ class IsrZnodes:
         try:
             written = await self._write_or_confirm(asked)
         except (BadVersion, NoNode) as error:
-            log.info("ISR change refused", partition=str(asked.partition), reason=str(error))
+            log.info(
+                "ISR change not written: the state znode changed or is gone",
+                partition=str(asked.partition),
+                reason=str(error),
+            )
             written = None
         if written is not None:
             return self._record_change(asked, written)
@@ -115,10 +121,11 @@ class IsrZnodes:
         return proposed.at_partition_epoch(version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
+        """The partition state in ZooKeeper."""
         return await self._store().read_state(partition)
 
     def _record_change(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
-        """Note the change for the next notification, and build its answer."""
+        """Remember the change for the next notification, and build its response."""
         self._changed[asked.partition] = None
         self._last_change = asyncio.get_running_loop().time()
         return AlterPartitionResponsePartitionData(
@@ -131,6 +138,7 @@ class IsrZnodes:
         )
 
     async def _notify_in_loop(self) -> None:
+        """Notify the controller periodically; errors are logged and retried."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
             try:

@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from klamm.client.connection import Connection
 from klamm.client.producing import produce_error_code, produce_request
+from klamm.client.versions import ANY, Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
@@ -31,18 +32,23 @@ BATCH_BYTES: Final = 256 * 1024
 """Of lines, before compression; less where the topic's `max.message.bytes` is smaller."""
 POLL_INTERVAL_S: Final = 0.5
 RETRY_BACKOFF_S: Final = 1.0
-_PRODUCE_TIMEOUT_S: Final = 30.0
-_PRODUCE_VERSION: Final = 8  # brokers since 2.4 support it
-_CREATE_TOPICS_VERSION: Final = 4
+PRODUCE_TIMEOUT_S: Final = 30.0
 _MAX_REPLICATION_FACTOR: Final = 3
 log = structlog.get_logger("journal-topic")
 
-Connect = Callable[[str, int, str, float], Awaitable[Connection]]
 AskController = Callable[[ApiKey, int, Callable[[int], Any]], Awaitable[Any]]
 
 
+class Client(Protocol):
+    """`AsyncClient`, as far as it is needed here."""
+
+    async def ask(self, address: Address, request: Request, timeout_s: float | None = None) -> Any: ...
+    def drop(self, address: Address) -> None: ...
+    def close(self) -> None: ...
+
+
 class Metadata(Protocol):
-    """The metadata cache, as far as it is needed here."""
+    """What is needed of the metadata cache."""
 
     @property
     def brokers(self) -> Any: ...
@@ -60,7 +66,7 @@ class TopicUnavailable(KlammError):
 
 
 class JournalTopic:
-    """A part of a node. It produces in the background; nothing waits for it."""
+    """Publishes the journal to a topic in the background; nothing waits for it."""
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class JournalTopic:
         node: BrokerId,
         topic: str,
         metadata: Metadata,
-        connect: Connect,
+        client: Client,
         ask_controller: AskController,
     ) -> None:
         self._world = world
@@ -77,11 +83,11 @@ class JournalTopic:
         self._node = node
         self._topic = topic
         self._metadata = metadata
-        self._connect = connect
+        self._client = client
         self._ask_controller = ask_controller
         self._path = join(directory, f"klamm-journal-{node}.published")
         self._batch_bytes = BATCH_BYTES
-        self._connection: tuple[tuple[str, int], Connection] | None = None
+        self._leader: Address | None = None
         self._task: asyncio.Task[None] | None = None
         self.lost_files = 0
         """Rotated away before their lines were in the topic."""
@@ -95,8 +101,7 @@ class JournalTopic:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._connection is not None:
-            self._connection[1].close()
+        self._client.close()
 
     async def _publish_in_loop(self) -> None:
         """Publish new journal lines as they are written; an error is logged and retried."""
@@ -120,7 +125,12 @@ class JournalTopic:
                 await asyncio.sleep(RETRY_BACKOFF_S)
             except Exception as error:  # a bug, or a malformed response: the lines are kept, and retried
                 self.is_waiting = True
-                log.error("cannot write to the journal topic; retrying", topic=self._topic, reason=repr(error))
+                log.error(
+                    "cannot write to the journal topic; retrying, the lines stay in the journal files",
+                    topic=self._topic,
+                    reason=repr(error),
+                    retry_s=RETRY_BACKOFF_S,
+                )
                 await asyncio.sleep(RETRY_BACKOFF_S)
 
     def _read_position(self) -> Position:
@@ -131,6 +141,7 @@ class JournalTopic:
             return Position()
 
     def _read_lines(self, position: Position) -> Tailed:
+        """Read the journal lines after this position."""
         return read_next_lines(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
     def _lost_line(self, files: int) -> bytes:
@@ -143,14 +154,13 @@ class JournalTopic:
         key = str(self._node).encode()
         records = [NewRecord(value=line, key=key, timestamp=_timestamp(line)) for line in lines]
         batch = build_batch(records, Codec.ZSTD)
-        request = produce_request(TopicPartition(self._topic, 0), batch, _PRODUCE_TIMEOUT_S)
-        connection = await self._connect_to_leader()
-        answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _PRODUCE_TIMEOUT_S)
+        request = produce_request(TopicPartition(self._topic, 0), batch, PRODUCE_TIMEOUT_S)
+        answer = await self._client.ask(await self._find_leader(), request, 2 * PRODUCE_TIMEOUT_S)
         error = ErrorCode(produce_error_code(answer))
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             await self._produce_halves(lines)
         elif error is not ErrorCode.NONE:
-            raise TopicUnavailable(f"{self._topic} answers {error.name}")
+            raise TopicUnavailable(f"the leader of {self._topic}-0 refused the journal lines with {error.name}")
         else:
             self._batch_bytes = min(BATCH_BYTES, 2 * self._batch_bytes)
 
@@ -158,41 +168,47 @@ class JournalTopic:
         """Produce each half. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
         self._batch_bytes = max(1, self._batch_bytes // 2)
         if len(lines) == 1:
-            log.warning("journal line left out of the topic: too large", topic=self._topic, bytes=len(lines[0]))
+            log.warning(
+                "a journal line is too large for the journal topic: only the journal file has it",
+                topic=self._topic,
+                bytes=len(lines[0]),
+                action="Raise max.message.bytes of the topic.",
+            )
             return
         half = len(lines) // 2
         await self._produce_lines(lines[:half])
         await self._produce_lines(lines[half:])
 
-    async def _connect_to_leader(self) -> Connection:
-        """A connection to the topic's leader. Raises TopicUnavailable; creates a missing topic first."""
+    async def _find_leader(self) -> Address:
+        """Where the topic's leader listens. Raises TopicUnavailable; creates a missing topic first."""
         state = self._metadata.state(TopicPartition(self._topic, 0))
         if state is None:
             await self._create_topic()
-            raise TopicUnavailable(f"{self._topic} is being created")
+            raise TopicUnavailable(f"the journal topic {self._topic} is being created")
         address = self._metadata.endpoint(state.leader)
         if address is None:
-            raise TopicUnavailable(f"{self._topic} has no leader")
-        if self._connection is not None and (self._connection[0] != address or self._connection[1].closed):
-            self._connection[1].close()
-            self._connection = None
-        if self._connection is None:
-            self._connection = address, await self._connect(*address, f"klamm-journal-{self._node}", _PRODUCE_TIMEOUT_S)
-        return self._connection[1]
+            raise TopicUnavailable(f"{self._topic}-0, the partition of the journal topic, has no leader")
+        leader = Address(*address)
+        if self._leader is not None and self._leader != leader:
+            self._client.drop(self._leader)
+        self._leader = leader
+        return leader
 
     async def _create_topic(self) -> None:
+        """Ask the controller to create the topic, unless it exists. Raises TopicUnavailable."""
         if self._metadata.has_topic(self._topic):
             return
         copies = min(_MAX_REPLICATION_FACTOR, max(1, len(self._metadata.brokers)))
         wanted = CreatableTopic(name=self._topic, num_partitions=1, replication_factor=copies)
-        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(_PRODUCE_TIMEOUT_S * 1000))
-        answer = await self._ask_controller(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, lambda version: request)
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(PRODUCE_TIMEOUT_S * 1000))
+        answer = await self._ask_controller(ApiKey.CREATE_TOPICS, ANY, lambda version: request)
         error = ErrorCode(answer.topics[0].error_code)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise TopicUnavailable(f"{self._topic} cannot be created: {error.name}")
+            raise TopicUnavailable(f"the journal topic {self._topic} cannot be created: {error.name}")
 
 
 def _timestamp(line: bytes) -> int:
+    """The time of a journal line in ms; 0 if it cannot be decoded."""
     try:
         return msgspec.json.decode(line, type=_Line).ts_ms
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""A node's life: parts start in the order in which they are added, and close in the reverse order.
+"""Starts the parts of a node in the order in which they were added, and closes them in the reverse order.
 
 Source: KafkaServer.scala, BrokerState.java (3.9).
 """
@@ -21,7 +21,7 @@ class CannotStart(KlammError):
 
 
 class BrokerState(IntEnum):
-    """By Kafka's numbers."""
+    """The state of a node, with Kafka's numbers."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -37,7 +37,7 @@ def _new_future() -> "asyncio.Future[str]":
 
 @dataclass(slots=True, eq=False)
 class NodeStatus:
-    """What changes while a node lives, shared by its parts."""
+    """State and failure of a node, shared by its parts."""
 
     state: BrokerState = BrokerState.NOT_RUNNING
     broker_epoch: int = -1
@@ -116,4 +116,9 @@ class Lifecycle:
                     await pending
             except Exception as error:  # the parts below still hold logs and the session
                 is_expected = isinstance(error, KlammError | OSError)
-                log.error("cannot close", part=name, reason=str(error), exc_info=None if is_expected else error)
+                log.error(
+                    "cannot close a part of the node; the other parts are closed",
+                    part=name,
+                    reason=str(error),
+                    exc_info=None if is_expected else error,
+                )

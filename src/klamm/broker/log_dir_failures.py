@@ -1,7 +1,7 @@
-"""What a node does when a log directory fails. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
+"""Handles failures of log directories. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
 
-The controller is told through ZooKeeper. It then asks this broker about all its replicas, and elects other leaders for
-those that are offline.
+The controller is notified by a znode. It then sends LeaderAndIsr to this broker and elects other leaders for the
+partitions that are offline.
 """
 
 import asyncio
@@ -29,30 +29,37 @@ class LogDirFailures:
         self._listeners: list[Callable[[DirectoryFailure], None]] = []
 
     def add_listener(self, listener: Callable[[DirectoryFailure], None]) -> None:
-        """It must not raise. Listeners are told in the order in which they were added."""
+        """Call the listener at each failure, in the order of addition; it must not raise."""
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """There is nothing to do before the first failure."""
+        """Does nothing: work begins with the first failure."""
 
     async def close(self) -> None:
         await self._notifier.close()
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
         """Call the listeners and notify the controller; without any live directory left, the node fails."""
-        log.error("log directory failed", directory=failure.directory, reason=failure.reason)
+        log.error(
+            "log directory failed: its replicas are offline",
+            directory=failure.directory,
+            reason=failure.reason,
+            replicas=len(failure.partitions),
+            action="Repair the disk and restart this node.",
+        )
         for listener in self._listeners:
             listener(failure)
         if logs.live_directories:
             self._notifier.notify(self._context.broker_id)
         else:
             self._context.status.report_failure(
-                f"No log directory is left ({failure.directory}: {failure.reason}). Repair the disk and start again."
+                f"All log directories failed, the last one is {failure.directory}: {failure.reason}. Repair the disk "
+                "and start the node again."
             )
 
 
 class LogDirFailureNotifier:
-    """At most one notification is being written: it stands for every directory that failed before."""
+    """Notifies the controller of failed log directories; one notification covers all earlier failures."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
@@ -75,10 +82,15 @@ class LogDirFailureNotifier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _write_notification(self, broker_id: BrokerId) -> None:
+        """Write the znode, retrying until ZooKeeper accepts it."""
         while True:
             try:
                 await self._store().announce_log_dir_failure(broker_id)
                 return
             except KlammError as error:
-                log.warning("cannot tell the controller of the failed log directory; retrying", reason=str(error))
+                log.warning(
+                    "cannot tell the controller of the failed log directory; retrying",
+                    reason=str(error),
+                    retry_s=_RETRY_BACKOFF_S,
+                )
             await asyncio.sleep(_RETRY_BACKOFF_S)

@@ -14,6 +14,8 @@ _NAMES: Final = {operation.value: operation.name for operation in Operation}
 
 
 class LoggerAdmin:
+    """Serves IncrementalAlterConfigs for log levels."""
+
     def __init__(self, broker_id: int, levels: LogLevels) -> None:
         self._broker_id = broker_id
         self._levels = levels
@@ -33,6 +35,7 @@ class LoggerAdmin:
         return Outcome()
 
     def _apply(self, change: Change) -> None:
+        """Set or remove one log level."""
         if change.operation == Operation.DELETE:
             self._levels.unset(change.name)
         else:

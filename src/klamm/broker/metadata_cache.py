@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: brokers, topics, leaders, the controller. Source: ZkMetadataCache.scala.
+"""This broker's copy of the cluster metadata: brokers, topics, leaders, controller. Source: ZkMetadataCache.scala.
 
-Filled by the controller's UpdateMetadata alone. A request that does not await sees one state of it; an update changes
-it between two requests, in time that grows with what the update brings.
+Only UpdateMetadata fills it. A request that does not await sees one state of it. The cost of an update grows with its
+size, not with the size of the cluster.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _OLD_LISTENERS: Final = {p.value: p.name for p in SecurityProtocol}
 
 
 class MetadataCache:
-    """`listener` is the inter-broker one: where `endpoint` points to."""
+    """The metadata of the cluster; `endpoint` returns addresses on `listener`, the inter-broker listener."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
@@ -43,6 +43,7 @@ class MetadataCache:
     # ---- what replication asks
 
     def is_alive(self, broker_id: BrokerId) -> bool:
+        """Whether the broker is among the live brokers."""
         return broker_id in self.brokers
 
     def endpoint(self, broker_id: BrokerId) -> tuple[str, int] | None:
@@ -51,14 +52,17 @@ class MetadataCache:
         return None if found is None else (found.host, found.port)
 
     def contains(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition exists."""
         return topic_partition.partition in self._topics.get(topic_partition.topic, {})
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id, or None."""
         return self._names.get(topic_id)
 
     # ---- what clients ask
 
     def endpoint_on(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
+        """The broker's endpoint on this listener, or None."""
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoint(listener)
 
@@ -73,17 +77,19 @@ class MetadataCache:
         return self._topics.keys()
 
     def has_topic(self, topic: str) -> bool:
+        """Whether the topic exists."""
         return topic in self._topics
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The zero id where the topic has none or is not known."""
+        """The topic's id; the zero id if it is unknown."""
         return self._ids.get(topic, ZERO_ID)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionState]:
-        """By number; empty where the topic is not known."""
+        """Partition states by number; empty for an unknown topic."""
         return self._topics.get(topic, {})
 
     def state(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """The partition's state, or None."""
         return self._topics.get(topic_partition.topic, {}).get(topic_partition.partition)
 
     def has_leaders(self, topic: str, count: int) -> bool:
@@ -123,10 +129,7 @@ class MetadataCache:
     # ---- what the controller tells
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
-        """Apply an UpdateMetadata of any version: brokers are replaced, partitions merged.
-
-        The partitions it deletes.
-        """
+        """Apply an UpdateMetadata of any version: replace brokers, merge partitions; return the deleted partitions."""
         self.generation += 1
         is_new_to_us = request.broker_epoch > self._told_as
         if is_new_to_us:
@@ -213,7 +216,7 @@ class MetadataCache:
 
 
 class _Wait:
-    """Somebody who waits for topics; each leaves `left` when its check says yes."""
+    """A caller that waits for topics; a topic is removed from `left` once its check is true."""
 
     def __init__(self, left: dict[str, Callable[[], bool]]) -> None:
         self.left = left
@@ -235,6 +238,7 @@ def _topic_names(request: UpdateMetadataRequest) -> Iterable[str]:
 
 
 def _broker(live: UpdateMetadataBroker) -> Broker:
+    """The broker of an UpdateMetadata entry."""
     if not live.endpoints:  # version 0 names one host, without a listener
         endpoints: tuple[Endpoint, ...] = (
             Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, live.v0_host, live.v0_port),

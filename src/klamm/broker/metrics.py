@@ -1,4 +1,4 @@
-"""All metrics of a node, read on request."""
+"""All metrics of a node, read when they are requested."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from klamm.zk.states import SessionState
 
 
 class NodeMetrics:
-    """Reads the parts of a node."""
+    """Reads the metrics of all parts of a node."""
 
     def __init__(self, parts: Parts, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -21,16 +21,21 @@ class NodeMetrics:
         self._fetch = parts.fetch
         self._changes = parts.config_changes
         self._logs = parts.logs
+        self._cleaner = parts.cleaner
+        self._clock = parts.context.world.clock
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
+        self._groups = parts.groups
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
-        """All readings as text, and its content type."""
+        """The metrics page as text, and its content type."""
         hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
-        return render([*self._controller.readings(deletion), *self._node_readings(), *hosted], accept)
+        readings = [*self._controller.readings(deletion), *self._node_readings(), *self._group_readings(), *hosted]
+        return render(readings, accept)
 
     async def _replica_readings(self) -> list[Reading]:
+        """The metrics of replication."""
         health = await self._replicas.partition_health()
         values = {
             "partitioncount": health.hosted,
@@ -46,7 +51,22 @@ class NodeMetrics:
         }
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
+    def _group_readings(self) -> Iterator[Reading]:
+        manager, counts = "kafka_coordinator_group_groupmetadatamanager_num", self._groups.counts
+        by_state = self._groups.count_groups()
+        yield Reading(f"{manager}groups", sum(by_state.values()))
+        yield Reading(f"{manager}offsets", self._groups.count_offsets())
+        for state, count in by_state.items():
+            yield Reading(f"{manager}groups{state.lower()}", count)
+        metrics = "kafka_server_group_coordinator_metrics_"
+        yield Reading(f"{metrics}offset_commits", counts.offset_commits)
+        yield Reading(f"{metrics}offset_expirations", counts.offset_expirations)
+        yield Reading(f"{metrics}offset_deletions", counts.offset_deletions)
+        yield Reading(f"{metrics}group_completed_rebalances", counts.completed_rebalances)
+        yield Reading(f"{metrics}partition_load_time_ms", counts.partition_loads)
+
     def _node_readings(self) -> Iterator[Reading]:
+        """The metrics of all other parts."""
         yield Reading("kafka_server_kafkaserver_brokerstate", int(self._status.state))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)
@@ -67,6 +87,7 @@ class NodeMetrics:
         yield Reading(f"{session}saslauthentications", 0)
         yield Reading("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", self._sessions.latency)
         yield Reading("kafka_log_logmanager_offlinelogdirectorycount", len(self._logs.offline_directories))
+        yield from self._cleaner_readings()
         yield Reading("klamm_config_changes", self._changes.followed)
         topic = self._journal_topic
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
@@ -79,3 +100,21 @@ class NodeMetrics:
                 labels = (api(ApiKey(key)).name,)
                 yield Reading("kafka_network_requestmetrics_requests", timer.count, labels)
                 yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)
+
+    def _cleaner_readings(self) -> Iterator[Reading]:
+        statistics, manager = self._cleaner.statistics, "kafka_log_logcleanermanager_"
+        now_ms = self._clock.now_ms()
+        last_run_ms = now_ms if statistics.last_run_ms is None else statistics.last_run_ms
+        yield Reading(f"{manager}max_dirty_percent", int(100 * statistics.dirtiest_ratio))
+        yield Reading(f"{manager}time_since_last_run_ms", now_ms - last_run_ms)
+        uncleanable = self._cleaner.uncleanable()
+        for directory in self._logs.directories:
+            here = [log for log in uncleanable if self._logs.directory_of(log.partition) == directory]
+            yield Reading(f"{manager}uncleanable_partitions_count", len(here), (directory,))
+            yield Reading(f"{manager}uncleanable_bytes", sum(log.size for log in here), (directory,))
+        cleaner = "kafka_log_logcleaner_"
+        yield Reading(f"{cleaner}max_buffer_utilization_percent", int(100 * statistics.map_utilization))
+        yield Reading(f"{cleaner}cleaner_recopy_percent", int(100 * statistics.recopied_ratio))
+        yield Reading(f"{cleaner}max_clean_time_secs", int(statistics.cleaning_s))
+        yield Reading(f"{cleaner}max_compaction_delay_secs", int(statistics.compaction_delay_s))
+        yield Reading(f"{cleaner}deadthreadcount", self._cleaner.failed_tasks)

@@ -22,7 +22,7 @@ Page = Callable[[str], Awaitable[tuple[bytes, str]]]
 
 
 class MetricsEndpoint:
-    """`open` binds the port, `close` ends every connection."""
+    """The HTTP server of the metrics page: `open` binds the port, `close` ends all connections."""
 
     def __init__(self, network: Network, page: Page) -> None:
         self._network = network
@@ -78,32 +78,41 @@ class _Exchange(asyncio.Protocol):
             return  # one request is all that is served
         self._received += data
         if len(self._received) > MAX_REQUEST_BYTES:
-            self._respond("431 Request Header Fields Too Large", b"too long\n")
+            self._respond("431 Request Header Fields Too Large", b"the request is too long; send GET /metrics\n")
         elif b"\r\n\r\n" in self._received:
             self._answering = asyncio.get_running_loop().create_task(self._answer_request(bytes(self._received)))
 
     def abort(self) -> None:
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     async def _answer_request(self, request: bytes) -> None:
+        """Answer `GET /metrics`, or send an HTTP error."""
         head = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         method, _, rest = head[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            self._respond("405 Method Not Allowed", b"GET /metrics\n", "Allow: GET, HEAD\r\n")
+            self._respond(
+                "405 Method Not Allowed", b"only GET and HEAD are allowed; send GET /metrics\n", "Allow: GET, HEAD\r\n"
+            )
         elif path not in ("/metrics", "/"):
-            self._respond("404 Not Found", b"GET /metrics\n")
+            self._respond("404 Not Found", b"there is only /metrics; send GET /metrics\n")
         else:
             try:
                 body, content_type = await self._page(_header_value(head[1:], "accept"))
             except Exception as error:  # a bug in a metric must not leave the client without a response
-                log.error("cannot read the metrics", reason=repr(error))
-                self._respond("500 Internal Server Error", b"see the node's log\n")
+                log.error(
+                    "cannot compute the metrics: the client gets HTTP 500",
+                    reason=repr(error),
+                    action="Report this as a bug in klamm.",
+                )
+                self._respond("500 Internal Server Error", b"cannot compute the metrics; see the log of this node\n")
                 return
             self._respond("200 OK", body, f"Content-Type: {content_type}\r\n", with_body=method == "GET")
 
     def _respond(self, status: str, body: bytes, headers: str = "", *, with_body: bool = True) -> None:
+        """Send a response and close the connection."""
         assert self._transport is not None, "connected"
         head = f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode("latin-1") + (body if with_body else b""))

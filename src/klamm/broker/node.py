@@ -44,7 +44,7 @@ class Node:
         self._without_controller = asyncio.Event()
 
     async def wait_for_failure(self) -> str:
-        """Wait until the node cannot go on; the reason."""
+        """Wait until the node cannot go on; return the reason."""
         return await asyncio.shield(self._status.failure)
 
     async def stop(self) -> None:

@@ -12,6 +12,8 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.controller.controller import Controller
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.telemetry.journal import Journal
@@ -19,10 +21,11 @@ from klamm.telemetry.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What request handlers, metrics and the node's own life need."""
+    """The parts that request handlers, metrics and the node itself need."""
 
     context: NodeContext
     logs: LogManager
+    cleaner: LogCleaner
     throttles: ReplicationThrottles
     cache: MetadataCache
     channel: ControllerChannel
@@ -32,5 +35,6 @@ class Parts:
     replicas: ReplicaManager
     fetch: Fetch
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     config_changes: ConfigChanges
     journal_topic: JournalTopic | None

@@ -25,6 +25,8 @@ log = structlog.get_logger("producer-ids")
 
 
 class ProducerIdBlock(NamedTuple):
+    """A range of producer ids."""
+
     first: int
     size: int
 
@@ -104,7 +106,10 @@ async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerI
     try:
         block = await store().allocate_producer_ids(broker_id)
     except KlammError as error:
-        log.warning("cannot allocate a block of producer ids in ZooKeeper", reason=str(error))
+        log.warning(
+            "cannot allocate a block of producer ids in ZooKeeper; the next InitProducerId tries again",
+            reason=str(error),
+        )
         return None
     return ProducerIdBlock(block.first, block.last - block.first + 1)
 
@@ -120,6 +125,9 @@ async def allocate_from_controller(
         is_not_controller,
     )
     if answer.error_code:
-        log.warning("the controller refused a block of producer ids", error=ErrorCode(answer.error_code).name)
+        log.warning(
+            "the controller refused AllocateProducerIds; the next InitProducerId tries again",
+            error=ErrorCode(answer.error_code).name,
+        )
         return None
     return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)

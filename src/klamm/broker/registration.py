@@ -42,8 +42,10 @@ class Registration:
             await self._register(store)
             return
         except BrokerIdTaken as taken:
-            timeout_s = store.client.session_timeout_ms / 1000 + _REGISTRATION_GRACE_S
-            log.info("waiting for the session of an earlier process to end", up_to_s=timeout_s, reason=str(taken))
+            timeout_s = store.session_timeout_ms / 1000 + _REGISTRATION_GRACE_S
+            log.info(
+                "waiting for the ZooKeeper session of an earlier process to end", up_to_s=timeout_s, reason=str(taken)
+            )
         try:
             self._context.status.broker_epoch = await self._registrar.register_when_free(
                 store.client, self._context.world.clock.now_ms(), timeout_s
@@ -73,6 +75,7 @@ class Registration:
         self._update = asyncio.get_running_loop().create_task(update, name="registration-update")
 
     async def _register(self, store: Store) -> None:
+        """Write the registration and keep its broker epoch."""
         now_ms = self._context.world.clock.now_ms()
         self._context.status.broker_epoch = await self._registrar.register(store.client, now_ms)
         self.on_registered(store.session_id)

@@ -1,4 +1,4 @@
-"""Watching this broker's own registration: where somebody deletes it while the session lives, it is made again.
+"""Watches this broker's registration and restores it if somebody deletes it while the session lives.
 
 Apache Kafka's broker does not watch it: it goes on serving, unknown to the cluster, until it is restarted.
 """
@@ -48,7 +48,12 @@ class RegistrationWatch(ZnodeFollower):
         if store.session_id != self._session_id:
             return
         while (owner := await store.watch_registration(self._broker_id)) is None:
-            log.error("registration deleted by another client; registering again", znode=self._path)
+            log.error("another client deleted the registration of this broker; registering again", znode=self._path)
             await self._register(store)
         if owner != self._session_id:
-            log.error("registration belongs to another session", znode=self._path, session=f"0x{owner:x}")
+            log.error(
+                "the registration of this broker belongs to another ZooKeeper session",
+                znode=self._path,
+                session=f"0x{owner:x}",
+                action="Stop the other process with this broker.id, then restart this node.",
+            )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import structlog
 
 from klamm.config.config_types import InvalidConfig
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.errors import KlammError
@@ -19,6 +19,8 @@ log = structlog.get_logger("logs")
 
 
 class ReplicaLogs:
+    """The logs of this node's replicas, created with the topic configs in ZooKeeper."""
+
     def __init__(
         self,
         logs: LogManager,
@@ -33,6 +35,7 @@ class ReplicaLogs:
         """For each call in progress: topics whose configs changed since the call read them."""
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log, or None."""
         return self._logs.get(topic_partition)
 
     async def get_or_create_many(
@@ -51,16 +54,18 @@ class ReplicaLogs:
         return [found[tp] for tp, _, _ in wanted]
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Note changed configs: logs that are being created get the new ones, too (KAFKA-8813)."""
+        """Record changed configs, so that logs that are being created get them, too (KAFKA-8813)."""
         for changed in self._changed_meanwhile:
             changed.update(topics)
 
     def _update_configs(self, configs: Mapping[str, TopicConfig | KlammError]) -> None:
+        """Apply valid topic configs to existing logs."""
         self._logs.update_topic_configs({t: c for t, c in configs.items() if isinstance(c, TopicConfig)})
 
     async def _get_or_create(
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> dict[TopicPartition, Log | OSError | KlammError]:
+        """Open or create the logs with their topic configs."""
         configs = await self._read_configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
         found: dict[TopicPartition, Log | OSError | KlammError] = {}
         possible: list[LogRequest] = []
@@ -75,10 +80,12 @@ class ReplicaLogs:
         return found
 
     async def delete(self, topic_partition: TopicPartition) -> None:
+        """Delete the partition's log."""
         self._logs.delete(topic_partition)
         await asyncio.sleep(0)  # deleting thousands of logs must not hold the event loop
 
     async def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermark checkpoints of all log directories."""
         await self._logs.write_high_watermarks()
 
     async def _read_configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
@@ -93,6 +100,11 @@ class ReplicaLogs:
             try:
                 found[topic] = self._logs.default_config(given)
             except InvalidConfig as error:
-                log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=str(error))
+                log.error(
+                    "topic config ignored; the broker's defaults are used",
+                    topic=topic,
+                    reason=str(error),
+                    action=correct_topic_config(topic),
+                )
                 found[topic] = self._logs.default_config()
         return found

@@ -52,12 +52,14 @@ def _check_racks(brokers: Mapping[BrokerId, str | None], replication_factor: int
     """Racks by broker, empty where no broker has one. Raises PlacementRefused."""
     if replication_factor > len(brokers):
         raise PlacementRefused(
-            f"replication factor {replication_factor} is larger than the number of live brokers that may have replicas,"
-            f" {len(brokers)}"
+            f"replication factor {replication_factor} needs as many live brokers that may have replicas; there are"
+            f" {len(brokers)}. Lower it, or start brokers."
         )
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     if racks and len(racks) != len(brokers):
-        raise PlacementRefused("some brokers have a rack (broker.rack) and some have none; set it on all or on none")
+        raise PlacementRefused(
+            "some brokers have broker.rack set and some have not. Set it on all of them, or on none."
+        )
     return racks
 
 

@@ -12,7 +12,7 @@ from klamm.config.dynamic_keys import (
     LEADER_THROTTLED_RATE,
     LEADER_THROTTLED_REPLICAS,
 )
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.model.ids import BrokerId
 from klamm.replication.quota import ALL, UNLIMITED, ReplicationQuota, ReplicationQuotas
 
@@ -20,12 +20,14 @@ log = structlog.get_logger("config")
 
 
 class ReplicationThrottles:
+    """Applies throttle configs of topics and brokers to the replication quotas."""
+
     def __init__(self, quotas: ReplicationQuotas, broker_id: BrokerId) -> None:
         self._quotas = quotas
         self._broker_id = broker_id
 
     def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Apply a topic's lists, whether or not it has a replica here yet. An invalid list changes nothing."""
+        """Apply a topic's lists of throttled replicas; an invalid list changes nothing."""
         leader, follower = self._quotas
         given = {
             name: overrides[name]
@@ -37,7 +39,12 @@ class ReplicationThrottles:
         try:
             lists = TopicConfig.parse(given) if given else None
         except InvalidConfig as error:
-            log.error("throttled replicas ignored; the previous list stays in use", topic=topic, reason=str(error))
+            log.error(
+                "throttled replicas ignored; the previous list stays in use",
+                topic=topic,
+                reason=str(error),
+                action=correct_topic_config(topic),
+            )
             return
         for quota, replicas in (
             (leader, lists.leader_replication_throttled_replicas if lists else ()),
@@ -59,6 +66,7 @@ class ReplicationThrottles:
             self._set_rate(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
 
     def _set_rate(self, name: str, quota: ReplicationQuota, rate: int) -> None:
+        """Set the rate of one quota, and log a change."""
         if rate != quota.limit:
             log.info("replication throttle changed", key=name, bytes_per_second=rate, before=quota.limit)
             quota.set_limit(rate)

@@ -15,12 +15,17 @@ from klamm.broker.handlers.controller_apis import (
 )
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
+from klamm.broker.handlers.delete_records import DELETE_RECORDS, DeleteRecords
 from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
 from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH
+from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
+from klamm.broker.handlers.group_admin import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, GroupAdmin
+from klamm.broker.handlers.group_offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, GroupOffsetsApis
+from klamm.broker.handlers.groups import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, GroupMembers
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
@@ -35,10 +40,11 @@ from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MAR
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.logger_admin import LoggerAdmin
 from klamm.broker.parts import Parts
+from klamm.broker.settings import allows_static_members
 from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
 from klamm.broker.topic_policy import load_create_policy
-from klamm.zk.configs import ConfigStore
+from klamm.zk.consumer_offsets import ConsumerOffsets
 
 
 def routes(parts: Parts) -> list[Route]:
@@ -49,18 +55,29 @@ def routes(parts: Parts) -> list[Route]:
     cache, replicas, controller = parts.cache, parts.replicas, parts.controller
     creation = TopicCreation(config, cache, context.store, context.world.randomness, load_create_policy(config))
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
-    control = Control(cache, replicas, parts.throttles.topic_deleted)
+    control = Control(cache, replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
     controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
-    config_admin = ConfigAdmin(
-        broker_id, dynamic, cache, lambda: ConfigStore(context.store().client), load_alter_policy(config)
-    )
+    config_admin = ConfigAdmin(broker_id, dynamic, cache, lambda: context.store().configs, load_alter_policy(config))
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await context.store().read_config("topics", topic)
 
-    transactions = Transactions(replicas, context.world.clock, config.request_timeout_ms)
+    groups = parts.groups
+    members = GroupMembers(groups, allows_static=allows_static_members(config))
+    group_admin = GroupAdmin(groups)
+    group_offsets = GroupOffsetsApis(
+        groups,
+        cache,
+        context.world.clock,
+        lambda: ConsumerOffsets(context.store().client),
+        metadata_max_bytes=config.offset_metadata_max_bytes,
+        allows_static=allows_static_members(config),
+    )
+    transactions = Transactions(
+        replicas, context.world.clock, config.request_timeout_ms, groups.on_transaction_completed
+    )
     served = [
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
@@ -70,8 +87,20 @@ def routes(parts: Parts) -> list[Route]:
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
         Route(CONTROLLED_SHUTDOWN, controller_apis.controlled_shutdown),
+        Route(OFFSET_COMMIT, group_offsets.commit),
+        Route(OFFSET_FETCH, group_offsets.fetch),
+        Route(FIND_COORDINATOR, FindCoordinator(cache, creation, groups.partition_for).handle),
+        Route(JOIN_GROUP, members.join),
+        Route(HEARTBEAT, members.heartbeat),
+        Route(LEAVE_GROUP, members.leave),
+        Route(SYNC_GROUP, members.sync),
+        Route(DESCRIBE_GROUPS, group_admin.describe),
+        Route(LIST_GROUPS, group_admin.list),
+        Route(DELETE_GROUPS, group_admin.delete),
+        Route(OFFSET_DELETE, group_offsets.delete),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
+        Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
         Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids).handle),
         Route(WRITE_TXN_MARKERS, transactions.write_markers),

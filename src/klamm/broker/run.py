@@ -62,7 +62,7 @@ async def _run_until_stopped(world: World, config: NodeConfig, log_levels: LogLe
 
 
 class _StopRequests:
-    """The first one asks for an orderly stop, the second for a quick one."""
+    """Stop signals: the first one requests a controlled shutdown, the second skips it."""
 
     def __init__(self) -> None:
         self._received = asyncio.Event()

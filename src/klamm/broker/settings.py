@@ -1,16 +1,26 @@
 """The settings of each part of a node, from its configuration."""
 
+from typing import Final
+
 from klamm.config.node_config import NodeConfig
-from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
+from klamm.coordinator.settings import GroupSettings
+from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits
 from klamm.replication.replica_manager import ReplicationSettings
 from klamm.runtime.network import SocketBuffers
+from klamm.wire.compression import Codec
+
+_FIRST_WITHOUT_EXPIRE_TIMESTAMP: Final[Ibp] = (2, 1, 0)
+_FIRST_WITH_LEADER_EPOCH: Final[Ibp] = (2, 1, 1)
+FIRST_WITH_STATIC_MEMBERS: Final[Ibp] = (2, 3, 0)
 
 
 def server_limits(config: NodeConfig) -> ServerLimits:
+    """Limits of the network server."""
     return ServerLimits(
         config.socket_request_max_bytes,
         config.connections_max_idle_ms,
@@ -22,6 +32,7 @@ def server_limits(config: NodeConfig) -> ServerLimits:
 
 
 def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSettings:
+    """Settings of the controller."""
     return ControllerSettings(
         broker_id,
         config.inter_broker_listener,
@@ -43,10 +54,12 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
 
 
 def _has_delegation_tokens(config: NodeConfig) -> bool:
+    """Whether delegation tokens are enabled: a secret key is configured."""
     return any(config.given.get(f"delegation.token.{name}.key") for name in ("secret", "master"))
 
 
 def replication_settings(config: NodeConfig) -> ReplicationSettings:
+    """Settings of replication."""
     return ReplicationSettings(
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         replica_fetch_wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -61,7 +74,20 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
     )
 
 
+def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    return CleanerSettings(
+        enable=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
+        io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_size=config.log_cleaner_io_buffer_size,
+        io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        backoff_ms=config.log_cleaner_backoff_ms,
+    )
+
+
 def log_settings(config: NodeConfig) -> LogManagerSettings:
+    """Settings of the log manager."""
     return LogManagerSettings(
         recovery_threads_per_directory=config.num_recovery_threads_per_data_dir,
         retention_check_interval_ms=config.log_retention_check_interval_ms,
@@ -72,3 +98,28 @@ def log_settings(config: NodeConfig) -> LogManagerSettings:
         producer_expiration_ms=config.producer_id_expiration_ms,
         producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
     )
+
+
+def group_settings(config: NodeConfig) -> GroupSettings:
+    """Record versions follow inter.broker.protocol.version, so that an older coordinator can read them."""
+    ibp = parse_ibp(config.inter_broker_protocol_version)
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
+        offsets_commit_required_acks=config.offsets_commit_required_acks,
+        offsets_load_buffer_size=config.offsets_load_buffer_size,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_topic_codec=Codec(config.offsets_topic_compression_codec),
+        offset_value_version=1 + sum(ibp >= i for i in (_FIRST_WITHOUT_EXPIRE_TIMESTAMP, _FIRST_WITH_LEADER_EPOCH)),
+        group_value_version=1 + sum(ibp >= i for i in (_FIRST_WITHOUT_EXPIRE_TIMESTAMP, FIRST_WITH_STATIC_MEMBERS)),
+    )
+
+
+def allows_static_members(config: NodeConfig) -> bool:
+    """Whether all brokers of this inter.broker.protocol.version keep the instance ids of members."""
+    return parse_ibp(config.inter_broker_protocol_version) >= FIRST_WITH_STATIC_MEMBERS

@@ -1,6 +1,6 @@
-"""Creating topics: checks in Kafka's order, a placement, two znodes. Source: ZkAdminManager, AdminZkClient (3.9).
+"""Creates topics: checks in Kafka's order, placement, two znodes. Source: ZkAdminManager, AdminZkClient (3.9).
 
-The controller learns of a new topic from ZooKeeper, as of any other; so any broker may write it.
+Any broker may write a new topic: the controller learns of it from ZooKeeper.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from klamm.zk.store import TopicExists
 from klamm.zk.topic_creation import TopicToCreate
 
 USE_DEFAULT: Final = -1
-TOPICS_AT_A_STRETCH: Final = 20
+TOPICS_PER_TIME_SLICE: Final = 20
 """Decided between two awaits: holds the loop a few ms."""
 MAX_PARTITIONS: Final = 100_000
 """Of one topic: a larger znode would exceed ZooKeeper's limit."""
@@ -44,12 +44,16 @@ log = structlog.get_logger("topics")
 class TopicStore(Protocol):
     """What creation needs of ZooKeeper; raises ZkError."""
 
-    async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]: ...
+    async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
+        """For each name, why the topic cannot be created; None if it can."""
+
     async def list_topics(self) -> list[str]: ...
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]: ...
 
 
 class NewTopic(NamedTuple):
+    """A topic to create, as requested."""
+
     name: str
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
@@ -79,7 +83,9 @@ class Created:
     topic_id: uuid.UUID = ZERO_ID
 
 
-class _Taken(NamedTuple):
+class _ExistingTopics(NamedTuple):
+    """What ZooKeeper has of the requested topics."""
+
     why: Mapping[str, str | None]
     """By name; None where it is free."""
     others: list[str]
@@ -87,6 +93,8 @@ class _Taken(NamedTuple):
 
 
 class TopicCreation:
+    """Creates topics for CreateTopics and for auto-creation."""
+
     def __init__(
         self,
         config: NodeConfig,
@@ -102,8 +110,11 @@ class TopicCreation:
         self._policy = policy
         self._gives_ids = parse_ibp(config.inter_broker_protocol_version) >= FIRST_WITH_TOPIC_IDS
         self._under_way: set[str] = set()
+        self._reported: dict[str, str | None] = {}
+        """Why an internal topic could not be created: logged once, although clients ask again and again."""
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
+        """Create one topic and return the result."""
         [created] = await self.create_all([topic], validate_only=validate_only)
         return created
 
@@ -125,12 +136,12 @@ class TopicCreation:
                 created.topic_id = topic_id or ZERO_ID
                 taken.others.append(topic.name)
                 wanted.append(TopicToCreate(topic.name, assignment, topic_id, created.configs))
-            if number % TOPICS_AT_A_STRETCH == TOPICS_AT_A_STRETCH - 1:
+            if number % TOPICS_PER_TIME_SLICE == TOPICS_PER_TIME_SLICE - 1:
                 await asyncio.sleep(0)
         await self._write_topics(wanted, {created.name: created for created in made})
         return made
 
-    async def _read_existing(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _Taken:
+    async def _read_existing(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _ExistingTopics:
         """What ZooKeeper has of these topics: the metadata cache may lag, and lacks topics that are being deleted."""
         names = [topic.name for topic in topics if not name_error(topic.name)]
         try:
@@ -139,10 +150,10 @@ class TopicCreation:
         except ZkError as error:
             for created in made:
                 created.error, created.message = _write_error(error)
-            return _Taken({}, [])
-        return _Taken(why, others)
+            return _ExistingTopics({}, [])
+        return _ExistingTopics(why, others)
 
-    def _check_topic(self, topic: NewTopic, created: Created, taken: _Taken) -> None:
+    def _check_topic(self, topic: NewTopic, created: Created, taken: _ExistingTopics) -> None:
         """Run all checks and choose placement and configs; an error is set in `created`."""
         try:
             self._check_request(topic)
@@ -156,6 +167,7 @@ class TopicCreation:
             created.error, created.message = refusal.code, refusal.text
 
     async def _write_topics(self, wanted: Sequence[TopicToCreate], made: Mapping[str, Created]) -> None:
+        """Write checked topics to ZooKeeper; errors are set in the results."""
         try:
             refused: Mapping[str, KlammError] = await self._store().create_topics(wanted) if wanted else {}
         except ZkError as error:
@@ -179,19 +191,25 @@ class TopicCreation:
             self._under_way.discard(name)
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             return ErrorCode.LEADER_NOT_AVAILABLE
+        if name in INTERNAL_TOPICS and self._reported.get(name) != created.message:
+            self._reported[name] = created.message
+            log.error("cannot create an internal topic; clients wait for it", topic=name, reason=created.message)
         return created.error
 
     def _auto_created_topic(self, name: str) -> NewTopic:
         """The topic that first use creates: internal topics have their own partition counts and configs."""
         config = self._config
+        configs: list[tuple[str, str]] = []
+        if name in INTERNAL_TOPICS:
+            configs = [("cleanup.policy", "compact"), ("compression.type", "producer")]
         match name:
             case "__consumer_offsets":
                 shape = (config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+                configs.append(("segment.bytes", str(config.offsets_topic_segment_bytes)))
             case "__transaction_state":
                 shape = (config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor)
             case _:
                 shape = (USE_DEFAULT, USE_DEFAULT)
-        configs = (("cleanup.policy", "compact"), ("compression.type", "producer")) if name in INTERNAL_TOPICS else ()
         return NewTopic(name, *shape, configs=configs)
 
     def _check_request(self, topic: NewTopic) -> None:
@@ -205,7 +223,7 @@ class TopicCreation:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
         has_counts = topic.partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT
         if topic.placement is not None and has_counts:
-            text = "give either counts or replica assignments, not both for one topic"
+            text = "the topic has both partition counts and replica assignments. Send only one of them."
             raise Refusal(ErrorCode.INVALID_REQUEST, text)
 
     def _choose_placement(self, topic: NewTopic) -> Placement:
@@ -217,11 +235,15 @@ class TopicCreation:
         if factor == USE_DEFAULT:
             factor = self._config.default_replication_factor
         if partitions <= 0:
-            raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
+            raise Refusal(
+                ErrorCode.INVALID_PARTITIONS, f"The number of partitions is {partitions}. Ask for at least 1."
+            )
         if partitions > MAX_PARTITIONS:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many_partitions_text(partitions))
         if factor <= 0:
-            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
+            raise Refusal(
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is {factor}. Ask for at least 1."
+            )
         brokers = eligible_racks(self._cache.brokers.values(), self._config.klamm_controller_only_brokers)
         try:
             return place_replicas(brokers, partitions, factor, self._randomness.stream("placement"))
@@ -260,10 +282,10 @@ def _write_error(error: KlammError) -> tuple[ErrorCode, str]:
     if isinstance(error, TopicExists):
         return ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
     code = zookeeper_error_code(error) if isinstance(error, ZkError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    return code, f"The topic was not written to ZooKeeper: {error}"
+    return code, f"The topic was not written to ZooKeeper: {error}. Try again."
 
 
-def _check_existing_names(name: str, taken: _Taken) -> None:
+def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
     """Raises Refusal for an illegal name, one that exists, and one that collides with another topic's metrics."""
     if reason := name_error(name):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -272,7 +294,8 @@ def _check_existing_names(name: str, taken: _Taken) -> None:
     if has_collision_character(name) and (other := colliding_topic(name, taken.others)):
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topics: {other}; metric names use '_' for '.'",
+            f"Topic '{name}' collides with existing topics: {other}, because metric names use '_' for '.'. Choose "
+            "another name.",
         )
 
 
@@ -280,17 +303,24 @@ def _check_assignment(placement: Placement) -> None:
     """Raises Refusal, in Kafka's order of checks, for an invalid assignment of the client's."""
 
     def refuse(text: str) -> Refusal:
+        """The Refusal for an invalid assignment."""
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
     if len({len(replicas) for replicas in placement.values()}) > 1:
         raise refuse("All partitions should have the same number of replicas")
     for partition, replicas in placement.items():
         if not replicas or len(set(replicas)) != len(replicas):
-            raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
+            raise refuse(
+                f"partition {partition}: the replicas {list(replicas)} are empty or have a broker twice. Send each "
+                "broker once."
+            )
         if min(replicas) < 0:
-            raise refuse(f"partition {partition}: replicas {list(replicas)} contain a negative broker id")
+            raise refuse(
+                f"partition {partition}: the replicas {list(replicas)} contain a negative broker id. Send ids of "
+                "brokers."
+            )
     if sorted(placement) != list(range(len(placement))):
-        raise refuse("partitions should be a consecutive 0-based integer sequence")
+        raise refuse(f"the partitions {sorted(placement)} must be numbered 0, 1, 2 and so on")
 
 
 def zookeeper_error_code(error: ZkError) -> ErrorCode:
@@ -300,4 +330,5 @@ def zookeeper_error_code(error: ZkError) -> ErrorCode:
 
 
 def too_many_partitions_text(partitions: int) -> str:
-    return f"{partitions} partitions are more than a topic's znode can hold: at most {MAX_PARTITIONS}"
+    """The error text for a topic with too many partitions."""
+    return f"{partitions} partitions do not fit into the znode of a topic. Ask for at most {MAX_PARTITIONS}."

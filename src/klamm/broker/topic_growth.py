@@ -34,6 +34,8 @@ class Grown:
 
 
 class TopicGrowth:
+    """Adds partitions to topics for CreatePartitions."""
+
     def __init__(
         self, cache: MetadataCache, store: Callable[[], Store], left_out: Collection[BrokerId] = frozenset()
     ) -> None:
@@ -56,7 +58,7 @@ class TopicGrowth:
         except ZkError as error:
             grown.error, grown.message = (
                 zookeeper_error_code(error),
-                f"ZooKeeper did not store the partitions: {error}",
+                f"The partitions were not written to ZooKeeper: {error}. Try again.",
             )
         return grown
 
@@ -101,7 +103,10 @@ def plan_growth(
         _check_brokers(lists, more, brokers)
     first = existing.get(0)
     if first is None or not first.replicas:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition 0 of topic {topic} has no replicas in its znode")
+        raise Refusal(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Partition 0 of topic {topic} has no replicas in its znode. See klamm audit --zookeeper.",
+        )
     if lists is not None:
         return _check_lists(lists, len(existing), len(first.replicas))
     try:

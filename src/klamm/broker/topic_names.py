@@ -13,13 +13,13 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 def name_error(topic: str) -> str | None:
     """Why the name is not legal; None where it is."""
     if not topic:
-        return "the empty string is not allowed as a topic name"
+        return "the topic name is empty. Use letters, digits, '.', '_' and '-'."
     if topic in (".", ".."):
-        return f"{topic!r} is not allowed as a topic name"
+        return f"the topic name {topic!r} is not allowed. Choose another name."
     if len(topic) > _MAX_LENGTH:
-        return f"the topic name has {len(topic)} characters, at most {_MAX_LENGTH} are allowed"
+        return f"the topic name has {len(topic)} characters. Use at most {_MAX_LENGTH}."
     if not _LEGAL.fullmatch(topic):
-        return f"the topic name {topic!r} may hold only letters, digits, '.', '_' and '-'"
+        return f"the topic name {topic!r} has a character that is not allowed. Use letters, digits, '.', '_' and '-'."
     return None
 
 

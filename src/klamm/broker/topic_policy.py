@@ -1,6 +1,6 @@
-"""Who may create which topics: a class of the operator's own, named by `create.topic.policy.class.name`.
+"""The operator's policy for new topics: a class named by `create.topic.policy.class.name`.
 
-Apache Kafka takes a Java class; a node of ours takes `module:Class` of Python. Source: CreateTopicPolicy.java (3.9).
+Apache Kafka loads a Java class; klamm loads `module:Class` of Python. Source: CreateTopicPolicy.java (3.9).
 """
 
 import importlib
@@ -19,12 +19,12 @@ log = structlog.get_logger("node")
 
 
 class PolicyViolation(Exception):
-    """The text is what the client is told."""
+    """Raised by a policy to reject a request; the client gets the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAsked:
-    """Counts and replicas as they would be; where the client chose the replicas the counts are None, as in Kafka."""
+    """The requested topic; counts are None if the client chose the replicas, as in Kafka."""
 
     topic: str
     partitions: int | None
@@ -34,10 +34,10 @@ class TopicAsked:
 
 
 class CreateTopicPolicy(Protocol):
-    """Made once, without arguments; asked for each topic, also where the client only validates."""
+    """The operator's class: created once without arguments, called for each topic, also for validate-only requests."""
 
     def validate(self, asked: TopicAsked) -> None:
-        """Raises PolicyViolation where the topic may not be."""
+        """Raise PolicyViolation to reject the topic."""
         ...
 
 
@@ -55,8 +55,18 @@ def load_create_policy(config: NodeConfig) -> CreateTopicPolicy | None:
 
 def policy_failure(key: str, name: str, error: Exception) -> tuple[ErrorCode, str]:
     """The error for a policy that raised something other than PolicyViolation; the exception is logged."""
-    log.error("policy failed", key=key, asked=name, reason=repr(error), exc_info=error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR, f"the class of {key} failed on {name}; the broker's log has the reason"
+    log.error(
+        "the policy class failed: the request is refused",
+        key=key,
+        resource=name,
+        reason=repr(error),
+        action=f"Correct the class that {key} names.",
+        exc_info=error,
+    )
+    return (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"The class of {key} failed on {name}. See the log of the broker for the reason.",
+    )
 
 
 def load_validator(key: str, named: str, source: str) -> Any:

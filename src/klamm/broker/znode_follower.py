@@ -1,4 +1,4 @@
-"""Following a znode: one task reads it again after each watch event, and outlives ZooKeeper's absence and bugs."""
+"""Follows a znode: reads it again after each watch event, and retries after ZooKeeper failures and bugs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -19,11 +19,18 @@ log = structlog.get_logger("node")
 
 
 def log_unexpected_error(what: str, error: Exception) -> None:
-    log.error("unexpected error; the previous state stays in use", what=what, reason=repr(error), exc_info=error)
+    """Log an unexpected error."""
+    log.error(
+        "unexpected error; the previous state stays in use",
+        what=what,
+        reason=repr(error),
+        action="Report this as a bug in klamm, with the stack trace.",
+        exc_info=error,
+    )
 
 
 class ZnodeFollower:
-    """A part of a node, and a listener of its ZooKeeper sessions. `start` it once there is a session."""
+    """A part of a node that reads a znode after each change and each new session; `start` it in a session."""
 
     def __init__(
         self,

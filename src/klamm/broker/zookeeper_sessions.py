@@ -1,7 +1,7 @@
-"""One ZooKeeper session after another, for as long as the node lives. Source: ZooKeeperClient.reinitialize (3.9).
+"""Keeps a ZooKeeper session for as long as the node lives. Source: ZooKeeperClient.reinitialize (3.9).
 
-A session that expired is gone with its ephemeral znodes. Listeners are told at once; a new session is opened, retrying
-for as long as it takes, and then they are told again.
+A session that expired is lost with its ephemeral znodes. Listeners are told at once; then a new session is opened, with
+retries, and listeners are told again.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ class SessionListener(Protocol):
     """A part that depends on the ZooKeeper session."""
 
     async def session_expired(self) -> None:
-        """Awaited before a new session is opened."""
+        """The session expired; awaited before a new session is opened."""
         ...
 
     def session_established(self, store: Store) -> None:
-        """There is a new session, after one that expired."""
+        """A new session was established after one that expired."""
         ...
 
     def on_watch(self, event: WatchEvent) -> None:
-        """A watch fired in any session; must not raise."""
+        """A watch was triggered, in any session; must not raise."""
         ...
 
 
@@ -61,13 +61,13 @@ class ZooKeeperSessions:
 
     @property
     def store(self) -> Store:
-        """Of the newest session; requests on one that expired raise SessionExpired. Raises it too before `start`."""
+        """The store of the newest session. Raises SessionExpired before `start`; requests raise it after an expiry."""
         if self._client is None:
             raise SessionExpired("", "there is no ZooKeeper session yet")
         return Store(self._client)
 
     def add_listener(self, listener: SessionListener) -> None:
-        """Listeners are told in the order in which they were added."""
+        """Add a listener; listeners are called in the order of addition."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
@@ -76,7 +76,7 @@ class ZooKeeperSessions:
         self._record_state(SessionState.CONNECTED)
 
     async def wait_for_session(self) -> Store:
-        """The store of a live session: after an expiry, of the next session, once there is one."""
+        """The store of a live session; after an expiry, waits for the next session."""
         while self._renewal is not None and not self._renewal.done():
             await asyncio.wait([self._renewal])
         return self.store
@@ -91,6 +91,7 @@ class ZooKeeperSessions:
             await self._client.close()
 
     async def _connect(self, timeout_s: float) -> ZooKeeper:
+        """Open a session within this time."""
         client = ZooKeeper(
             self._world,
             self._config.zookeeper_hosts,
@@ -105,10 +106,12 @@ class ZooKeeperSessions:
         return client
 
     def _record_state(self, state: SessionState) -> None:
+        """Set the current state, and count it for the metrics."""
         self._state = state
         self.counts[state] += 1
 
     def _on_state(self, client: ZooKeeper, state: SessionState) -> None:
+        """Handle a state change of the client; an expiry opens a new session."""
         if client is not self._client or self._closed:
             return
         self._record_state(state)
@@ -117,6 +120,7 @@ class ZooKeeperSessions:
             self._renewal = asyncio.get_running_loop().create_task(self._renew_session(), name="zookeeper-renewal")
 
     def _on_watch(self, event: WatchEvent) -> None:
+        """Pass a watch event to all listeners."""
         for listener in self._listeners:
             listener.on_watch(event)
 
@@ -128,7 +132,9 @@ class ZooKeeperSessions:
             try:
                 self._client = await self._connect(self._config.zookeeper_session_timeout_ms / 1000)
             except ZkError as error:
-                log.warning("cannot open a new session; retrying", reason=str(error))
+                log.warning(
+                    "cannot open a new ZooKeeper session; retrying", reason=str(error), retry_s=_RETRY_BACKOFF_S
+                )
                 await asyncio.sleep(_RETRY_BACKOFF_S)
             else:
                 self._record_state(SessionState.CONNECTED)

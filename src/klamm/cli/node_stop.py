@@ -46,7 +46,9 @@ def stop_node(
     directory = config.log_directories[0]
     pid = read_pid(world.disk, directory)
     if pid is None:
-        raise CannotStop(f"No node runs on {directory}.")
+        raise CannotStop(
+            f"No node uses the log directory {directory}: nothing to stop. Check the path of server.properties."
+        )
     try:
         verdict: Verdict | None = run_loop(_read_verdict(world, config))
     except KlammError as error:
@@ -54,7 +56,7 @@ def stop_node(
             raise CannotStop(
                 f"Cannot check which partitions are at risk ({error}). Pass --force to stop the node anyway."
             ) from error
-        print_error(f"Cannot check which partitions are at risk: {error}")
+        print_error(f"Cannot check which partitions are at risk: {error}. The node is stopped anyway (--force).")
         verdict = None
     if verdict is not None:
         print_verdict(verdict, as_json)

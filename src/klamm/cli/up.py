@@ -60,6 +60,6 @@ def _watch_processes(cluster: LocalCluster) -> None:
                 print_error(node.exit_report())
         running = [node for node in running if node.is_running]
         if cluster.zookeeper is not None and not cluster.zookeeper.is_running:
-            print_error(f"ZooKeeper ended. Its log is {join(cluster.zookeeper.directory, 'zookeeper.log')}.")
+            print_error(f"ZooKeeper ended: stopping. See its log {join(cluster.zookeeper.directory, 'zookeeper.log')}.")
             return
-    print_error("No node is running any more.")
+    print_error("No node is running any more: stopping. See the logs of the nodes.")

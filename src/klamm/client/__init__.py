@@ -1,1 +1,1 @@
-"""Floor 2, above `net/`: everything that asks a Kafka broker something does it through here."""
+"""Floor 2, above `net/`: all requests of this code to Kafka brokers."""

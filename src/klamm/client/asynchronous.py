@@ -1,4 +1,4 @@
-"""The driver on asyncio: for tools and for brokers that ask as clients do."""
+"""The asyncio client: for tools, and for brokers that act as clients of other brokers."""
 
 import asyncio
 from collections import defaultdict
@@ -26,7 +26,7 @@ class AsyncSettings(NamedTuple):
 
 
 class AsyncClient:
-    """Keeps one connection per broker, however many tasks ask at once; an async context manager that closes them."""
+    """One connection per broker, shared by all tasks; an async context manager that closes them."""
 
     def __init__(self, world: World, bootstrap: Sequence[Address], settings: AsyncSettings) -> None:
         self.cluster = ClusterMetadata(bootstrap, asyncio.get_running_loop().time)

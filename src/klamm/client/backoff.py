@@ -1,4 +1,4 @@
-"""How long to wait before another try, and for how long to try at all. Source: ExponentialBackoff.java."""
+"""Waits between retries, and a limit on their total time. Source: ExponentialBackoff.java."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,11 +6,13 @@ from typing import Final
 from klamm.client.errors import Unreachable
 
 MAX_BACKOFF_S: Final = 1.0
+"""The longest wait."""
 FIRST_BACKOFF_S: Final = 0.1
+"""The first wait."""
 
 
 class Backoff:
-    """Retry waits that double up to a second."""
+    """Retry waits that double up to MAX_BACKOFF_S, within a total time."""
 
     def __init__(self, now_s: Callable[[], float], total_s: float, first_s: float = FIRST_BACKOFF_S) -> None:
         self._now_s = now_s
@@ -19,12 +21,12 @@ class Backoff:
         self.restart()
 
     def restart(self) -> None:
-        """Start over after progress: short waits and the whole time allowed."""
+        """After progress, begin again with the first wait and the whole time."""
         self._next_s = self._first_s
         self._deadline_s = self._now_s() + self._total_s
 
     def next_wait_s(self, what: str, cause: Exception) -> float:
-        """How long to wait before the next attempt. Raises Unreachable where the time allowed would be over by then."""
+        """The wait before the next attempt. Raises Unreachable if the total time would be over by then."""
         wait_s = self._next_s
         if self._now_s() + wait_s > self._deadline_s:
             raise Unreachable(what, self._total_s, cause) from cause

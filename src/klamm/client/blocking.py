@@ -1,4 +1,4 @@
-"""The driver that blocks, for code that runs where no event loop is: inside Spark's Python workers."""
+"""The blocking client, for code without an event loop: Spark's Python workers."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -47,7 +47,7 @@ class BlockingConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be used again: open, nothing in flight, no unexpected bytes received."""
+        """Whether the connection is open, with no request in flight and no unexpected bytes received."""
         return not self.in_flight and self._socket.is_quiet()
 
     def version(self, request: Request) -> int:
@@ -71,14 +71,16 @@ class BlockingConnection:
             size = int.from_bytes(self._socket.receive(4), signed=True)
             if not 4 <= size <= MAX_RESPONSE_BYTES:
                 raise ConnectionLost(
-                    f"{self.address} does not speak Kafka's protocol: it announced an answer of {size} bytes; "
-                    "is that the port of a broker's PLAINTEXT listener?"
+                    f"{self.address} does not speak Kafka's protocol: it announced a response of {size} bytes. Give "
+                    "the port of a broker's PLAINTEXT listener."
                 )
             frame = self._socket.receive(size)
         except TimeoutError as error:
-            raise AnswerTimedOut(f"{self.address}: no answer to {waiting}: {error}") from error
+            raise AnswerTimedOut(f"{self.address}: no response to {waiting} before the timeout ({error})") from error
         except OSError as error:
-            raise ConnectionLost(f"{self.address}: no answer to {waiting}: {error or type(error).__name__}") from error
+            raise ConnectionLost(
+                f"{self.address}: no response to {waiting}: {error or type(error).__name__}"
+            ) from error
         return self._protocol.decode(self._protocol.match(frame), frame)
 
     def close(self) -> None:
@@ -98,10 +100,11 @@ class BlockingConnection:
                 return versions
 
     def _send(self, sent: InFlight, message: Any) -> None:
+        """Write the request to the socket. Raises ConnectionLost."""
         try:
             self._socket.send(self._protocol.send(sent, message))
         except OSError as error:
-            raise ConnectionLost(f"{self.address} does not take {sent}: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"{self.address}: cannot send {sent}: {error or type(error).__name__}") from error
 
 
 class BlockingClient:

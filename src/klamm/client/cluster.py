@@ -1,4 +1,7 @@
-"""The cluster as its brokers describe it: who there is, who leads what, and whom to ask next. Source: Metadata.java."""
+"""The metadata of a cluster as its brokers report it: brokers, controller, leaders, and which broker to ask next.
+
+Source: Metadata.java.
+"""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,9 +18,9 @@ from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
 MIN_ABSENCE_S: Final = 2.0
-"""A topic is gone once brokers have said so for this long: a single one may be behind."""
+"""A topic counts as gone when brokers have reported it missing for this long."""
 _NEVER_CREATES: Final = 4
-"""From this version on a topic that is asked about is not created by it; from 10 on it has an id."""
+"""From this version on, a Metadata request does not create topics; from 10 on topics have ids."""
 
 
 class TopicGone(KlammError):
@@ -30,13 +33,13 @@ class TopicGone(KlammError):
 
 
 def metadata_request(names: Collection[str] | None) -> Request:
-    """A Metadata request for the named topics, or for all; it creates none."""
+    """A Metadata request for the named topics, or (None) for all; it does not create topics."""
     topics = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
     return Request(ApiKey.METADATA, MetadataRequest(topics, allow_auto_topic_creation=False), oldest=_NEVER_CREATES)
 
 
 class ClusterMetadata:
-    """What brokers say about the cluster; a topic whose id is not the one in `topic_ids` counts as gone."""
+    """Metadata from brokers' responses; a topic whose id is not the one in `topic_ids` counts as gone."""
 
     def __init__(self, bootstrap: Sequence[Address], now_s: Callable[[], float]) -> None:
         self.bootstrap = bootstrap
@@ -48,7 +51,7 @@ class ClusterMetadata:
         self._answered: dict[Address, None] = {}
         """Brokers that answered last time, in the order in which they first did."""
         self._behind: set[Address] = set()
-        """Brokers that said that a topic does not exist, since one last said that it does."""
+        """Brokers that reported a topic as missing, and did not report it as existing since."""
         self._answered_last: Address | None = None
         self._absent: dict[TopicPartition, tuple[float, str]] = {}
         """Since when, and in which way."""
@@ -56,9 +59,10 @@ class ClusterMetadata:
     # ---- whom to ask
 
     def addresses(self) -> list[Address]:
-        """Brokers to ask, in order: those that answered before, bootstrap servers, others; possibly stale ones last.
+        """Brokers in the order to ask them: those that answered before, bootstrap servers, others.
 
-        A frozen broker costs a whole request timeout, so it must not be asked again and again before its neighbours.
+        Brokers that may be stale come last. A frozen broker costs a whole request timeout, so it must not be asked
+        repeatedly before the others.
         """
         known = dict.fromkeys((*self._answered, *self.bootstrap, *self.brokers.values()))
         if self._behind.issuperset(known):
@@ -70,7 +74,7 @@ class ClusterMetadata:
         self._answered[address] = None
 
     def on_lost(self, address: Address) -> None:
-        """Forget the broker's answer and its leaderships after a lost connection."""
+        """Forget that the broker answered and what it leads, after its connection was lost."""
         self._answered.pop(address, None)
         gone = {broker for broker, at in self.brokers.items() if at == address}
         self._leaders = {p: leader for p, leader in self._leaders.items() if leader not in gone}
@@ -86,9 +90,9 @@ class ClusterMetadata:
                 self._leaders[TopicPartition(topic.name or "", p.partition_index)] = BrokerId(p.leader_id)
 
     def refresh(self, names: Collection[str] | None) -> Steps[dict[str, MetadataResponseTopic]]:
-        """Request metadata of the named topics, or of all; missing topics have an error code.
+        """Request metadata of the named topics, or (None) of all; missing topics have an error code.
 
-        Raises RetriableError where nobody answers.
+        Raises RetriableError if no broker answers.
         """
         request = metadata_request(names)
         causes: list[str] = []
@@ -102,15 +106,15 @@ class ClusterMetadata:
                 self._answered_last = address
                 self.update(answer)
                 return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
-            causes.append(f"broker {address} has no metadata yet (it lists no brokers)")
+            causes.append(f"broker {address} has no metadata yet: its response lists no brokers")
         raise RetriableError("; ".join(causes))
 
     # ---- leaders
 
     def leaders(self, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, Address]]:
-        """The address of each partition's leader, without those that have none; requests only what is not cached.
+        """The leaders' addresses; partitions without a leader are omitted. Only uncached ones are requested.
 
-        Raises RetriableError where nobody answers, TopicGone.
+        Raises RetriableError if no broker answers, TopicGone.
         """
         partitions = list(partitions)
         if unknown := [p for p in partitions if self._cached_leader(p) is None]:
@@ -120,7 +124,7 @@ class ClusterMetadata:
         return {p: address for p in partitions if (address := self._cached_leader(p)) is not None}
 
     def leader(self, partition: TopicPartition) -> Steps[Address]:
-        """The address of the leader. Raises RetriableError where there is none now, TopicGone."""
+        """The address of the leader. Raises RetriableError if there is none now, TopicGone."""
         addresses = yield from self.leaders([partition])
         if partition not in addresses:
             raise RetriableError(self.no_leader_reason(partition))
@@ -128,7 +132,7 @@ class ClusterMetadata:
 
     def no_leader_reason(self, partition: TopicPartition) -> str:
         """Why a partition has no leader, as text."""
-        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader"
+        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader in the metadata"
 
     def forget_topics(self) -> None:
         """Forget expected topic ids and missing topics; cached leaders stay."""
@@ -162,7 +166,7 @@ class ClusterMetadata:
 def _absence_reason(
     topic: MetadataResponseTopic | None, partition: TopicPartition, expected: uuid.UUID | None
 ) -> str | None:
-    """Why a partition counts as missing; None where it exists, or where the response does not tell."""
+    """Why the partition counts as missing; None if it exists or the response does not show it."""
     name = partition.topic
     if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"topic {name} does not exist"
@@ -179,5 +183,5 @@ def _absence_reason(
 
 
 def topic_ids_of(topics: Mapping[str, MetadataResponseTopic]) -> dict[str, uuid.UUID]:
-    """The id of each topic, without topics that have none (brokers or protocol versions before 2.8)."""
+    """The ids of these topics; topics without an id are omitted (brokers or protocol versions before 2.8)."""
     return {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_ID}

@@ -1,7 +1,6 @@
-"""One connection to one broker on asyncio: requests go out in order, answers come back in order.
+"""One asyncio connection to one broker; responses come in the order of the requests. Source: NetworkClient.java.
 
-Source: NetworkClient.java. A request that is not answered in time ends the connection, as in Kafka: nobody can tell
-how far behind the peer is.
+A request without a response in time closes the connection, as in Kafka, since the state of the peer is unknown.
 """
 
 import asyncio
@@ -21,6 +20,8 @@ _NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 class _Pending(InFlight):
+    """A request in flight, with the future of its response and its deadline."""
+
     __slots__ = ("answer", "deadline")
 
     def __init__(self, api_key: int, version: int, answer: "asyncio.Future[Any]") -> None:
@@ -35,10 +36,10 @@ class _Pending(InFlight):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Open it with `Connection.open`; it never reconnects by itself.
+    """One connection; open it with `Connection.open`. It never reconnects by itself.
 
-    Brokers among themselves know each other's versions by configuration and use `request`; whoever does not calls
-    `negotiate` first and then `ask`.
+    Brokers know each other's versions by configuration, and use `request`; other clients call `negotiate` first, and
+    then `ask`.
     """
 
     def __init__(self, peer: str, client_id: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
@@ -74,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._protocol)
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Agree on versions; `timeout_s` for each message. Where that fails the connection is closed.
+        """Negotiate API versions, with `timeout_s` for each message; a failure closes the connection.
 
         Raises ConnectionLost.
         """
@@ -92,20 +93,23 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     async def ask(self, request: Request, timeout_s: float) -> Any:
-        """Send a request in the negotiated version; its response. Raises ConnectionLost, UnsupportedVersion."""
+        """Send a request in the negotiated version and return its response.
+
+        Raises ConnectionLost, UnsupportedVersion.
+        """
         assert self._versions is not None, f"{self.peer}: negotiate first"
         version = self._versions.agreed_version(request)
         return await self.send(request.key, version, request.body(version), timeout_s)
 
     async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
-        """The answer to `message`. Several may be in flight; answers are matched in order.
+        """Send a message in this version and return its response; several requests may be in flight.
 
-        Raises ConnectionLost (AnswerTimedOut where that is why).
+        Raises ConnectionLost; AnswerTimedOut if that is the cause.
         """
         return await self.send(api_key, version, message, timeout_s)
 
     def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
-        """Write a request; a future of its response, for callers that keep an order. Raises ConnectionLost."""
+        """Send a request; returns a future of its response, for callers that keep an order. Raises ConnectionLost."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionLost(self._reason)
@@ -121,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection now; requests in flight fail with ConnectionLost."""
-        self._fail_and_close(f"{self.peer}: closed by us")
+        self._fail_and_close(f"{self.peer}: this side closed the connection")
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
@@ -163,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
         """Close the connection because a request got no response in time."""
-        reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
+        reason = f"{self.peer}: no response to {pending} within {timeout_s:g} s"
         if not pending.answer.done():
             pending.answer.set_exception(AnswerTimedOut(reason))
         self._fail_and_close(reason)
@@ -182,7 +186,10 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_connection_refused(error: OSError) -> bool:
-    """Also where a name has several addresses: asyncio then joins the texts of all failures into one error."""
+    """Whether the connection was refused.
+
+    For a name with several addresses, asyncio joins the texts of all failures into one error.
+    """
     if isinstance(error, ConnectionRefusedError):
         return True
     numbers = {int(n) for n in _NUMBER.findall(str(error))} if error.errno is None else set[int]()

@@ -1,4 +1,4 @@
-"""Which broker coordinates a consumer group or a transactional id. Source: FindCoordinatorRequest.java."""
+"""Which broker coordinates a consumer group or transactional id. Source: FindCoordinatorRequest.java."""
 
 from enum import IntEnum
 from typing import Any, Final

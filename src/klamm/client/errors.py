@@ -1,6 +1,6 @@
-"""What can go wrong between a client and its brokers, and what helps against each error code.
+"""Errors between a client and brokers, and how a client recovers from each error code.
 
-Source: Errors.java, RetriableException.java, InvalidMetadataException.java and the classes under them (3.9).
+Source: Errors.java, RetriableException.java, InvalidMetadataException.java and their subclasses (3.9).
 """
 
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from klamm.model.errors import ErrorCode, KlammError
 
 
 class ConnectionLost(KlammError):
-    """The connection could not be made, or ended before the answer came."""
+    """The connection could not be made, or ended before the response."""
 
 
 class ConnectionRefused(ConnectionLost):
-    """Nobody listens there: an answer at once, and of that machine."""
+    """No process listens at the address: the machine itself refused the connection."""
 
 
 class AnswerTimedOut(ConnectionLost):
-    """No answer within the time allowed; the connection was closed."""
+    """The response did not come in time; the connection was closed."""
 
 
 class UnsupportedVersion(KlammError):
-    """The broker does not offer the API in a version that the request can be sent in."""
+    """The broker offers no version of the API that the request can be sent in."""
 
 
 class RetriableError(KlammError):
@@ -33,7 +33,8 @@ class Unreachable(KlammError):
     """No attempt succeeded in the time allowed; the text has the last cause."""
 
     def __init__(self, what: str, total_s: float, cause: Exception) -> None:
-        super().__init__(f"{what}: no success within {total_s:g} s; last: {cause}")
+        remedy = ". Check that the brokers run, and their addresses." if isinstance(cause, ConnectionLost) else ""
+        super().__init__(f"{what}: no attempt succeeded within {total_s:g} s; the last error: {cause}{remedy}")
         self.cause = cause
 
 
@@ -41,7 +42,7 @@ class RequestRefused(KlammError):
     """The broker answered with an error code that is not retriable."""
 
     def __init__(self, subject: object, code: int) -> None:
-        super().__init__(f"{subject}: the broker refuses with {code_name(code)}")
+        super().__init__(f"{subject}: the broker refused the request with {code_name(code)}")
         self.code = code
 
 
@@ -53,8 +54,11 @@ class Recovery(NamedTuple):
 
 
 _FINAL: Final = Recovery(retriable=False, refresh_metadata=False)
+"""A retry does not help."""
 _AGAIN: Final = Recovery(retriable=True, refresh_metadata=False)
+"""A retry may help, with the same metadata."""
 _ELSEWHERE: Final = Recovery(retriable=True, refresh_metadata=True)
+"""A retry may help, after a refresh of the metadata."""
 
 RECOVERY: Final[Mapping[int, Recovery]] = {
     ErrorCode.CORRUPT_MESSAGE: _AGAIN,

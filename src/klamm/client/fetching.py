@@ -76,6 +76,11 @@ def partition_data_of(
         for p in topic.partitions
     ]
     if len(found) != 1 or found[0].partition_index != partition.partition:
-        raise RetriableError(f"{partition}: the broker answered for {len(found)} other partitions")
+        raise RetriableError(
+            f"{partition}: the Fetch response has {len(found)} partitions of this topic, none of them is the "
+            "requested one"
+            if len(found) == 1
+            else f"{partition}: the Fetch response has {len(found)} partitions of this topic, expected is one"
+        )
     answer: FetchResponsePartitionData = found[0]
     return answer

@@ -1,4 +1,4 @@
-"""Offsets by time, or the first and last there are, asked of the leaders. Source: OffsetFetcher.java."""
+"""Offsets by timestamp, and earliest and latest offsets, from partition leaders. Source: OffsetFetcher.java."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def list_offsets(
 def _group_by_leader(
     cluster: ClusterMetadata, times: Mapping[TopicPartition, int], causes: list[str]
 ) -> Steps[dict[Address, dict[TopicPartition, int]]]:
-    """The partitions by the address of their leader; why a partition has none goes to `causes`."""
+    """Group partitions by their leader's address; reasons for those without a leader are added to `causes`."""
     groups: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
     try:
         leaders = yield from cluster.leaders(times)

@@ -1,4 +1,4 @@
-"""What a broker needs of a connection to another broker, so that tests and the simulation may stand in for it."""
+"""The interface of a connection between brokers; tests and the simulation have their own implementations."""
 
 from typing import Any, Protocol
 
@@ -6,7 +6,7 @@ from klamm.wire.api import ApiKey
 
 
 class BrokerConnection(Protocol):
-    """`Connection`, as far as brokers among themselves use it. Errors are KlammError."""
+    """The part of `Connection` that brokers use among themselves. Errors are KlammError."""
 
     @property
     def closed(self) -> bool: ...
@@ -16,5 +16,5 @@ class BrokerConnection(Protocol):
 
 class Connect(Protocol):
     async def __call__(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
-        """Raises KlammError where nobody answers there."""
+        """Connect to a broker. Raises KlammError if it does not answer."""
         ...

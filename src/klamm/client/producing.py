@@ -16,6 +16,7 @@ _SAYS_LOG_START: Final = 5
 def produce_request(
     partition: TopicPartition, batch: bytes, timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
 ) -> Request:
+    """A Produce request with one batch for one partition, in a version up to `newest`."""
     message = ProduceRequest(
         transactional_id=None,
         acks=acks,

@@ -1,8 +1,8 @@
-"""One connection's requests and answers without its socket. Source: InFlightRequests.java, NetworkClient.java.
+"""Requests and responses of one connection without its socket. Source: InFlightRequests.java, NetworkClient.java.
 
-A driver writes what `send` gives, cuts what it reads into frames, and hands each frame to `match` and `decode`.
-Answers come in the order of the requests: one that is out of order would go to the wrong caller, so it ends the
-connection.
+The caller writes what `send` returns, splits what it reads into frames, and passes each frame to `match` and `decode`.
+Responses come in the order of the requests; one that is out of order ends the connection, since it would go to the
+wrong caller.
 """
 
 import struct
@@ -22,7 +22,7 @@ _CORRELATIONS: Final = 2**31
 
 
 class InFlight:
-    """A request that was sent and not answered yet; a driver may extend it."""
+    """A request that was sent and has no response yet; callers may add fields in a subclass."""
 
     __slots__ = ("api_key", "correlation_id", "version")
 
@@ -39,6 +39,8 @@ Sent = TypeVar("Sent", bound=InFlight)
 
 
 class ClientProtocol(Generic[Sent]):
+    """The requests in flight on one connection."""
+
     def __init__(self, peer: str, client_id: str) -> None:
         self.peer = peer
         self._client_id = client_id
@@ -53,7 +55,7 @@ class ClientProtocol(Generic[Sent]):
         return iter(self._in_flight)
 
     def send(self, sent: Sent, message: WireMessage) -> Parts:
-        """The bytes of a request; from now on it is in flight."""
+        """Encode a request and add it to those in flight."""
         number = self._next_correlation
         self._next_correlation = (number + 1) % _CORRELATIONS
         sent.correlation_id = number
@@ -62,23 +64,27 @@ class ClientProtocol(Generic[Sent]):
         return parts
 
     def match(self, frame: bytes) -> Sent:
-        """The request that a response frame answers. Raises ConnectionLost: the connection cannot be used any more."""
+        """The request that this response frame belongs to. Raises ConnectionLost if it belongs to none."""
         if len(frame) < 4 or not self._in_flight:
-            raise ConnectionLost(f"{self.peer}: {len(frame)} bytes came that no request is waiting for")
+            raise ConnectionLost(
+                f"{self.peer}: a response of {len(frame)} bytes came, but no request is waiting for one"
+            )
         sent = self._in_flight[0]
         number: int = _CORRELATION.unpack_from(frame)[0]
         if number != sent.correlation_id:
-            raise ConnectionLost(f"{self.peer}: answer {number} came where {sent.correlation_id} was due")
+            raise ConnectionLost(
+                f"{self.peer}: a response with correlation id {number} came, expected is {sent.correlation_id}"
+            )
         return self._in_flight.popleft()
 
     def decode(self, sent: Sent, frame: bytes) -> Any:
-        """The message in a response frame. Raises ConnectionLost where it is malformed."""
+        """The response message in a frame. Raises ConnectionLost if it is malformed."""
         try:
             return decode_response(frame, sent.api_key, sent.version)[1]
         except KlammError as error:
-            raise ConnectionLost(f"{self.peer}: unreadable answer to {sent}: {error}") from error
+            raise ConnectionLost(f"{self.peer}: cannot decode the response to {sent}: {error}") from error
 
     def end(self) -> deque[Sent]:
-        """Remove and return the requests that get no response any more."""
+        """Remove and return the requests in flight, which get no response any more."""
         unanswered, self._in_flight = self._in_flight, deque()
         return unanswered

@@ -1,4 +1,4 @@
-"""Whom a request goes to: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
+"""Which broker gets a request: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from klamm.model.ids import NO_BROKER
 
 
 class Unconfirmed(KlammError):
-    """A request that must not be repeated got no answer: it may have been carried out."""
+    """A request that must not be repeated got no response: it may have been executed."""
 
 
 class NoController(RetriableError):
@@ -42,7 +42,9 @@ def send_to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | N
         except ConnectionLost as error:
             kind = type(error)
             causes.append(str(error))
-    raise kind("; ".join(causes) or "no broker address is known")
+    raise kind(
+        "; ".join(causes) or "no broker address is known: the metadata has none, and no bootstrap server was given"
+    )
 
 
 def controller(cluster: ClusterMetadata) -> Steps[Address]:
@@ -50,7 +52,7 @@ def controller(cluster: ClusterMetadata) -> Steps[Address]:
     if cluster.controller not in cluster.brokers:
         yield from cluster.refresh(())
     if cluster.controller not in cluster.brokers:
-        raise NoController("the cluster names no controller")
+        raise NoController("the metadata of the brokers has no controller. See klamm audit --zookeeper.")
     return cluster.brokers[cluster.controller]
 
 

@@ -1,7 +1,7 @@
-"""What a client does, as steps without I/O: a generator yields what is to be done, a driver does it.
+"""Client operations as steps without I/O: a generator yields each step, and a driver executes it.
 
-The asyncio driver and the blocking one run the same steps, so who is asked, how often and after which wait is
-written, and tested, once.
+The asyncio driver and the blocking driver run the same steps, so that routing, retries and waits are written and tested
+once.
 """
 
 from collections.abc import Callable, Generator
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """A step: send a request to an address. The driver sends in the answer, or throws the error.
+    """A step: send a request to an address; the driver passes the response, or the error, to the generator.
 
-    It also tells the cluster's metadata which broker answered, or was lost.
+    The driver also tells the cluster's metadata that the broker answered, or that the connection was lost.
     """
 
     address: Address
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A step: wait this long."""
+    """A step: wait for this time."""
 
     seconds: float
 
@@ -37,7 +37,7 @@ Steps: TypeAlias = Generator[Ask | Wait, Any, T]
 
 
 class Running(Generic[T]):
-    """A run of steps: `step` is the next one to do, None once `result` is there."""
+    """A run of steps: `step` is the next one to execute, None once `result` is there."""
 
     def __init__(self, steps: Steps[T]) -> None:
         self._steps = steps
@@ -46,14 +46,14 @@ class Running(Generic[T]):
         self.send(None)
 
     def send(self, answer: Any) -> None:
-        """Give the steps an answer and advance to the next step. Raises what the steps raise."""
+        """Pass a response to the steps and advance to the next one. Raises what the steps raise."""
         try:
             self.step = self._steps.send(answer)
         except StopIteration as done:
             self.step, self.result = None, done.value
 
     def throw(self, error: Exception) -> None:
-        """Give the steps an error and advance to the next step. Raises what the steps raise."""
+        """Pass an error to the steps and advance to the next one. Raises what the steps raise."""
         try:
             self.step = self._steps.throw(error)
         except StopIteration as done:

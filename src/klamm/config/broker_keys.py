@@ -1,9 +1,9 @@
-"""Every key that `server.properties` of Kafka 3.9 may hold: name, type, default, allowed values.
+"""Every key that `server.properties` of Kafka 3.9 may have: name, type, default, allowed values.
 
-Facts of AbstractKafkaConfig.CONFIG_DEF. Keys that begin with `klamm` are ours, and one default: 256 ZooKeeper requests
-in flight instead of 10, because bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range
-is `low..high`, either end may be missing; choices are parted by `|`. One place decides what a key may be: `node_config`
-reads through it, and DescribeConfigs shows it.
+The source is AbstractKafkaConfig.CONFIG_DEF. Keys that begin with `klamm` are klamm's own, and one default differs: 256
+ZooKeeper requests in flight instead of 10, because bulk reads with watches are pipelined. `null` means "not set", `""`
+an empty text; a range is `low..high`, where either end may be missing; choices are separated by `|`. `node_config`
+parses with this table, and DescribeConfigs shows it.
 """
 
 from typing import Final, NamedTuple
@@ -358,7 +358,7 @@ BROKER_KEYS: Final = {row.name: row for row in map(_parse_row, _TABLE.strip().sp
 
 
 def parse_value(key: BrokerKey, text: str) -> Value:
-    """The value that `text` stands for. Raises ValueError saying what would be right."""
+    """Parse a value of this key. Raises ValueError with the allowed values."""
     trimmed = text.strip()
     match key.type:
         case "boolean":
@@ -423,4 +423,5 @@ def _parse_choice(key: BrokerKey, text: str) -> str:
 
 
 def _example_text(key: BrokerKey) -> str:
+    """An example of a valid value, for a message."""
     return f", for example {key.default}" if key.default else ""

@@ -1,4 +1,4 @@
-"""Kinds of configuration values: how text becomes a value, and what is allowed. Source: ConfigDef.java."""
+"""Types of config values: how text is parsed, and which values are allowed. Source: ConfigDef.java."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MAX_LONG: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """Numbers as DescribeConfigs answers them."""
+    """The types, by their numbers in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -48,7 +48,7 @@ class InvalidConfig(KlammError):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a value must satisfy, and how to say so."""
+    """A condition on a value, and its description for messages."""
 
     text: str
     accepts: Callable[[ConfigValue], bool]
@@ -87,7 +87,7 @@ _RANGES: Final = {
 
 
 def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VALUE) -> ConfigValue:
-    """The value that `text` stands for. Raises InvalidConfig."""
+    """Parse a value of this type. Raises InvalidConfig."""
     value = _parse_typed(key, kind, text.strip())
     if not allowed.accepts(value):
         raise InvalidConfig(key, text, f"it must be {allowed.text}")

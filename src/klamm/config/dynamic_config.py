@@ -1,4 +1,4 @@
-"""A node's configuration while it runs: the file, overridden by the cluster's defaults, overridden by its own.
+"""A node's configuration at run time: the file, overridden by cluster-wide and then by per-broker dynamic configs.
 
 Source: DynamicBrokerConfig.scala (3.9).
 """
@@ -29,7 +29,7 @@ _NO_PASSWORDS: Final = "passwords cannot be changed dynamically: klamm does not 
 
 
 class DynamicConfig:
-    """The dynamic configs in ZooKeeper, and `current`, the configuration that results.
+    """The dynamic configs in ZooKeeper, and `current`, the resulting configuration.
 
     `on_change(before, now)` is called after each change of `current`; it must not raise.
     """
@@ -51,13 +51,17 @@ class DynamicConfig:
         try:
             self.current = replace(_parse_and_check(self.static.source, given), places=self.static.places)
         except (WrongConfig, InvalidConfig) as error:
-            log.error("dynamic configs contradict each other; the previous ones stay in use", reason=str(error))
+            log.error(
+                "dynamic configs contradict each other; the previous ones stay in use",
+                reason=str(error),
+                action="Correct them: klamm config set --broker N KEY=VALUE",
+            )
             return
         self.on_change(before, self.current)
 
     @property
     def given(self) -> Mapping[str, str]:
-        """A live view of every entry of `current`."""
+        """All entries of `current`, as a mapping that follows later changes."""
         return _Given(self)
 
     @property
@@ -103,19 +107,26 @@ class DynamicConfig:
                 raise InvalidConfig(name, str(now), allowed)
 
     def _merged(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
+        """The file's entries, overridden by the cluster's and the broker's."""
         given = dict(self.static.given)
         override(given, cluster)
         override(given, broker)
         return given
 
     def _valid_entries(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        """The entries that can be used; the others are logged."""
         kept: dict[str, str] = {}
         for name, value in configs.items():
             reason = _invalid_reason(name, value, per_broker=per_broker)
             if reason is None:
                 kept[name] = value
             else:
-                log.error("dynamic config ignored", key=name, reason=reason)
+                log.error(
+                    "dynamic config ignored; the value of server.properties or the default is used",
+                    key=name,
+                    reason=reason,
+                    action=f"Correct it: klamm config set --broker N {name}=VALUE",
+                )
         return kept
 
 
@@ -127,7 +138,7 @@ def _parse_and_check(source: str, given: Mapping[str, str]) -> NodeConfig:
 
 
 def _invalid_reason(name: str, value: str, *, per_broker: bool) -> str | None:
-    """Why a stored dynamic config cannot be used; None where it can."""
+    """Why a stored dynamic config cannot be used; None if it can."""
     if not is_dynamic(name) or needs_listener(name):
         return "it cannot be changed at run time"
     if not per_broker and is_per_broker(name):
@@ -153,7 +164,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _raise_if_any(names: Iterable[str], sentence: str) -> None:
-    """Raises InvalidConfig with the sentence and the names, where there are some."""
+    """Raise InvalidConfig with the sentence and the names, unless there are no names."""
     listed = ", ".join(sorted(names))
     if listed:
         raise InvalidConfig.with_text(f"{sentence}: {listed}")
@@ -169,7 +180,7 @@ def _int_value(config: NodeConfig, name: str) -> int:
 
 
 def _invalid_thread_count(before: int, now: int) -> str | None:
-    """Why a thread count cannot change from `before` to `now`, in Kafka's words; None where it can."""
+    """Kafka's message if a thread count cannot change from `before` to `now`; None if it can."""
     if now <= 0:
         return "value should be at least 1"
     if now < before // 2:
@@ -180,7 +191,7 @@ def _invalid_thread_count(before: int, now: int) -> str | None:
 
 
 class _Given(Mapping[str, str]):
-    """`current.given`, at each look-up."""
+    """The entries of `current` at each access."""
 
     def __init__(self, dynamic: DynamicConfig) -> None:
         self._dynamic = dynamic

@@ -21,6 +21,7 @@ THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLI
 
 
 def _split_names(text: str) -> frozenset[str]:
+    """The names in a text, separated by spaces."""
     return frozenset(text.split())
 
 
@@ -63,7 +64,13 @@ PER_BROKER_KEYS: Final = (_SECURITY | _LISTENER) - _CLUSTER_LEVEL_LISTENER
 """Not allowed as the cluster's default, since they differ from broker to broker."""
 
 THREAD_COUNTS: Final = frozenset(
-    ("num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads")
+    (
+        "num.io.threads",
+        "log.cleaner.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "background.threads",
+    )
 )
 """One change may at most halve or double them."""
 
@@ -92,6 +99,7 @@ def base_name(name: str) -> str:
 
 
 def is_for_one_listener(name: str) -> bool:
+    """Whether the key has the prefix `listener.name.…`."""
     return _OF_LISTENER.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Configs of topics and brokers as brokers report them: whose, which value, and where it comes from."""
+"""Configs of topics and brokers as brokers report them, with value and source."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ BROKER: Final = 4
 
 
 class Entity(NamedTuple):
-    """What is configured: a topic, a broker, or with an empty name all brokers."""
+    """A topic or broker with configs; an empty broker name stands for the defaults of all brokers."""
 
     type: int
     name: str

@@ -1,7 +1,7 @@
-"""`server.properties` of a node: read as Kafka reads it, checked once, frozen. Source: KafkaConfig.scala (3.9).
+"""Parsing of a node's `server.properties` into a frozen object. Source: KafkaConfig.scala (3.9).
 
-A wrong value is refused with file, line, key, value and what is allowed. An unknown key is kept, as in Kafka, with a
-warning that names the nearest known one.
+An invalid value is refused with file, line, key, value and what is allowed. An unknown key is kept, as in Kafka, with a
+warning that names the nearest known key.
 """
 
 import difflib
@@ -26,7 +26,7 @@ class WrongConfig(KlammError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """Fields are named as their keys, with `_` for `.`."""
+    """The configuration of a node; fields are named as the keys, with `_` instead of `.`."""
 
     source: str
     given: Mapping[str, str]
@@ -103,13 +103,32 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int
     log_retention_check_interval_ms: int
     log_initial_task_delay_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_backoff_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     klamm_journal_topic: str
     klamm_metrics_host: str
     klamm_metrics_port: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_commit_required_acks: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
 
@@ -139,6 +158,7 @@ class _Reader:
         return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
 
     def place(self, entry: _Entry) -> str:
+        """The file and line of an entry, for messages."""
         return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:

@@ -27,7 +27,7 @@ def parse_properties(content: bytes) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones; a line that ends in an odd number of backslashes goes on below."""
+    """Lines with their numbers, without comments and blank lines; a line with a backslash at its end continues."""
     whole, start = "", 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_BLANK)

@@ -44,12 +44,14 @@ class TopicKey(NamedTuple):
 
     @property
     def field(self) -> str:
+        """The name of its field in `TopicConfig`."""
         return self.name.replace(".", "_")
 
 
 def _key(
     name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
 ) -> TopicKey:
+    """The row of a topic config; plain synonyms may be given as text, separated by spaces."""
     known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
     return TopicKey(name, kind, str(default), allowed, known, doc)
 
@@ -233,7 +235,7 @@ def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Map
 
 
 def topic_key(name: str) -> TopicKey:
-    """Raises InvalidConfig with the nearest known name where there is no such topic config."""
+    """The topic config of this name. Raises InvalidConfig with the nearest known name."""
     key = TOPIC_KEYS.get(name)
     if key is None:
         near = difflib.get_close_matches(name, TOPIC_KEYS, 1)
@@ -316,6 +318,11 @@ class TopicConfig:
     def max_segment_age_ms(self) -> int:
         """Age at which a segment is rolled, before jitter."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
+
+
+def correct_topic_config(topic: str) -> str:
+    """What to do about an invalid config of a topic, for messages."""
+    return f"Correct it: klamm config set --topic {topic} KEY=VALUE"
 
 
 def _effective_value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:

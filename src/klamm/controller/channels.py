@@ -1,6 +1,6 @@
-"""One channel per registered broker, ours included: requests in order, one in flight, sent again until answered.
+"""One channel per registered broker: it sends one request at a time, in order, and resends until it is answered.
 
-Source: ControllerChannelManager.scala, RequestSendThread (3.9).
+The broker of this node has a channel, too. Source: ControllerChannelManager.scala, RequestSendThread (3.9).
 """
 
 import asyncio
@@ -36,19 +36,19 @@ from klamm.wire.errors import WireError
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
 _MAX_JOURNALLED_PARTITIONS: Final = 2_000
-"""Partitions that a request's line names; a longer list stands there as its length."""
+"""A request with more partitions is journalled with their number instead of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPorts:
-    """What channels need of the outside: a way to connect, and where answers go."""
+    """What channels get from their owner: `connect` opens a connection to a broker, `put` queues an event."""
 
     connect: Connect
     put: Callable[[Event], object]
 
 
 class Channels:
-    """All channels of one term."""
+    """The channels of one controller term, by broker."""
 
     def __init__(
         self,
@@ -67,29 +67,33 @@ class Channels:
         """In order: a set of tasks would give them in that of their addresses."""
 
     def __len__(self) -> int:
+        """The number of channels."""
         return len(self._channels)
 
     @property
     def waiting(self) -> int:
-        """Requests not yet answered, over all brokers."""
+        """The number of requests without an answer, over all brokers."""
         return sum(channel.waiting for channel in self._channels.values())
 
     def queues(self) -> Iterator[tuple[BrokerId, int, Timer]]:
-        """For each broker: requests not yet answered, and how long the oldest change in each request waited."""
+        """For each broker, the number of requests without an answer, and the times that requests spent in its queue."""
         for broker, channel in self._channels.items():
             yield broker, channel.waiting, channel.queue_time
 
     def add(self, broker: Broker) -> str | None:
-        """The reason where the broker cannot be reached: it lacks the listener that control requests go to."""
+        """Open a channel to the broker. Returns the reason if the broker lacks the listener for control requests."""
         endpoint = broker.endpoint(self._settings.control_listener)
         if endpoint is None:
-            return f"broker {broker.id} has no listener {self._settings.control_listener}"
+            return (
+                f"broker {broker.id} has no listener {self._settings.control_listener}: it gets no requests from the "
+                "controller. Add the listener to its listeners and restart it."
+            )
         assert broker.id not in self._channels, f"broker {broker.id} has a channel already"
         self._channels[broker.id] = Channel(broker, endpoint, self._builder, self._settings, self._ports, self._journal)
         return None
 
     def remove(self, broker: BrokerId) -> None:
-        """Drop the broker's queued requests, and report its queued replica deletions as failed."""
+        """Close the broker's channel, drop its queued requests and report its queued replica deletions as failed."""
         channel = self._channels.get(broker)
         if channel is not None:
             channel.fail_queued_deletions()
@@ -104,7 +108,7 @@ class Channels:
             closing.add_done_callback(self._closing.pop)
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
-        """Queue a request for the broker; without a channel to it the request is dropped."""
+        """Queue a request for the broker; without a channel to the broker the request is dropped."""
         channel = self._channels.get(broker)
         if channel is not None:
             channel.put(item)
@@ -127,6 +131,8 @@ def partitions_deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partitio
 
 
 class Channel:
+    """The queue of requests to one broker, and the task that sends them."""
+
     def __init__(
         self,
         broker: Broker,
@@ -146,27 +152,30 @@ class Channel:
         self._oldest_put = 0.0
         self.queue_time = Timer()
         self._item: ControlItem | None = None
-        """On its way."""
+        """The request that is being sent, None between two requests."""
         self._arrived = asyncio.Event()
         self._connection: BrokerConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
 
     @property
     def waiting(self) -> int:
+        """The number of requests without an answer: those queued and the one being sent."""
         return len(self._pending) + (self._item is not None)
 
     @property
     def waiting_stops(self) -> Iterator[StopReplicaItem]:
+        """The queued StopReplica requests."""
         return self._pending.stops
 
     def put(self, item: ControlItem) -> None:
+        """Queue a request."""
         if not len(self._pending):
             self._oldest_put = asyncio.get_running_loop().time()
         self._pending.put(item)
         self._arrived.set()
 
     def fail_queued_deletions(self) -> None:
-        """The broker is gone: drop its queued requests, and report their replica deletions as failed."""
+        """Report the replica deletions of all requests without an answer as failed, because the broker is gone."""
         under_way = [self._item] if self._item is not None else []
         self._fail_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
 
@@ -183,10 +192,10 @@ class Channel:
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
         while len(self._pending):
-            await self._builder.let_go(self._pending.take())
+            await self._builder.free_states(self._pending.take())
 
     async def _run(self) -> None:
-        """Send the queued requests one after the other, each after the response to the previous one."""
+        """Send queued requests one after the other, each after the response to the one before."""
         while True:
             while not len(self._pending):
                 self._arrived.clear()
@@ -198,22 +207,23 @@ class Channel:
             self._item = item
             try:
                 await self._send(item)
-            except Exception as error:  # a mistake, ours or in an answer: the broker still needs what comes next
+            except Exception as error:  # a programming error or a malformed response: later requests are still sent
                 what = f"{type(item).__name__} to broker {self._broker.id}"
                 self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
                 self._journal.flush()
                 self._disconnect()
                 self._fail_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
-            await self._builder.let_go(item)
+            await self._builder.free_states(item)
 
     async def _send(self, item: ControlItem) -> None:
+        """Send the request, and queue events for its responses."""
         for message in await self._builder.bodies(item, self._broker):
             response = await self._send_until_answered(item, message)
             self._queue_response_event(item, message, response)
 
     async def _send_until_answered(self, item: ControlItem, message: Any) -> Any:
-        """The broker's response; retries until there is one, since all requests are idempotent at the receiver."""
+        """Send the request until the broker answers; repetitions do no harm, control requests are idempotent."""
         api, version = ApiKey(message.API_KEY), self._builder.version(item)
         self._journal_request(item, api, version)
         started = asyncio.get_running_loop().time()
@@ -222,7 +232,7 @@ class Channel:
             try:
                 response = await self._send_once(api, version, message)
             except WireError:
-                raise  # it would never be sent: a mistake
+                raise  # it cannot be encoded: a retry does not help
             except KlammError as error:
                 self._disconnect()
                 failures += 1
@@ -251,7 +261,7 @@ class Channel:
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
     def _queue_response_event(self, item: ControlItem, message: Any, response: Any) -> None:
-        """Queue an event for LeaderAndIsr, a failed UpdateMetadata, or the deletions of a StopReplica."""
+        """Queue the event of a LeaderAndIsr, of a failed UpdateMetadata, or of the deletions of a StopReplica."""
         if isinstance(response, LeaderAndIsrResponse):
             self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
         elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:
@@ -260,11 +270,13 @@ class Channel:
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     def _disconnect(self) -> None:
+        """Close the connection to the broker, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _journal_request(self, item: ControlItem, api: ApiKey, version: int) -> None:
+        """Journal the request that is about to be sent, with its partitions and causes."""
         if not self._journal.is_kept:
             return
         partitions = item.partitions

@@ -1,4 +1,4 @@
-"""Steps of one event side by side: while ZooKeeper works on one, the next is decided."""
+"""Run steps of one event concurrently: while ZooKeeper works on one step, the next one is decided."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -7,13 +7,14 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 MAX_CONCURRENT_STEPS: Final = 3
+"""Steps under way at the same time."""
 
 
 async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], limit: int = MAX_CONCURRENT_STEPS) -> list[T]:
-    """Results in order, at most `limit` steps under way; they must not touch the same partitions.
+    """Run the steps, at most `limit` at a time, and return their results in order.
 
-    After a failure no further step begins; those under way end before the first failure is raised, so that nothing of
-    this event goes on behind the next.
+    The steps must not touch the same partitions. After a failure no further step begins. The first failure is raised
+    when the steps under way have ended, so that no step of this event runs beside the next event.
     """
     results: list[T] = []
     running: list[asyncio.Task[T]] = []
@@ -33,7 +34,7 @@ async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], limit: int = M
 
 
 async def _finish(running: list[asyncio.Task[T]], results: list[T]) -> BaseException | None:
-    """Wait for the oldest step and keep its result; returns the exception if it failed."""
+    """Wait for the oldest step and append its result; return the exception if the step failed."""
     oldest = running.pop(0)
     try:
         results.append(await oldest)

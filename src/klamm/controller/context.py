@@ -1,8 +1,8 @@
-"""What the active controller remembers, with the indexes that let work grow with what changed, not with what exists.
+"""The memory of the active controller: topics, partitions, replicas, brokers, and indexes over them.
 
-Written by handlers alone, after ZooKeeper took the change. Everything is dropped on resignation: a new term begins with
-an empty context. Partitions are objects with identity; dicts stand in for ordered sets, so that two runs iterate alike.
-Source: ControllerContext.scala (3.9).
+The indexes make the cost of an event depend on what changed, not on how many partitions exist. Only handlers write
+here, after ZooKeeper accepted the change. A new term begins with an empty context. Partitions are compared by identity;
+dicts serve as ordered sets, so that two runs iterate in the same order. Source: ControllerContext.scala (3.9).
 """
 
 import uuid
@@ -29,9 +29,9 @@ class Partition:
     leadership: LeaderAndIsr | None = None
     state: PartitionState = PartitionState.NON_EXISTENT
     completing: ReplicaAssignment | None = None
-    """The target that brokers are told of while a reassignment completes, and that ZooKeeper does not hold yet."""
+    """The target assignment while a reassignment completes: brokers are told of it, ZooKeeper does not hold it yet."""
     shared_state: LeaderAndIsrPartitionState | None = None
-    """What its replicas are told, while requests are made of it: brokers share it."""
+    """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
 
@@ -46,6 +46,7 @@ class Partition:
 
     @property
     def leader(self) -> BrokerId:
+        """The leader's broker id; NO_BROKER without a leader, or where no state is known."""
         return self.leadership.leader if self.leadership else NO_BROKER
 
     @property
@@ -54,6 +55,7 @@ class Partition:
 
     @property
     def key(self) -> TopicPartition:
+        """Topic and number."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -65,16 +67,19 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
+    """A topic with its partitions by number."""
+
     name: str
     id: uuid.UUID | None
     czxid: int
-    """Of its znode's creation."""
+    """The zxid at which the topic's znode was created."""
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
 _DELETION_STATES = frozenset(
     (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
 )
+"""The replica states that only topic deletion enters."""
 
 Partitions = dict[Partition, None]  # an ordered set
 
@@ -89,25 +94,32 @@ class TransitionObserver(Protocol):
 
 
 class ReplicasInDeletion(NamedTuple):
+    """Numbers of replicas of topics queued for deletion: not yet deleted, and ineligible for deletion."""
+
     left: int
     ineligible: int
 
 
 @dataclass(slots=True, eq=False)
 class ReplicasPendingDeletion:
-    """Replicas, of a deleted topic or moved away, that may not be gone yet. See `decisions/pending_deletions.py`."""
+    """Replicas that one broker may still hold and has to delete: of a deleted topic, or moved away.
+
+    See `decisions/pending_deletions.py`.
+    """
 
     broker: BrokerId
     topic: str
     topic_id: uuid.UUID
     partitions: dict[int, Partition]
-    """By number; no longer partitions of the cluster, only what requests name."""
-    told: set[int] = field(default_factory=set)
-    """Numbers that the broker was told to delete since it came."""
+    """By partition number. These are only names for requests, and no longer partitions of the cluster."""
+    deletion_sent: set[int] = field(default_factory=set)
+    """The partition numbers whose deletion was sent since the broker registered."""
 
 
 @dataclass(slots=True, eq=False)
 class ControllerContext:
+    """The state of one term."""
+
     epoch: int
     """The controller epoch won in the election."""
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -119,51 +131,51 @@ class ControllerContext:
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
     brokers_in_transition: dict[BrokerId, None] = field(default_factory=dict)
-    """Brokers that came or went, as far as `registered` says, while not all that follows from it is done yet."""
+    """Brokers that registered or died, and whose handling is not finished."""
     finalized: Mapping[str, int] = field(default_factory=dict)
-    """Feature levels: a broker that does not support them is left out."""
+    """Finalized feature levels; a broker that does not support them is ignored."""
     broker_list_version: int = 0
     """Grows with each change of `registered`."""
     offline_dirs: dict[BrokerId, Partitions] = field(default_factory=dict)
     """Replicas on failed log directories, as their brokers answered."""
     led_by: dict[BrokerId, Partitions] = field(default_factory=dict)
-    """By leader; under -1 those that had a leader and have none."""
+    """Partitions by leader; key -1 has those that lost their leader."""
     in_state: dict[PartitionState, Partitions] = field(
         default_factory=lambda: {PartitionState.NEW: {}, PartitionState.OFFLINE: {}}
     )
-    """Only states that call for work are indexed."""
+    """Partitions in state New or Offline, the two states that need work."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
-    """By broker; lists every replica assigned to it, NonExistent ones too."""
+    """By broker, the states of all replicas assigned to it, NonExistent ones included."""
     unreadable_topics: dict[str, Unreadable] = field(default_factory=dict)
-    """Topics that are there, but nobody can read who holds replicas of them: nothing under their names may go."""
+    """Topics whose znode cannot be read. Their replicas are unknown, so nothing under their names may be deleted."""
     topics_to_be_deleted: dict[str, None] = field(default_factory=dict)
     """Queued for deletion, in order of arrival."""
     topics_with_deletion_started: set[str] = field(default_factory=set)
     half_deleted: Partitions = field(default_factory=dict)
-    """Queued, and without a state when the term began: an earlier controller may have deleted it, and fallen before all
-    brokers had heard that the partition goes."""
+    """Queued for deletion and without a state znode when the term began: an earlier controller may have deleted the
+    znode, and failed before it notified all brokers."""
     topics_ineligible_for_deletion: dict[str, str] = field(default_factory=dict)
-    """Queued, and waiting for something: why, in words."""
+    """Topics whose deletion waits, with the reason."""
     started_deletions: dict[str, int] = field(default_factory=dict)
     """By topic, how many of its replicas are in state ReplicaDeletionStarted."""
     gone_since: dict[BrokerId, float] = field(default_factory=dict)
-    """When brokers were found gone, as the loop's time."""
+    """The loop time at which each dead broker was found to be gone."""
     pending_deletions: dict[BrokerId, dict[uuid.UUID, ReplicasPendingDeletion]] = field(default_factory=dict)
-    """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
+    """By broker and topic id, replicas that the broker has to delete and may still hold."""
     records_to_remove: dict[tuple[BrokerId, uuid.UUID], None] = field(default_factory=dict)
-    """Records of replicas pending deletion that name no replica any more, and that ZooKeeper still holds."""
+    """Records of pending deletions that are finished, and still stored in ZooKeeper."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
     last_sent_assignments: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
-    """What all replicas of a partition that moves were told last, and in which leader epoch; since then none of their
-    brokers began anew. A step of the move that is taken again need not be told again."""
+    """The assignment and leader epoch last sent to all replicas of a moving partition. A retry of the same step does
+    not send them again. Cleared when a broker starts."""
     imbalanced_count: int = 0
-    """Partitions that another than their first replica leads, or nobody; without those of topics to be deleted."""
+    """Partitions that are not led by their preferred replica; without those of topics to be deleted."""
     partition_count: int = 0
     _offline_in_deletion: int = 0
-    """How many of the offline partitions belong to topics to be deleted."""
+    """The number of offline partitions that belong to topics to be deleted."""
     observer: TransitionObserver | None = None
-    """Part of the controller's observer, where it has one."""
+    """Is notified of state transitions, if it is set."""
     _topics_by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
 
     # ---- brokers
@@ -179,42 +191,46 @@ class ControllerContext:
         self._brokers_changed()
 
     def begin_shutdown(self, broker: BrokerId) -> None:
-        """From here on the broker is not live: it is neither elected nor let into an ISR."""
+        """Mark the broker as shutting down: it is no longer elected, nor added to an ISR."""
         self.shutting_down.add(broker)
         self._brokers_changed()
 
     def end_shutdown(self, brokers: Collection[BrokerId]) -> None:
+        """Remove the mark "shutting down" from these brokers."""
         self.shutting_down.difference_update(brokers)
         self._brokers_changed()
 
     def _brokers_changed(self) -> None:
+        """Recompute which brokers are live and leaving, and raise the version of the broker list."""
         self.broker_list_version += 1
         self.live = frozenset(b for b in self.registered if b not in self.shutting_down)
         self.leaving = frozenset(b for b in self.registered if b in self.shutting_down)
 
     def is_online(self, broker: BrokerId, partition: Partition) -> bool:
+        """Whether the broker is live and its log directory with this partition works."""
         return broker in self.live and partition not in self.offline_dirs.get(broker, ())
 
     def live_for(self, partition: Partition) -> frozenset[BrokerId]:
-        """The live brokers on which this partition's log directory works, too."""
+        """The live brokers, without those whose log directory with this partition failed."""
         return self.live if not self.offline_dirs else self.live - self._brokers_with_failed_dir(partition)
 
     def leaving_for(self, partition: Partition) -> frozenset[BrokerId]:
-        """The brokers shutting down on which this partition's log directory works."""
+        """The brokers shutting down, without those whose log directory with this partition failed."""
         return self.leaving if not self.offline_dirs else self.leaving - self._brokers_with_failed_dir(partition)
 
     def _brokers_with_failed_dir(self, partition: Partition) -> set[BrokerId]:
+        """The brokers whose log directory with this partition failed."""
         return {b for b, partitions in self.offline_dirs.items() if partition in partitions}
 
     # ---- topics and partitions
 
     @property
     def offline_count(self) -> int:
-        """Partitions that had a leader and have none; without those of topics to be deleted."""
+        """The number of offline partitions, without those of topics to be deleted."""
         return len(self.in_state[PartitionState.OFFLINE]) - self._offline_in_deletion
 
     def replicas_in_deletion(self, name: str) -> ReplicasInDeletion:
-        """Counts the replicas of a topic that is queued for deletion."""
+        """Count the replicas of a topic that is queued for deletion."""
         topic = self.topics.get(name)
         partitions = topic.partitions.values() if topic is not None else ()
         states = [self.replica_states.get(broker, {}).get(p) for p in partitions for broker in p.replicas]
@@ -230,7 +246,7 @@ class ControllerContext:
         return found.partitions.get(number) if found else None
 
     def is_to_be_deleted(self, partition: Partition) -> bool:
-        """Whether its topic is queued for deletion: then nobody elects, moves or serves it any more."""
+        """Whether the partition's topic is queued for deletion; such a partition is not elected or reassigned."""
         return partition.topic in self.topics_to_be_deleted
 
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
@@ -247,6 +263,7 @@ class ControllerContext:
         return self._topics_by_id.get(topic_id)
 
     def add_topic(self, name: str, topic_id: uuid.UUID | None, czxid: int = 0) -> Topic:
+        """Add a topic without partitions, in place of an unreadable one of that name."""
         topic = self.topics[name] = Topic(name, topic_id, czxid)
         self.unreadable_topics.pop(name, None)
         if topic_id is not None:
@@ -254,14 +271,14 @@ class ControllerContext:
         return topic
 
     def add_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
-        """A partition nobody knew: NonExistent, and so are its replicas."""
+        """Add a partition in state NonExistent, with NonExistent replicas."""
         partition = self.make_partition(topic, number, assignment)
         for broker in assignment.replicas:
             self.list_replicas(broker, (partition,))
         return partition
 
     def make_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
-        """Add a partition without listing its replicas by broker; `list_replicas` follows for each broker."""
+        """Add a partition, but not its replicas: call `list_replicas` for each broker afterwards."""
         partition = topic.partitions[number] = Partition(topic.name, number, assignment)
         if assignment.adding or assignment.removing:
             self.reassigning[partition] = None
@@ -269,11 +286,14 @@ class ControllerContext:
         return partition
 
     def list_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-        """List these partitions' replicas on the broker as NonExistent."""
+        """Add these partitions to the broker's replicas, in state NonExistent."""
         self.replica_states.setdefault(broker, {}).update(dict.fromkeys(partitions, ReplicaState.NON_EXISTENT))
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
-        """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
+        """Replace the partition's assignment.
+
+        Replicas that are new to it are NonExistent; replicas that it loses keep their states until `forget_replica`.
+        """
         partition.assignment = assignment_of(*assignment)
         partition.completing = None
         self._update_imbalance(partition)
@@ -285,23 +305,24 @@ class ControllerContext:
             self.reassigning.pop(partition, None)
 
     def begin_completing(self, partition: Partition) -> None:
-        """Requests announce the target from here on; the assignment changes once ZooKeeper has it."""
+        """Let requests announce the target assignment; `put_assignment` follows once ZooKeeper has it."""
         partition.completing = assignment_of(partition.assignment.target)
 
     def record_sent_assignments(self, partitions: Iterable[Partition]) -> None:
-        """Their announced assignments were sent to their replicas with the leader epoch of now."""
+        """Record that these partitions' assignments were sent to their replicas, with the current leader epochs."""
         self.last_sent_assignments.update((p, (p.announced, p.leader_epoch)) for p in partitions)
 
     def is_last_sent_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> bool:
+        """Whether this assignment was the last one sent, with the current leader epoch."""
         return self.last_sent_assignments.get(partition) == (assignment, partition.leader_epoch)
 
     def forget_replica(self, broker: BrokerId, partition: Partition) -> None:
-        """It is assigned no more, and NonExistent: its state goes, and what is known of its directory."""
+        """Remove a replica that is no longer assigned: its state and its mark of a failed log directory."""
         self.replica_states.get(broker, {}).pop(partition, None)
         self.offline_dirs.get(broker, {}).pop(partition, None)
 
     def remove_topic(self, name: str) -> None:
-        """Forget a topic wholly, states too: a topic of that name that comes later is a new one."""
+        """Remove a topic with its partitions, their states and its queued deletion."""
         self.remove_partitions(list(self.topics[name].partitions.values()))
         topic = self.topics.pop(name)
         if topic.id is not None:
@@ -312,7 +333,7 @@ class ControllerContext:
         self.started_deletions.pop(name, None)
 
     def remove_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Forget some of a topic's partitions with their states, before the topic itself is removed."""
+        """Remove some partitions with all states, as a first step of removing their topic."""
         for partition in partitions:
             self.topics[partition.topic].partitions.pop(partition.partition)
             self.partition_count -= 1
@@ -330,6 +351,7 @@ class ControllerContext:
                 listed.pop(partition, None)
 
     def put_leadership(self, partition: Partition, leadership: LeaderAndIsr) -> None:
+        """Set the leader, ISR and epochs of a partition, and update the indexes over leaders."""
         isr = shared_ids(leadership.isr)
         if isr is not leadership.isr:
             leader, leader_epoch, _, controller_epoch, partition_epoch, recovery = leadership
@@ -343,7 +365,7 @@ class ControllerContext:
             self._update_imbalance(partition)
 
     def _update_imbalance(self, partition: Partition) -> None:
-        """Count whether the partition's leader is its preferred replica."""
+        """Count the partition as imbalanced if another broker than its preferred replica leads."""
         replicas = partition.assignment.replicas
         leadership = partition.leadership
         if leadership is None or not replicas or leadership.leader == replicas[0]:
@@ -353,14 +375,14 @@ class ControllerContext:
             self.imbalanced_count += 1
 
     def _clear_imbalance(self, partition: Partition) -> None:
-        """Remove the partition from the imbalance count."""
+        """Stop counting the partition as imbalanced."""
         self.imbalanced_count -= partition.is_imbalanced
         partition.is_imbalanced = False
 
     # ---- states
 
     def move(self, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
-        """Put those into `target` that may go there; gives back those that may not."""
+        """Move partitions to state `target` where the transition is valid; return those where it is not."""
         refused = []
         for p in partitions:
             if not can_move(p.state, target):
@@ -380,7 +402,7 @@ class ControllerContext:
         return refused
 
     def start(self, partition: Partition, state: PartitionState) -> None:
-        """Set the state that a partition has when a term begins; not checked as a transition."""
+        """Set the state of a partition at the beginning of a term, without checking a transition."""
         partition.state = state
         if (listed := self.in_state.get(state)) is not None:
             listed[partition] = None
@@ -390,7 +412,7 @@ class ControllerContext:
     def move_replicas(
         self, broker: BrokerId, partitions: Collection[Partition], target: ReplicaState
     ) -> list[Partition]:
-        """Move the broker's replicas to `target` where that is allowed; returns those where it is not."""
+        """Move the broker's replicas to state `target` where the transition is valid; return those where it is not."""
         states = self.replica_states.setdefault(broker, {})
         if target not in _DELETION_STATES and can_all_move(map(states.get, partitions), target):
             if self.observer is not None:
@@ -412,20 +434,22 @@ class ControllerContext:
         return refused
 
     def _count_deletion(self, topic: str, before: ReplicaState, target: ReplicaState) -> None:
-        """Add to, or subtract from, the replicas of the topic whose deletion was sent and not confirmed."""
+        """Update the number of the topic's replicas in state ReplicaDeletionStarted."""
         change = (target is ReplicaState.DELETION_STARTED) - (before is ReplicaState.DELETION_STARTED)
         if change:
             self.started_deletions[topic] = self.started_deletions.get(topic, 0) + change
 
     def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
+        """Whether the broker's replica may enter state `target` now."""
         now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)
         return can_move_replica(now, target)
 
     def replicas_on(self, broker: BrokerId) -> Mapping[Partition, ReplicaState]:
+        """The states of all replicas assigned to the broker."""
         return self.replica_states.get(broker, {})
 
     def without_online_leader(self) -> Iterator[Partition]:
-        """Partitions whose leader, as last known, is not online; all of them, whoever just died."""
+        """All partitions whose last known leader is not online."""
         for broker, led in self.led_by.items():
             if broker not in self.live:
                 yield from led

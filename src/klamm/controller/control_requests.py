@@ -1,8 +1,8 @@
-"""Control requests as they wait for a broker, and how they become wire messages when their turn comes.
+"""Control requests that wait for a broker, and the wire messages made of them when they are sent.
 
-Partition states and their leaders are taken when a request is queued; broker list, broker epoch and topic ids when it
-is sent. Requests that wait for one broker merge into one with the newest state of each partition. One metadata list is
-shared, and encoded once, for all brokers that get the same. Source: AbstractControllerBrokerRequestBatch (3.9).
+Partition states and leaders are taken when a request is queued; broker list, broker epoch and topic ids when it is
+sent. Requests that wait for one broker are merged into one with the newest state of each partition. An UpdateMetadata
+body is encoded once for all brokers that get the same. Source: AbstractControllerBrokerRequestBatch (3.9).
 """
 
 import uuid
@@ -46,35 +46,38 @@ from klamm.wire.messages import (
 )
 
 _NO_PARTITIONS: Final[Mapping[int, Partition]] = MappingProxyType({})
-MAX_CAUSES: Final = 8  # named by a merged request; the newest stay
+MAX_CAUSES: Final = 8
+"""A merged request names this many event ids, the newest."""
 
 
 @dataclass(slots=True, eq=False)
 class LeaderAndIsrItem:
+    """A LeaderAndIsr request that waits for one broker."""
+
     states: dict[Partition, LeaderAndIsrPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
     leaders: dict[BrokerId, Broker] = field(default_factory=dict)
-    """Those that were registered when the states were decided; old brokers learn from here where a leader listens."""
+    """The leaders that were registered when the states were decided; old brokers read a leader's endpoint from here."""
 
     @property
     def partitions(self) -> Collection[Partition]:
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
-        """`is_new` sticks: a broker that never heard of the partition still must create its log."""
+        """One request with the newest state of each partition; `is_new` stays set until it was sent."""
         merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
         merged.merge_states_from(newer)
         return merged
 
     def pieces(self, max_partitions: int) -> Iterator["LeaderAndIsrItem"]:
-        """Requests for some of the partitions each, in order."""
+        """Split into requests of at most `max_partitions`, in order."""
         left = iter(self.states.items())
         while part := dict(islice(left, max_partitions)):
             yield LeaderAndIsrItem(part, self.causes, self.broker_list_version, self.leaders)
 
     def merge_states_from(self, newer: "LeaderAndIsrItem") -> None:
-        """All but its causes."""
+        """Take states, leaders and version of the broker list from a newer request; causes stay as they are."""
         for p, state in newer.states.items():
             before = self.states.get(p)
             sticks = before is not None and before.is_new and not state.is_new
@@ -85,15 +88,16 @@ class LeaderAndIsrItem:
 
 @dataclass(slots=True, eq=False)
 class UpdateMetadataItem:
-    """Shared by all brokers it goes to."""
+    """An UpdateMetadata request; one object is queued for all brokers that get the same."""
 
     states: Mapping[Partition, UpdateMetadataPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
     deletes: bool = False
-    """Takes partitions out of the brokers' metadata: a topic made anew under the name must not ride along."""
+    """Whether it removes partitions from the brokers' metadata; then no newer request is merged into it, since a topic
+    may be recreated under the same name."""
     send_group: object = None
-    """The same of all items that tell of different partitions at one time: these have nothing in common to merge."""
+    """Items of one send share this object. They name different partitions, so there is nothing to merge among them."""
     body: MetadataBody | None = field(default=None, repr=False)
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
 
@@ -102,7 +106,7 @@ class UpdateMetadataItem:
         return self.states
 
     def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
-        """Brokers that lag alike merge the same two items: they get the same third one, encoded once."""
+        """One request with the newest states; brokers that merge the same two items share the merged one."""
         if self._merged is None or self._merged[0] is not newer:
             states = {**self.states, **newer.states}
             causes = merged_causes(self, newer)
@@ -112,6 +116,8 @@ class UpdateMetadataItem:
 
 @dataclass(slots=True, eq=False)
 class StopReplicaItem:
+    """A StopReplica request that waits for one broker."""
+
     stops: dict[Partition, StopReplicaPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
@@ -124,9 +130,10 @@ class StopReplicaItem:
 def deletion_errors(
     item: StopReplicaItem, request: StopReplicaRequest, response: StopReplicaResponse
 ) -> dict[Partition, ErrorCode]:
-    """What became of each replica that was to be deleted; an error at the top stands for all of them.
+    """The error code of each replica that the request was to delete; a top-level error applies to all of them.
 
-    A partition that the answer leaves out was not deleted. Of the two requests before version 3 one deletes nothing.
+    A partition that the response omits was not deleted. Before version 3 two requests are sent, of which one deletes
+    nothing: for that one the result is empty.
     """
     if not (request.topic_states or request.delete_partitions):
         return {}
@@ -141,14 +148,16 @@ def deletion_errors(
 
 ControlItem: TypeAlias = LeaderAndIsrItem | UpdateMetadataItem | StopReplicaItem
 Steps: TypeAlias = Iterator[ControlItem | int]
-"""Requests that many became, and in between how many partitions were looked at for that since the last step."""
+"""Merged requests, interspersed with the numbers of partitions processed since the last step."""
 
 
 def merged_causes(older: ControlItem, newer: ControlItem) -> tuple[str, ...]:
+    """The event ids of both requests, at most MAX_CAUSES."""
     return joined_causes((older, newer))
 
 
 def joined_causes(items: Iterable[ControlItem]) -> tuple[str, ...]:
+    """The event ids of all these requests, at most MAX_CAUSES."""
     return tuple(dict.fromkeys(cause for item in items for cause in item.causes))[-MAX_CAUSES:]
 
 
@@ -158,7 +167,7 @@ def joined_causes(items: Iterable[ControlItem]) -> tuple[str, ...]:
 def leader_and_isr_state(
     partition: Partition, is_new: bool, with_recovery: bool, brief: bool
 ) -> LeaderAndIsrPartitionState:
-    """`brief`: the topic's name stands elsewhere in the request."""
+    """The partition's state for a LeaderAndIsr request; `brief` omits the topic name."""
     leadership = partition.leadership
     assert leadership is not None, f"{partition} has no leadership to tell of"
     replicas, adding, removing = partition.announced
@@ -197,6 +206,7 @@ def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
 
 
 def metadata_state(context: ControllerContext, partition: Partition, brief: bool) -> UpdateMetadataPartitionState:
+    """The partition's state for an UpdateMetadata request; `brief` omits the topic name."""
     leadership = partition.leadership
     is_dying = context.is_to_be_deleted(partition)
     if leadership is None and is_dying:
@@ -233,7 +243,7 @@ def _state_of_deleted_leaderless_partition(controller_epoch: int) -> LeaderAndIs
 
 
 class RequestBuilder:
-    """Makes wire messages of items, for one controller in one term."""
+    """Makes wire messages from queued requests, for one controller term."""
 
     def __init__(self, context: ControllerContext, settings: ControllerSettings, slices: Slices) -> None:
         self._context = context
@@ -242,12 +252,13 @@ class RequestBuilder:
         self._versions = settings.versions
 
     def version(self, item: ControlItem) -> int:
+        """The version in which this request is sent."""
         if isinstance(item, LeaderAndIsrItem):
             return self._versions.leader_and_isr
         return self._versions.update_metadata if isinstance(item, UpdateMetadataItem) else self._versions.stop_replica
 
     async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
-        """What to send, one after the other; a large LeaderAndIsr is encoded in pieces: the loop is not held."""
+        """The messages to send, in order; a large LeaderAndIsr is encoded in pieces, so that the loop is not held."""
         if isinstance(item, UpdateMetadataItem) and not self._is_encoded(item):
             await self._slices.checkpoint(len(item.states))
         if (
@@ -263,15 +274,15 @@ class RequestBuilder:
         request.topic_states = list(topics.values())
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
 
-    async def let_go(self, item: ControlItem) -> None:
+    async def free_states(self, item: ControlItem) -> None:
         """Free the states of a request that is no longer needed, in steps that do not block the loop."""
         if isinstance(item, LeaderAndIsrItem):
-            await self._slices.let_go(item.states)
+            await self._slices.clear_dict(item.states)
         else:
             await self._slices.checkpoint(len(item.partitions))
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
-        """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""
+        """The messages of a request: one, or two for a StopReplica before version 3 with stops and deletions."""
         if isinstance(item, LeaderAndIsrItem):
             return [self.leader_and_isr(item, broker)]
         if isinstance(item, UpdateMetadataItem):
@@ -279,6 +290,7 @@ class RequestBuilder:
         return self.stop_replica(item, broker)
 
     def leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
+        """A LeaderAndIsr message with the states in this request."""
         request = self._leader_and_isr(item, broker)
         if self._versions.leader_and_isr < 2:
             request.ungrouped_partition_states = list(item.states.values())
@@ -289,7 +301,7 @@ class RequestBuilder:
         return request
 
     def _leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
-        """All but the states."""
+        """A LeaderAndIsr message without partition states."""
         return LeaderAndIsrRequest(
             controller_id=self._settings.broker_id,
             controller_epoch=self._context.epoch,
@@ -300,7 +312,7 @@ class RequestBuilder:
     def _group_by_topic(
         self, states: Iterable[tuple[Partition, LeaderAndIsrPartitionState]], topics: dict[str, LeaderAndIsrTopicState]
     ) -> None:
-        """Add states to their topics; a topic may stand in a request once only."""
+        """Add states to their topics' entries; partitions removed since the request was queued are skipped."""
         name, living, topic = "", _NO_PARTITIONS, None
         for p, state in states:
             if p.topic != name:
@@ -312,14 +324,17 @@ class RequestBuilder:
             topic.partition_states.append(state)
 
     def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> BodyForBroker:
+        """The message for this broker; the body is encoded once and shared."""
         if item.body is None or not self._is_encoded(item):
             item.body = self._metadata_body(item)
         return BodyForBroker(item.body, broker.epoch)
 
     def _is_encoded(self, item: UpdateMetadataItem) -> bool:
+        """Whether the item has an encoded body with the current broker list."""
         return item.body is not None and item.body.broker_list_version == self._context.broker_list_version
 
     def _metadata_body(self, item: UpdateMetadataItem) -> MetadataBody:
+        """Encode the UpdateMetadata request with the current broker list."""
         version = self._versions.update_metadata
         request = UpdateMetadataRequest(
             controller_id=self._settings.broker_id,
@@ -334,7 +349,10 @@ class RequestBuilder:
         return MetadataBody(request, version, self._context.broker_list_version)
 
     def _metadata_topics(self, item: UpdateMetadataItem) -> list[UpdateMetadataTopicState]:
-        """Of partitions that went since this was queued only that they went: their name may be others' by now."""
+        """The topics of an UpdateMetadata request.
+
+        Of partitions removed since it was queued only their deletion is sent: another topic may have the name by now.
+        """
         topics: dict[str, UpdateMetadataTopicState] = {}
         name, living, topic = "", _NO_PARTITIONS, None
         for p, state in item.states.items():
@@ -350,10 +368,12 @@ class RequestBuilder:
         return list(topics.values())
 
     def _known_partitions(self, topic: str) -> Mapping[int, Partition]:
+        """The partitions of the topic that now has this name, by number."""
         found = self._context.topics.get(topic)
         return found.partitions if found is not None else _NO_PARTITIONS
 
     def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
+        """One or two StopReplica messages with the stops in this request."""
         if self._versions.stop_replica >= 3:
             topics: dict[str, StopReplicaTopicState] = {}
             for p, stop in item.stops.items():
@@ -363,6 +383,7 @@ class RequestBuilder:
         return [self._old_stop_replica(broker, partitions, delete) for delete, partitions in split if partitions]
 
     def _old_stop_replica(self, broker: Broker, partitions: list[Partition], delete: bool) -> StopReplicaRequest:
+        """A StopReplica message before version 3, which deletes all of its partitions or none."""
         if self._versions.stop_replica == 0:
             ungrouped = [StopReplicaPartitionV0(p.topic, p.partition) for p in partitions]
             return self._stop_replica(broker, delete_partitions=delete, ungrouped_partitions=ungrouped)
@@ -373,6 +394,7 @@ class RequestBuilder:
         return self._stop_replica(broker, delete_partitions=delete, topics=listed)
 
     def _stop_replica(self, broker: Broker, **content: Any) -> StopReplicaRequest:
+        """A StopReplica message with this controller's id and epoch."""
         return StopReplicaRequest(
             controller_id=self._settings.broker_id,
             controller_epoch=self._context.epoch,
@@ -381,6 +403,7 @@ class RequestBuilder:
         )
 
     def _topic_id(self, topic: str) -> uuid.UUID:
+        """The topic's id, or the zero id if it has none."""
         found = self._context.topics.get(topic)
         return found.id if found is not None and found.id is not None else ZERO_ID
 

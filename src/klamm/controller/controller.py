@@ -1,4 +1,4 @@
-"""The controller of a node: active on one of the cluster, waiting on the others. Source: KafkaController.scala."""
+"""The controller of a node: active on one node of the cluster, waiting on the others. Source: KafkaController.scala."""
 
 import asyncio
 import uuid
@@ -49,11 +49,13 @@ from klamm.zk.znodes import FEATURE
 Handler = Callable[[TermContext, Any], Awaitable[None]]
 
 MIN_RETRY_BACKOFF_S: Final = 1.0
-"""After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
+"""The first pause before a failed registration or read is retried."""
 MAX_RETRY_BACKOFF_S: Final = 16.0
-"""What fails again and again may be much work each time."""
+"""The longest pause between retries; it doubles up to here."""
 STOP_TIMEOUT_S: Final = 5.0
+"""How long `stop` waits for the event in progress before it cancels it."""
 QUEUE_TIMES_KEPT_S: Final = 300.0
+"""Queue times are dropped from the metrics after this long without an event."""
 
 HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ResumeAfterFailure: failover.on_resume_after_failure,
@@ -83,11 +85,11 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.DelegationTokenExpiry: tokens.on_token_expiry,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
-"""What the active controller does."""
+"""The handler of each event, while this node is the active controller."""
 
 
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
-    """A node that does not follow `/feature` has nothing to wait for."""
+    """The default for a node that does not read `/feature`: there is nothing to wait for."""
     return True
 
 
@@ -118,7 +120,7 @@ class Controller:
         wait_for_features: WaitForFeatures = _knows_features,
         make_slices: Callable[[], Slices] = TimeSlices,
     ) -> None:
-        """`make_slices`: how the work of a term shares the loop; counted on a simulated one."""
+        """`make_slices` makes the time slices of a term; a simulation passes slices that count items."""
         self._journal = journal
         self._observer = observer or Observer()
         self._register = register
@@ -138,36 +140,37 @@ class Controller:
         self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
         self._retry_backoffs_s: dict[events.RetryKey, float] = {}
-        """How long events that failed waited last before they came again."""
+        """The last backoff of each event that failed, by retry key."""
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
 
     @property
     def is_active(self) -> bool:
-        """From the election on, while the context is still being read, too."""
+        """Whether this node is controller: true from its election on, also while it still reads the context."""
         return self._election.term is not None
 
     @property
     def epoch(self) -> int:
-        """The epoch it acts in; 0 while it does not."""
+        """The epoch of the current term; 0 if this node is not controller."""
         return self._election.term.context.epoch if self._election.term else 0
 
     @property
     def term(self) -> TermContext | None:
-        """The term's memory and tools, for metrics and tests: read only."""
+        """The context of the current term, read-only, for metrics and tests; None if this node is not controller."""
         return self._election.term
 
     @property
     def queue_size(self) -> int:
+        """The number of queued events."""
         return len(self._queue)
 
     async def count_deletion(self) -> ReplicasInDeletion:
-        """What `readings` cannot tell at once."""
+        """Count the replicas of topics to be deleted, which takes several passes of the loop."""
         term = self._election.term
         return await count_deletion(term.context, term.slices) if term is not None else NOTHING_IN_DELETION
 
     def readings(self, deletion: ReplicasInDeletion = NOTHING_IN_DELETION) -> Iterator[Reading]:
-        """Its metrics now; nothing is counted for them that is not counted anyway."""
+        """The current values of the controller's metrics; `deletion` comes from `count_deletion`."""
         if asyncio.get_running_loop().time() - self._last_event_at > QUEUE_TIMES_KEPT_S:
             self._metrics.queue_time.forget()  # quantiles of an hour ago mislead (KAFKA-10189)
         term = self._election.term
@@ -177,13 +180,14 @@ class Controller:
     # ---- the node's life
 
     def start(self, store: Store) -> None:
+        """Start the task that handles events, and take part in the election."""
         self._store = store
         self._election.use_session(store)
         self._event_task = asyncio.get_running_loop().create_task(self._process_events(), name="controller-events")
         self._queue.put(events.Startup())
 
     async def stop(self) -> None:
-        """Finish the event in work, answer who waits, resign. `/controller` goes with the session."""
+        """Finish the current event, answer all waiting callers and resign. The session's end deletes `/controller`."""
         self._timers.close()
         self._queue.close(events.ShutdownEventThread())
         if self._event_task is not None:
@@ -194,31 +198,35 @@ class Controller:
         self._journal.flush()
 
     async def session_expired(self) -> None:
-        """Returns once the resignation has begun; everything queued before it is answered NOT_CONTROLLER."""
+        """Queue the resignation; return when it begins. Callers queued before are answered NOT_CONTROLLER."""
         await self._queue.clear_and_put(events.Expire()).started.wait()
 
     def session_established(self, store: Store) -> None:
+        """Use the new ZooKeeper session: register the broker again, and take part in the election."""
         self._store = store
         self._queue.put(events.RegisterBrokerAndReelect(store))
 
     def on_watch(self, watch: WatchEvent) -> None:
-        """A watch fired; paths that are not the controller's are ignored."""
+        """Queue the event of a fired watch; paths that do not concern the controller are ignored."""
         if (event := event_for(watch)) is not None:
             self._queue.put(event)
 
     # ---- what brokers and handlers ask
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        """Queue an AlterPartition request, and return its response."""
         event = events.AlterPartitionReceived(request, version)
         self._queue.put(event)
         return await event.reply
 
     async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> ShutdownAnswer:
+        """Queue a ControlledShutdown request, and return its answer."""
         event = events.ControlledShutdown(broker, broker_epoch)
         self._queue.put(event)
         return await event.reply
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIds:
+        """Allocate a block of producer ids for the broker."""
         event = events.AllocateProducerIds(broker, broker_epoch)
         self._queue.put(event)
         return await event.reply
@@ -226,16 +234,19 @@ class Controller:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     ) -> events.ReassignmentAnswer:
+        """Begin, or with a target of None cancel, reassignments."""
         event = events.ApiPartitionReassignment(targets)
         self._queue.put(event)
         return await event.reply
 
     async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> events.ReassignmentList:
+        """The reassignments in progress, of these partitions or (None) of all."""
         event = events.ListPartitionReassignments(partitions)
         self._queue.put(event)
         return await event.reply
 
     async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> events.ElectionAnswer:
+        """Elect the preferred replicas of these partitions, or (`unclean`) any live replica where none leads."""
         event = events.ReplicaLeaderElection(partitions, unclean)
         self._queue.put(event)
         return await event.reply
@@ -245,7 +256,7 @@ class Controller:
         return term is not None and topic in term.context.topics_to_be_deleted
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """None where no topic has this id, or we do not act."""
+        """The name of the topic with this id; None if there is none, or if this node is not controller."""
         term = self._election.term
         found = term.context.topic_with_id(topic_id) if term is not None else None
         return None if found is None else found.name
@@ -253,9 +264,10 @@ class Controller:
     async def update_features(
         self, updates: Sequence[FeatureUpdate], timeout_s: float, *, validate_only: bool
     ) -> FeatureAnswer:
-        """Answers once this node knows of it: who asks right afterwards is told of the new levels.
+        """Finalize feature levels, and wait until this node has read them from ZooKeeper.
 
-        The wait is the caller's, not the event's: brokers that die meanwhile are not kept waiting.
+        A client that asks this node right afterwards gets the new levels. The event ends before that wait, so that
+        other events are not held up.
         """
         event = events.UpdateFeatures(updates, validate_only)
         self._queue.put(event)
@@ -265,20 +277,20 @@ class Controller:
         return answer.with_timeout(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
     async def become_controller(self, epoch: int) -> bool:
-        """From whoever holds it in this controller epoch; whether this node is controller afterwards."""
+        """Replace the controller if its epoch is still `epoch`; returns whether this node is controller afterwards."""
         event = events.BecomeController(epoch)
         self._queue.put(event)
         return await event.reply
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
-        """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""
+        """Queue an election, since a config now allows unclean leaders: a topic's, or (None) the brokers' default."""
         if topic is None:
             self._queue.put(events.UncleanLeaderElectionEnable())
         elif self.is_active:
             self._queue.put(events.TopicUncleanLeaderElectionEnable(topic))
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """The brokers' default changed; where it now allows it, partitions without a leader are tried again."""
+        """Set the brokers' default for unclean elections; if it is now true, elect for leaderless partitions."""
         self._election.allow_unclean_election(allowed)
         if allowed:
             self.unclean_election_enabled()
@@ -286,7 +298,7 @@ class Controller:
     # ---- one event at a time
 
     async def _process_events(self) -> None:
-        """Take events from the queue one at a time and handle each, until the controller stops."""
+        """Take events from the queue and handle them one at a time, until the controller stops."""
         while True:
             queued = await self._queue.take()
             if not queued.begin():
@@ -296,7 +308,7 @@ class Controller:
             await self._process(queued)
 
     async def _process(self, queued: QueuedEvent) -> None:
-        """Handle one event with its timing, observers and retries."""
+        """Handle one event: journal, metrics, observer, and the reaction to an error."""
         event = queued.event
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -312,15 +324,18 @@ class Controller:
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
             await self._run_recovery_step(self._election.maybe_resign(cause), cause)
         except KlammError as error:
+            self._observer.on_event_failed(event)
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
                 self._retry_later(events.ResumeAfterFailure())
-        except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+        except Exception as error:  # a programming error: the context may be inconsistent
+            self._observer.on_event_failed(event)
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(
@@ -340,16 +355,16 @@ class Controller:
             self._journal.flush()
 
     def _on_event_succeeded(self, event: Event) -> None:
-        """Reset the event's retry backoff; writes that ZooKeeper refused meanwhile are retried later."""
+        """Reset the event's retry backoff; schedule retries of writes that ZooKeeper refused during the event."""
         term = self._election.term
-        again = retry_events_for(term.store.writer.take_refused()) if term is not None else {}
+        again = retry_events_for(term.store.writer.pop_refused_paths()) if term is not None else {}
         for late in again.values():
             self._retry_later(late)
         if self._retry_backoffs_s and event.retry_key not in again:
             self._retry_backoffs_s.pop(event.retry_key, None)
 
     def _retry_later(self, event: Event) -> None:
-        """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
+        """Schedule a retry of an event that ZooKeeper failed: its watch may be spent. Kafka does not retry."""
         assert self._store is not None, "events are handled from the start on"
         if not event.is_retried or event.owes_answer or not self._store.is_alive:
             return
@@ -361,7 +376,7 @@ class Controller:
             self._timers.after(key, self._retry_backoffs_s[key], event)
 
     async def _run_recovery_step(self, step: Awaitable[None], cause: str) -> None:
-        """Run a step after an error so that its own failure cannot end the event loop."""
+        """Await a step that follows an error; if it fails as well, journal it and retry the election."""
         try:
             await step
         except Exception as error:
@@ -372,10 +387,11 @@ class Controller:
             self._retry_later(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:
+        """Dispatch the event: elections and sessions are handled here, all others by the active term's handlers."""
         if isinstance(event, events.Startup):
             await self._election.elect(cause)
         elif isinstance(event, events.ControllerChange | events.Reelect):
-            # after a change, too: the creation of `/controller` spends the watch, its deletion right after goes unseen
+            # also after a change: the creation of `/controller` spends the watch, and hides a deletion right after it
             await self._election.maybe_resign(cause)
             await self._election.elect(cause)
         elif isinstance(event, events.BecomeController):
@@ -402,7 +418,7 @@ class Controller:
             raise
 
     async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:
-        """A registration that is refused is tried again: Kafka leaves the broker unregistered."""
+        """Register the broker in the new session, and take part in the election; a refused registration is retried."""
         if event.store is not self._store:
             return  # a repetition for a session that is gone by now
         self._election.use_session(event.store)
@@ -416,6 +432,6 @@ class Controller:
 
 
 def _journal_facts(event: Event) -> dict[str, Any]:
-    """What the journal tells of an event besides its name."""
+    """The fields of an event that its journal line has."""
     facts = {name: getattr(event, name, None) for name in ("broker", "broker_epoch", "topic", "version")}
     return {name: value for name, value in facts.items() if isinstance(value, int | str)}

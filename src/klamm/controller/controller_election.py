@@ -1,7 +1,8 @@
-"""Winning an election, being controller, resigning. Source: KafkaController.elect, maybeResign (3.9).
+"""The election of this node as controller, its terms and its resignation.
 
-Where Kafka compares ids, the ephemeral's owner is compared too: `/controller` left by an earlier session of ours does
-not make us controller, and one of this very session under which nobody acts is given up (KAFKA-13407).
+Kafka compares broker ids; this also compares the session that owns `/controller`. A `/controller` of an earlier session
+does not make this node controller, and one of this session without a term is deleted (KAFKA-13407). Source:
+KafkaController.elect, maybeResign (3.9).
 """
 
 import asyncio
@@ -28,11 +29,13 @@ from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
 
 ELECTION_BACKOFF_S: Final = 0.25
-"""What cannot be read now may be readable soon, or by another broker; elections in a tight loop help nobody."""
+"""The pause after a failed start of a term: ZooKeeper may be readable later, or for another broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionPorts:
+    """What a term needs from the node: connections, clock, randomness, features, time slices."""
+
     channels: ChannelPorts
     now_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
@@ -41,7 +44,7 @@ class ElectionPorts:
 
 
 class ControllerElection:
-    """At most one term at a time: `term` is there from the election to the resignation, and None otherwise."""
+    """This node's part in controller elections; `term` is set from the election to the resignation, else None."""
 
     def __init__(
         self,
@@ -57,23 +60,23 @@ class ControllerElection:
         self._journal = journal
         self._observer = observer or Observer()
         self._detail_observer = observer
-        """The same where it was given: of single partitions and requests nobody else is notified."""
+        """The given observer, or None: without one, single partitions and requests notify nobody."""
         self._store: Store | None = None
         self.term: TermContext | None = None
 
     def use_session(self, store: Store) -> None:
-        """The ZooKeeper session from here on; one that is in use already may own `/controller` by now."""
+        """Use this ZooKeeper session from now on."""
         assert self.term is None or store is self._store, "a new session cannot carry an old term"
         self._store = store
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """The brokers' default for this term and those to come."""
+        """Set the brokers' default for unclean elections, for this term and later ones."""
         self._settings = replace(self._settings, unclean_leader_election=allowed)
         if self.term is not None:
             self.term.settings = self._settings
 
     async def elect(self, cause: str) -> None:
-        """Become controller if nobody is. A loser only watches; a failed start resigns at once."""
+        """Become controller if there is none; otherwise watch `/controller`."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and self._is_ours(holder, store) and self.term is None:
@@ -90,13 +93,15 @@ class ControllerElection:
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and holder.is_kraft:
-            self._journal.refused(cause, "become controller", "the controller is a KRaft controller")
+            self._journal.refused(
+                cause, "become controller", "a KRaft controller owns /controller: the cluster is being migrated"
+            )
         elif self.term is None:
             won = store.replace_controller(self._settings.broker_id, self._ports.now_ms(), epoch)
             await self._start_term_if_won(store, won, cause)
 
     async def _start_term_if_won(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
-        """Write `/controller`, and start a term if we won; a failed start resigns at once."""
+        """Await the write of `/controller`, start a term and run the failover; resign if that fails."""
         try:
             epoch = await winning
             self._create_term(store, epoch, cause)
@@ -115,7 +120,7 @@ class ControllerElection:
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
             if isinstance(error, KlammError) and not was_elected:
-                raise  # nothing came or went that a watch could tell of: to be tried again
+                raise  # no watch fires for this failure: the event is retried
         else:
             self._journal.line(
                 cause,
@@ -126,7 +131,7 @@ class ControllerElection:
             )
 
     def _create_term(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
-        """Start a leadership term in this controller epoch: build its context and run the failover."""
+        """Create the context, channels and store of a term in this controller epoch."""
         context = ControllerContext(epoch.epoch)
         context.observer = self._detail_observer
         slices = self._ports.make_slices()
@@ -151,7 +156,7 @@ class ControllerElection:
         self._observer.on_term_begin(self.term)
 
     async def maybe_resign(self, cause: str) -> None:
-        """Look who is controller; if it is not us any more, resign."""
+        """Read `/controller`, and resign if it no longer belongs to this node's session."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if self.term is not None and (holder is None or not self._is_ours(holder, store)):
@@ -159,7 +164,7 @@ class ControllerElection:
             await self.resign(cause, f"{who} is controller now")
 
     async def resign_and_delete_znode(self, cause: str, why: str) -> None:
-        """Resign, and delete `/controller` if it is still ours, so that another node can be elected."""
+        """Resign, and delete `/controller` if it is still ours, so that another node is elected."""
         store = self._current_store()
         fenced = self.term.store if self.term else None
         try:
@@ -177,7 +182,7 @@ class ControllerElection:
             self._journal.line(cause, "moved", why="another controller was elected meanwhile")
 
     async def resign(self, cause: str, why: str) -> None:
-        """Forget everything; nothing more leaves for any broker. Harmless where we are not controller."""
+        """End the term: drop its context, timers and queued requests. Does nothing if this node is not controller."""
         term, self.term = self.term, None
         if term is None:
             return
@@ -191,9 +196,11 @@ class ControllerElection:
         self._journal.controller_epoch = 0
 
     async def _delete_znode_without_term(self, store: Store, holder: ControllerZnode, cause: str) -> None:
-        """Delete `/controller`, which this session owns, because no term of ours belongs to it."""
+        """Delete the `/controller` that this session owns while this node has no term."""
         self._journal.line(
-            cause, "abandoned", why="this session owns /controller, but this node has no active controller term"
+            cause,
+            "abandoned",
+            why="this session owns /controller, but this node is not the active controller: the znode is deleted",
         )
         try:
             await store.delete_controller_version(holder.version)
@@ -206,5 +213,6 @@ class ControllerElection:
         return holder.broker == self._settings.broker_id and same_session and not holder.is_kraft
 
     def _current_store(self) -> Store:
+        """The store of the current ZooKeeper session."""
         assert self._store is not None, "no ZooKeeper session was ever given"
         return self._store

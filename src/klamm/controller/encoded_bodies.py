@@ -1,7 +1,7 @@
-"""Request bodies that are bytes already: shared by brokers, or encoded piece by piece.
+"""Request bodies in encoded form: shared by brokers, or encoded in pieces.
 
-Both know where a few fields lie in the encoding (LeaderAndIsrRequest.json, UpdateMetadataRequest.json of Kafka 3.9);
-tests compare them with whole encodings in every version.
+Both need the position of a few fields in the encoding (LeaderAndIsrRequest.json, UpdateMetadataRequest.json of Kafka
+3.9); tests compare them with whole encodings in every version.
 """
 
 from typing import Any, Final
@@ -11,11 +11,14 @@ from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrTopicState, UpdateMetadataRequest
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
-"""In UpdateMetadata: behind controller id and controller epoch; version 8 has one flag between them."""
+"""By version, the offset of the broker epoch in UpdateMetadata: after controller id, a flag (8+) and controller
+epoch."""
 
 _TOPIC_STATES_AT: Final = {2: 16, 3: 16, 4: 16, 5: 17, 6: 17, 7: 18}
-"""In LeaderAndIsr: behind controller id, a flag (7+), controller epoch, broker epoch, type (5+)."""
+"""By version, the offset of the topic states in LeaderAndIsr: after controller id, a flag (7+), controller epoch,
+broker epoch and type (5+)."""
 _FIRST_FLEXIBLE: Final = 4
+"""The first flexible version of LeaderAndIsr."""
 
 
 class MetadataBody:
@@ -32,13 +35,14 @@ class MetadataBody:
         self._after = b"" if at is None else encoded[at + 8 :]
 
     def pieces(self, broker_epoch: int) -> list[Any]:
+        """The encoded body with this broker epoch, as a list of buffers."""
         if not self._after:
             return [self._before]
         return [self._before, broker_epoch.to_bytes(8, "big", signed=True), self._after]
 
 
 class BodyForBroker:
-    """Stands where a message would: the shared body with one broker's epoch."""
+    """Takes the place of an UpdateMetadata message: the shared body with one broker's epoch."""
 
     API_KEY = UpdateMetadataRequest.API_KEY
 
@@ -50,7 +54,7 @@ class BodyForBroker:
 
     @property
     def request(self) -> UpdateMetadataRequest:
-        """What is inside; its broker epoch is the one of this object."""
+        """The decoded content; its broker epoch is not set."""
         return self._body.request
 
     def encode_pieces(self, version: int) -> list[Any]:
@@ -64,7 +68,7 @@ class BodyForBroker:
 
 
 class EncodedBody:
-    """Stands where a LeaderAndIsr message would."""
+    """Takes the place of a LeaderAndIsr message: its encoding as a list of buffers."""
 
     API_KEY = LeaderAndIsrRequest.API_KEY
 
@@ -78,7 +82,7 @@ class EncodedBody:
 
 
 async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, slices: Slices) -> EncodedBody:
-    """The same bytes as `request.encode(version)`, a few thousand partitions at a time."""
+    """Encode like `request.encode(version)`, but a few thousand partitions between two checkpoints of the loop."""
     topics, request.topic_states = request.topic_states, []
     empty = request.encode(version)
     at = _TOPIC_STATES_AT[version]
@@ -93,6 +97,7 @@ async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, slices: S
 
 
 def _groups(topics: list[LeaderAndIsrTopicState]) -> list[list[LeaderAndIsrTopicState]]:
+    """Split topics into groups of about REQUEST_PARTITIONS partitions."""
     groups: list[list[LeaderAndIsrTopicState]] = [[]]
     partitions = 0
     for topic in topics:
@@ -105,6 +110,7 @@ def _groups(topics: list[LeaderAndIsrTopicState]) -> list[list[LeaderAndIsrTopic
 
 
 def _array_length(count: int, version: int) -> bytes:
+    """The encoded length of an array: four bytes, or a varint in flexible versions."""
     if version < _FIRST_FLEXIBLE:
         return count.to_bytes(4, "big")
     encoded = bytearray()
@@ -117,5 +123,5 @@ def _array_length(count: int, version: int) -> bytes:
 
 
 def _tail(version: int) -> int:
-    """Bytes behind the topics where nobody is a live leader: an empty array, and (4+) no tagged fields."""
+    """The number of bytes after the topics if there are no live leaders: an empty array, and (4+) no tagged fields."""
     return 4 if version < _FIRST_FLEXIBLE else 2

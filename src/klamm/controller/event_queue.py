@@ -1,6 +1,7 @@
-"""One queue of events: put at the end, or clear and put. Source: ControllerEventManager.scala (3.9).
+"""The queue of controller events: an event is put at the end, or replaces all that wait.
 
-Kafka forgets the callers of most events that it clears; here every caller is answered.
+Kafka forgets the callers of most events that are replaced; here every caller gets an answer. Source:
+ControllerEventManager.scala (3.9).
 """
 
 import asyncio
@@ -12,11 +13,12 @@ from klamm.controller.events import Event
 from klamm.model.errors import ErrorCode
 
 CAPACITY: Final = 10_000
-"""Callers beyond that are refused. Other events are few by nature: watches fire once, answers come one by one."""
+"""Further events with a waiting caller are refused. Other events are few: a watch fires once, and each request has one
+response."""
 
 
 class QueuedEvent:
-    """An event and how far it got; handled or preempted, never both."""
+    """An event in the queue; it is either handled or preempted, never both."""
 
     __slots__ = ("enqueued_at", "event", "spent", "started")
 
@@ -25,10 +27,10 @@ class QueuedEvent:
         self.enqueued_at = enqueued_at
         self.spent = False
         self.started = asyncio.Event()
-        """Set once handling began, or never will."""
+        """Set when handling begins, or when the event is preempted."""
 
     def begin(self) -> bool:
-        """True exactly once, and never after `preempt`."""
+        """Mark the event as handled; false if it was handled or preempted before."""
         if self.spent:
             return False
         self.spent = True
@@ -36,7 +38,7 @@ class QueuedEvent:
         return True
 
     def preempt(self) -> None:
-        """Refuse this event's caller because another event preempts it."""
+        """Refuse this event's caller because another event replaces it."""
         if not self.spent:
             self.spent = True
             self.started.set()
@@ -54,11 +56,11 @@ class EventQueue:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Event]:
-        """What waits, in order."""
+        """The waiting events, in order."""
         return (queued.event for queued in self._waiting)
 
     def put(self, event: Event) -> QueuedEvent:
-        """A full or closed queue answers the caller at once: the first with a time-out, the second NOT_CONTROLLER."""
+        """Append an event. A full queue refuses the caller with REQUEST_TIMED_OUT, a closed one with NOT_CONTROLLER."""
         queued = QueuedEvent(event, asyncio.get_running_loop().time())
         if self._closed:
             queued.preempt()
@@ -71,17 +73,18 @@ class EventQueue:
         return queued
 
     def clear_and_put(self, event: Event) -> QueuedEvent:
-        """Preempt all that wait, then put. A closed queue keeps its last event: whoever stops waits for that."""
+        """Preempt all waiting events and append this one. The last event of a closed queue stays."""
         while self._waiting and not self._closed:
             self._waiting.popleft().preempt()
         return self.put(event)
 
     def close(self, last: Event) -> None:
-        """Preempt all that wait; `last` is the last event ever taken."""
+        """Preempt all waiting events; `last` is the last event that is handled."""
         self.clear_and_put(last)
         self._closed = True
 
     async def take(self) -> QueuedEvent:
+        """Wait for the next event, and remove it from the queue."""
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()

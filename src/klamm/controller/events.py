@@ -1,10 +1,11 @@
-"""Every event the controller knows, on one page: payload, the state it puts the controller in, who is owed a reply.
+"""Every event that the controller handles: its fields, the state it puts the controller in, and its reply.
 
-An event that owes an answer carries a `reply`, and gets one in every case: NOT_CONTROLLER where this node is not or no
-longer the controller. Source: KafkaController.scala, ControllerEventManager.scala (3.9).
+An event with a `reply` is always answered: with NOT_CONTROLLER if this node is not, or no longer, the controller.
+Source: KafkaController.scala, ControllerEventManager.scala (3.9).
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -28,39 +29,41 @@ T = TypeVar("T")
 
 
 class Event:
-    """Something for the controller to do; handled one at a time."""
+    """Something for the controller to handle; events are handled one at a time."""
 
     state: ClassVar[ControllerState]
     is_retried: ClassVar[bool] = False
-    """Where ZooKeeper fails in it: nothing else would bring it. Mostly a watch has fired and is spent, or none is set
-    yet: unless what is there now is read, and watched from here on, nobody hears of the next change."""
+    """Whether the event is repeated after ZooKeeper failed. A watch is spent when it fires: without a retry its change
+    is not read, no new watch is set, and later changes go unnoticed."""
 
     @property
     def retry_key(self) -> "RetryKey":
-        """Events with the same key do the same: one retry does for all of them."""
+        """Identifies events that do the same work: one retry is enough for all of them."""
         return RetryKey(type(self))
 
     @property
     def owes_answer(self) -> bool:
+        """Whether a caller waits for the reply."""
         return False
 
     def refuse(self, error: ErrorCode) -> None:
-        """Answer with an error whoever waits; nothing where nobody does or the answer was given."""
+        """Answer a waiting caller with this error; does nothing without a caller or after an answer."""
 
 
 class RetryKey(NamedTuple):
     kind: type[Event]
     subject: Hashable = None
-    """What the event is about, where it is about one thing."""
+    """The broker, topic or partition of the event, if it has one."""
 
 
 def _future() -> "asyncio.Future[Any]":
+    """A future of the running loop."""
     return asyncio.get_running_loop().create_future()
 
 
 @dataclass(slots=True, eq=False)
-class Answered(Event, Generic[T]):
-    """An event that somebody waits for."""
+class Answered(Event, ABC, Generic[T]):
+    """An event with a caller that waits for its reply."""
 
     reply: "asyncio.Future[T]" = field(default_factory=_future, kw_only=True, repr=False)
 
@@ -69,14 +72,16 @@ class Answered(Event, Generic[T]):
         return not self.reply.done()
 
     def answer(self, value: T) -> None:
+        """Set the reply, unless it is set already."""
         if not self.reply.done():
             self.reply.set_result(value)
 
     def refuse(self, error: ErrorCode) -> None:
         self.answer(self.refusal(error))
 
+    @abstractmethod
     def refusal(self, error: ErrorCode) -> T:
-        raise NotImplementedError
+        """The reply for this error."""
 
 
 # ---- who is controller
@@ -84,6 +89,8 @@ class Answered(Event, Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class Startup(Event):
+    """The controller starts and takes part in the election."""
+
     state = ControllerState.CONTROLLER_CHANGE
     is_retried = True
 
@@ -98,7 +105,7 @@ class ControllerChange(Event):
 
 @dataclass(slots=True, eq=False)
 class Reelect(Event):
-    """`/controller` is gone."""
+    """`/controller` was deleted."""
 
     state = ControllerState.CONTROLLER_CHANGE
     is_retried = True
@@ -106,7 +113,7 @@ class Reelect(Event):
 
 @dataclass(slots=True, eq=False)
 class BecomeController(Answered[bool]):
-    """An operator wants this node to be controller; `epoch` is the one in which that was said. Whether it is, then."""
+    """An operator asked this node to replace the controller of `epoch`; the reply is whether it is controller."""
 
     epoch: int
     state = ControllerState.CONTROLLER_CHANGE
@@ -117,7 +124,7 @@ class BecomeController(Answered[bool]):
 
 @dataclass(slots=True, eq=False)
 class RegisterBrokerAndReelect(Event):
-    """There is a new ZooKeeper session."""
+    """A new ZooKeeper session exists."""
 
     store: Store
     state = ControllerState.CONTROLLER_CHANGE
@@ -125,19 +132,21 @@ class RegisterBrokerAndReelect(Event):
 
 @dataclass(slots=True, eq=False)
 class Expire(Event):
-    """The ZooKeeper session is gone, and with it `/controller`."""
+    """The ZooKeeper session expired, and `/controller` with it."""
 
     state = ControllerState.CONTROLLER_CHANGE
 
 
 @dataclass(slots=True, eq=False)
 class ShutdownEventThread(Event):
+    """The controller stops after this event."""
+
     state = ControllerState.CONTROLLER_SHUTDOWN
 
 
 @dataclass(slots=True, eq=False)
 class ResumeAfterFailure(Event):
-    """ZooKeeper failed in an event, or refused a write: what that left half done is looked for. Kafka has none."""
+    """Retry what an event left unfinished because ZooKeeper failed or refused a write. Kafka has no such event."""
 
     state = ControllerState.CONTROLLER_CHANGE
     is_retried = True
@@ -148,12 +157,16 @@ class ResumeAfterFailure(Event):
 
 @dataclass(slots=True, eq=False)
 class BrokerChange(Event):
+    """The children of `/brokers/ids` changed."""
+
     state = ControllerState.BROKER_CHANGE
     is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class BrokerModifications(Event):
+    """The registration of a live broker changed."""
+
     broker: BrokerId
     state = ControllerState.BROKER_CHANGE
     is_retried = True
@@ -166,11 +179,13 @@ class BrokerModifications(Event):
 class ShutdownAnswer(NamedTuple):
     error: ErrorCode
     remaining: tuple[TopicPartition, ...] = ()
-    """What the broker still leads, although another replica could."""
+    """Partitions that the broker still leads although they have other replicas."""
 
 
 @dataclass(slots=True, eq=False)
 class ControlledShutdown(Answered[ShutdownAnswer]):
+    """A broker asks to move its leaders before it stops."""
+
     broker: BrokerId
     broker_epoch: int
     state = ControllerState.CONTROLLED_SHUTDOWN
@@ -182,6 +197,8 @@ class ControlledShutdown(Answered[ShutdownAnswer]):
 
 @dataclass(slots=True, eq=False)
 class LogDirEventNotification(Event):
+    """A broker announced a failed log directory."""
+
     state = ControllerState.LOG_DIR_CHANGE
     is_retried = True
 
@@ -191,12 +208,16 @@ class LogDirEventNotification(Event):
 
 @dataclass(slots=True, eq=False)
 class TopicChange(Event):
+    """The children of `/brokers/topics` changed."""
+
     state = ControllerState.TOPIC_CHANGE
     is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class PartitionModifications(Event):
+    """The znode of a topic changed or was deleted."""
+
     topic: str
     state = ControllerState.TOPIC_CHANGE
     is_retried = True
@@ -208,13 +229,15 @@ class PartitionModifications(Event):
 
 @dataclass(slots=True, eq=False)
 class TopicDeletion(Event):
+    """The children of `/admin/delete_topics` changed."""
+
     state = ControllerState.TOPIC_DELETION
     is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class TopicDeletionStopReplicaResponseReceived(Event):
-    """A broker answered for replicas that it was told to delete; each has its error, also where all failed alike."""
+    """A broker answered a request to delete replicas; `errors` has the code of each replica."""
 
     broker: BrokerId
     broker_epoch: int
@@ -224,22 +247,24 @@ class TopicDeletionStopReplicaResponseReceived(Event):
 
 @dataclass(slots=True, eq=False)
 class DeadBrokerTimeout(Event):
-    """Deletions that wait for this broker need wait no longer, if it is still gone."""
+    """A broker has been dead for the time that topic deletions wait for it."""
 
     broker: BrokerId
     state = ControllerState.TOPIC_DELETION
 
 
-# ---- elections asked for
+# ---- requested elections
 
 
 @dataclass(slots=True, eq=False)
 class AutoPreferredReplicaLeaderElection(Event):
+    """The periodic check whether preferred replicas lead."""
+
     state = ControllerState.AUTO_LEADER_BALANCE
 
 
 class ElectionAnswer(NamedTuple):
-    """Which partitions found a leader, and why the others did not; together all that were asked for."""
+    """The elected leaders, and the refusals of all other requested partitions."""
 
     leaders: Mapping[TopicPartition, BrokerId] = {}
     refused: Mapping[TopicPartition, Refusal] = {}
@@ -247,7 +272,7 @@ class ElectionAnswer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ReplicaLeaderElection(Answered[ElectionAnswer]):
-    """`partitions` None: those that the znode of the old tools names."""
+    """A requested election; `partitions` None means those listed in the old tools' znode."""
 
     partitions: Sequence[TopicPartition] | None
     unclean: bool
@@ -268,11 +293,15 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
 
 @dataclass(slots=True, eq=False)
 class UncleanLeaderElectionEnable(Event):
+    """The brokers' default now allows unclean elections."""
+
     state = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
 
 
 @dataclass(slots=True, eq=False)
 class TopicUncleanLeaderElectionEnable(Event):
+    """A topic's config now allows unclean elections."""
+
     topic: str
     state = ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
 
@@ -300,12 +329,16 @@ class UpdateMetadataResponseReceived(Event):
 
 @dataclass(slots=True, eq=False)
 class IsrChangeNotification(Event):
+    """Leaders announced ISR changes that they wrote themselves (old protocol versions)."""
+
     state = ControllerState.ISR_CHANGE
     is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class AlterPartitionReceived(Answered[AlterPartitionResponse]):
+    """A leader asks to change ISRs."""
+
     request: AlterPartitionRequest
     version: int
     state = ControllerState.ISR_CHANGE
@@ -319,12 +352,14 @@ class AlterPartitionReceived(Answered[AlterPartitionResponse]):
 
 @dataclass(slots=True, eq=False)
 class ZkPartitionReassignment(Event):
+    """The old tools' znode with reassignments changed."""
+
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
     is_retried = True
 
 
 class ReassignmentAnswer(NamedTuple):
-    """`refused`: why, by partition; every other partition asked for was taken on."""
+    """The refusals by partition; all other requested reassignments began."""
 
     error: ErrorCode
     refused: Mapping[TopicPartition, Refusal] = {}
@@ -332,7 +367,7 @@ class ReassignmentAnswer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
-    """A target of None cancels."""
+    """An AlterPartitionReassignments request; a target of None cancels."""
 
     targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
@@ -343,6 +378,8 @@ class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
 
 @dataclass(slots=True, eq=False)
 class PartitionReassignmentIsrChange(Event):
+    """The state znode of a partition changed that is being reassigned."""
+
     partition: TopicPartition
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
     is_retried = True
@@ -354,7 +391,7 @@ class PartitionReassignmentIsrChange(Event):
 
 @dataclass(slots=True, eq=False)
 class TargetsInSync(Event):
-    """The targets of these reassignments are in sync, and no leader will ask for a change of the ISR that shows it."""
+    """The targets of these reassignments are in sync, and no AlterPartition of a leader will show it."""
 
     partitions: Sequence[TopicPartition]
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
@@ -367,7 +404,7 @@ class ReassignmentList(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ListPartitionReassignments(Answered[ReassignmentList]):
-    """`partitions` None: all that are under way."""
+    """A request for the reassignments in progress; `partitions` None means all."""
 
     partitions: Sequence[TopicPartition] | None
     state = ControllerState.LIST_PARTITION_REASSIGNMENT
@@ -381,6 +418,8 @@ class ListPartitionReassignments(Answered[ReassignmentList]):
 
 @dataclass(slots=True, eq=False)
 class UpdateFeatures(Answered[FeatureAnswer]):
+    """A request to finalize feature levels."""
+
     updates: Sequence[FeatureUpdate]
     validate_only: bool = False
     state = ControllerState.UPDATE_FEATURES
@@ -391,12 +430,14 @@ class UpdateFeatures(Answered[FeatureAnswer]):
 
 @dataclass(slots=True, eq=False)
 class DelegationTokenExpiry(Event):
-    """It is time to look for tokens that are over; Kafka has a thread for it."""
+    """The periodic check for expired delegation tokens. Kafka has a thread for it."""
 
     state = ControllerState.IDLE
 
 
 class ProducerIds(NamedTuple):
+    """A block of producer ids, from `first` on."""
+
     error: ErrorCode
     first: int = 0
     length: int = 0
@@ -404,6 +445,8 @@ class ProducerIds(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class AllocateProducerIds(Answered[ProducerIds]):
+    """A broker asks for a block of producer ids."""
+
     broker: BrokerId
     broker_epoch: int
     state = ControllerState.IDLE

@@ -1,7 +1,7 @@
-"""Many UpdateMetadata that wait for one broker become few, which leave it with the same knowledge.
+"""Merging many UpdateMetadata that wait for one broker into few that leave it with the same metadata.
 
-A topic may be deleted and made again under its name any number of times meanwhile: what stays of that is the word that
-earlier partitions went, and the newest of those that live. A name stands once in a request, under one topic id.
+A topic may be deleted and recreated under its name several times meanwhile. Kept are the deletions of earlier
+partitions and the newest states of existing ones. Within a request a topic name occurs once, with one topic id.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -14,26 +14,30 @@ from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.wire.messages import UpdateMetadataPartitionState
 
 States: TypeAlias = dict[Partition, UpdateMetadataPartitionState]
+"""The newest state of each partition."""
 StatesByNumber: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
+"""By partition number, a partition of a topic name and its state."""
 
 SPARSE: Final = 4
+"""Requests filled to less than 1/SPARSE on average are merged even if they name different partitions."""
 
 
 def are_sparse(request_count: int, partition_count: int, max_partitions: int) -> bool:
-    """Requests that are filled to less than one part in so many are too many, whatever they tell of."""
+    """Whether so many requests with so few partitions are worth merging only to make them fewer."""
     return partition_count < request_count * max_partitions // SPARSE
 
 
 class _TopicIncarnations:
-    """What was told of one name under which a topic goes, in order; by partition number the newest counts."""
+    """The states queued for topics that had one name in turn; by partition number, the newest state counts."""
 
     def __init__(self) -> None:
         self.earlier: StatesByNumber = {}
-        """These went before the last life began."""
+        """Deletions from before the last recreation."""
         self.gone: StatesByNumber = {}
         self.living: StatesByNumber = {}
 
     def add(self, partition: Partition, state: UpdateMetadataPartitionState) -> None:
+        """Add a queued state; call in the order in which the states were queued."""
         number = partition.partition
         goes = state.leader == LEADER_DURING_DELETE
         if self.gone and (not goes or self.gone.get(number, (partition,))[0] is not partition):
@@ -48,7 +52,10 @@ class _TopicIncarnations:
 
 
 def merge_metadata(metadata: list[UpdateMetadataItem], max_partitions: int) -> Iterator[UpdateMetadataItem | int]:
-    """`max_partitions`: partitions in one request."""
+    """Merge requests into ones of at most `max_partitions`.
+
+    Yields merged requests, and between them the number of partitions processed since the last yield.
+    """
     send_groups = {item.send_group for item in metadata}
     if len(metadata) < 2 or (len(send_groups) == 1 and None not in send_groups):
         yield from metadata  # nothing to merge, and looking for it holds the loop
@@ -78,7 +85,7 @@ def merge_metadata(metadata: list[UpdateMetadataItem], max_partitions: int) -> I
 def _group_by_incarnation(
     metadata: list[UpdateMetadataItem],
 ) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
-    """The lives of topics that went, and the newest of all others."""
+    """Separate states of names under which a topic was deleted from the newest states of all others."""
     names: set[str] = set()
     for item in metadata:
         if item.deletes:
@@ -100,4 +107,5 @@ def _group_by_incarnation(
 
 
 def _states(incarnations: Iterable[StatesByNumber]) -> States:
+    """The states of these partitions in one dict."""
     return {p: state for each in incarnations for p, state in each.values()}

@@ -1,9 +1,9 @@
-"""Many LeaderAndIsr and StopReplica that wait for one broker become few, which leave its replicas as all would have.
+"""Merging many LeaderAndIsr and StopReplica that wait for one broker into few with the same effect.
 
-A partition may come to a broker and go again any number of times meanwhile. Of each partition stays, in this order: one
-stop of what it was before, which deletes if any of them did; the newest of what it is told to be since; one stop of
-that. What it is told to be goes where a deletion comes after it. So every deletion that was asked for is answered, and
-after the last LeaderAndIsr that an answer could be mistaken for.
+A replica may be stopped and created again several times meanwhile. For each partition there remain, in this order: one
+StopReplica of what was before, which deletes if any of them did; the newest LeaderAndIsr since then; one StopReplica
+after that. A LeaderAndIsr before a deletion is dropped. So every requested deletion is answered, and answered after the
+last LeaderAndIsr that its response could be confused with.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -25,7 +25,10 @@ from klamm.wire.messages import StopReplicaPartitionState
 
 
 def is_worth_merging(stops: Sequence[StopReplicaItem], max_partitions: int) -> Generator[int, None, bool]:
-    """Whether merging them leaves fewer requests; `max_partitions`: partitions in one."""
+    """Whether merging leaves fewer requests of at most `max_partitions`.
+
+    A generator that yields the numbers of partitions processed, and returns the answer.
+    """
     told = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
@@ -39,7 +42,7 @@ def is_worth_merging(stops: Sequence[StopReplicaItem], max_partitions: int) -> G
 
 
 def merge_control_requests(items: Iterable[ControlItem], max_partitions: int) -> Steps:
-    """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
+    """Merge queued requests, given in order; UpdateMetadata comes first, since it may be sent earlier."""
     metadata: list[UpdateMetadataItem] = []
     leading: list[LeaderAndIsrItem] = []
     stops: list[StopReplicaItem] = []
@@ -66,13 +69,13 @@ def merge_control_requests(items: Iterable[ControlItem], max_partitions: int) ->
 
 @dataclass(slots=True)
 class _Stop:
-    """What one replica is told; topics that had the name one after the other each wait for the answer."""
+    """The merged StopReplica of one replica; `partitions` are those of that name that wait for the response."""
 
     state: StopReplicaPartitionState
     partitions: dict[Partition, None] = field(default_factory=dict)
 
     def merge(self, newer: "_Stop") -> "_Stop":
-        """A deletion without regard to the leader epoch stays one: what it is about may have any."""
+        """Merge with a newer stop; a deletion that ignores the leader epoch keeps ignoring it."""
         delete = self.state.delete_partition or newer.state.delete_partition
         forced = self.state.delete_partition and self.state.leader_epoch < 0
         epoch = self.state.leader_epoch if forced else newer.state.leader_epoch
@@ -81,15 +84,18 @@ class _Stop:
 
 
 class _MergedRequests:
+    """The merged requests: stops before the states, the states, and stops after them."""
+
     def __init__(self) -> None:
         self.before: dict[TopicPartition, _Stop] = {}
-        """Before it is told again to be there."""
+        """By partition name, stops that come before the LeaderAndIsr."""
         self.states = LeaderAndIsrItem({}, (), 0)
         self.after: dict[TopicPartition, _Stop] = {}
         self._merged_partitions: dict[TopicPartition, list[Partition]] = {}
-        """Whose states name which partition, by key: a name may have had several."""
+        """By partition name, the partitions in `states`: topics of one name may have had several."""
 
     def add_leader_and_isr(self, item: LeaderAndIsrItem) -> None:
+        """Add a LeaderAndIsr; stops of its partitions now come before it."""
         for p in item.states:
             key = p.key
             stopped = self.after.pop(key, None)
@@ -100,6 +106,7 @@ class _MergedRequests:
         self.states.merge_states_from(item)
 
     def add_stop_replica(self, item: StopReplicaItem) -> None:
+        """Add a StopReplica; a deletion drops the states queued for its partitions."""
         for p, state in item.stops.items():
             key = p.key
             if state.delete_partition:
@@ -113,11 +120,13 @@ class _MergedRequests:
 
 
 def _merge_stop(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
+    """Put the stop of this partition name into `stops`, merged with an older one."""
     older = stops.get(key)
     stops[key] = newer if older is None else older.merge(newer)
 
 
 def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], max_partitions: int) -> Steps:
+    """StopReplica requests with at most `max_partitions` of these stops."""
     told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
     while part := dict(islice(told, max_partitions)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)

@@ -1,7 +1,7 @@
-"""What a controller counts and times, term after term. Source: ControllerStats, KafkaController's gauges (3.9).
+"""The controller's counters, timers and gauges over all terms. Source: ControllerStats, KafkaController's gauges (3.9).
 
-Every number is kept up to date where it changes: to read them costs nothing, however many partitions there are. Only
-the replicas of topics to be deleted are counted when somebody asks, in turns.
+Numbers are updated where they change, so that reading them costs nothing, however many partitions there are. Only the
+replicas of topics to be deleted are counted on request, in time slices.
 """
 
 from collections.abc import Iterator
@@ -39,11 +39,12 @@ TIMER_OF: Final = {
     ControllerState.LIST_PARTITION_REASSIGNMENT: "listpartitionreassignment",
     ControllerState.UPDATE_FEATURES: "updatefeatures",
 }
-"""As Kafka names them: handling brokers is its LeaderElection. Idle and UpdateMetadataResponseReceived have none."""
+"""The metric of each controller state, with Kafka's names: broker changes are its LeaderElection. Idle and
+UpdateMetadataResponseReceived have none."""
 
 
 class ControllerMetrics:
-    """Lives as long as the node; what belongs to a term is read from the term."""
+    """The metrics of one node's controller; those of a term are read from the term's objects."""
 
     def __init__(self) -> None:
         self.queue_time = Timer()
@@ -51,9 +52,11 @@ class ControllerMetrics:
         self.unclean_elections = 0
 
     def event_taken(self, waited_ms: float) -> None:
+        """Record how long an event waited in the queue."""
         self.queue_time.observe(waited_ms)
 
     def event_done(self, state: ControllerState, took_ms: float) -> None:
+        """Record how long handling an event took, under its controller state."""
         timer = self.state_times.get(state)
         if timer is not None:
             timer.observe(took_ms)
@@ -66,7 +69,7 @@ class ControllerMetrics:
         channels: Channels | None,
         deletion: ReplicasInDeletion,
     ) -> Iterator[Reading]:
-        """`context` and `channels` of the term; None while this node is not controller."""
+        """The current values; `context` and `channels` are the term's, or None if this node is not controller."""
         yield Reading(f"{_GAUGE}controllerstate", int(state))
         yield Reading(f"{_QUEUE}eventqueuesize", queue_size)
         yield Reading(f"{_QUEUE}eventqueuetimems", self.queue_time)
@@ -82,7 +85,7 @@ class ControllerMetrics:
 
 
 async def count_deletion(context: ControllerContext, slices: Slices) -> ReplicasInDeletion:
-    """Over all topics to be deleted; they may change meanwhile."""
+    """Count the replicas of all topics to be deleted; these may change while it counts."""
     counts = [NOTHING_IN_DELETION]
     for topic in list(context.topics_to_be_deleted):
         await slices.checkpoint(len(context.topics[topic].partitions) if topic in context.topics else 0)
@@ -91,6 +94,7 @@ async def count_deletion(context: ControllerContext, slices: Slices) -> Replicas
 
 
 def _gauges(context: ControllerContext | None, deletion: ReplicasInDeletion) -> dict[str, int]:
+    """The values of the gauges; zero for most of them if this node is not controller."""
     c = context or _NO_TERM
     return {
         "activecontrollercount": int(context is not None),
@@ -109,5 +113,6 @@ def _gauges(context: ControllerContext | None, deletion: ReplicasInDeletion) -> 
 
 
 _NO_MIGRATION: Final = 4
-"""ZkMigrationState.ZK"""
+"""ZkMigrationState.ZK."""
 _NO_TERM: Final = ControllerContext(0)
+"""The context whose gauges a node shows that is not controller."""

@@ -1,4 +1,4 @@
-"""Who may observe a controller at work: simulations, which check what they see, and tests; nobody in production."""
+"""The interface for observers of a controller: simulations and tests; production uses none."""
 
 from collections.abc import Iterable
 
@@ -11,25 +11,25 @@ from klamm.model.ids import BrokerId
 
 
 class Observer:
-    """Is notified of everything at the moment it happens, in the controller's own task; must not change anything.
-
-    This one ignores it.
-    """
+    """Is notified at once, in the controller's task, and must not change anything. This class ignores all calls."""
 
     def on_term_begin(self, term: TermContext) -> None:
-        """The election is won, the context still empty."""
+        """The election is won; the context is still empty."""
 
     def on_term_end(self, term: TermContext) -> None:
-        """The controller resigned: what `term` holds must be inert."""
+        """The controller resigned; nothing in `term` may have an effect any more."""
 
     def on_event_begin(self, event: Event, waiting: Iterable[Event]) -> None:
-        """`waiting`: what is queued behind it."""
+        """Handling of `event` begins; `waiting` are the events queued behind it."""
+
+    def on_event_failed(self, event: Event) -> None:
+        """ZooKeeper failed in it, the controller was deposed, or it ran into a defect; its end is told next."""
 
     def on_event_end(self, event: Event) -> None:
-        """Whoever waited has an answer."""
+        """Handling of `event` ended, and its caller has an answer."""
 
     def on_unexpected_error(self, error: Exception) -> None:
-        """A defect; the controller goes on, having resigned."""
+        """A programming error occurred; the controller resigns and goes on."""
 
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         """A partition entered another state."""
@@ -37,7 +37,7 @@ class Observer:
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None:
-        """A replica entered a state, perhaps the one it was in."""
+        """A replica entered a state; `before` may be the same state."""
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
         """A control request was handed to the broker's channel."""

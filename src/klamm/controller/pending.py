@@ -1,7 +1,7 @@
-"""What waits for one broker, in order; requests coalesce to the newest state of each partition where order allows.
+"""The queue of control requests for one broker; requests are merged where their order allows.
 
-So a slow broker's queue is bounded by its partitions, not by how much happened meanwhile. Kafka keeps every request.
-Where much waits, a piece of it is merged with each request that comes, and what comes meanwhile stands behind that.
+So the queue of a slow broker is bounded by its number of partitions; Kafka keeps every request. If many requests wait,
+all of them are merged in small steps, one with each request that is put; requests put meanwhile wait behind.
 """
 
 from collections import deque
@@ -22,22 +22,24 @@ from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
 
 MAX_UNMERGED_REQUESTS: Final = 64
-"""Requests waiting before large ones are merged, too."""
+"""With more waiting requests than this, large requests are merged, too."""
 MERGE_STEP_PARTITIONS: Final = 5_000
-"""Partitions looked at for that with each request: a millisecond."""
+"""Partitions processed in one step of that merge, about a millisecond."""
 MAX_FREED_REQUESTS: Final = 2
-"""Requests that became others, freed with each that comes or goes."""
+"""Merged requests that are freed with each request put or taken, so that freeing them does not hold the loop."""
 
 
 class PendingRequests:
+    """The waiting requests, in order."""
+
     def __init__(self) -> None:
         self._items: deque[ControlItem] = deque()
         self._compacted_to = 0
-        """How many were left when large ones were last merged: looking again pays once there are twice as many."""
+        """The number of requests after the last compaction; the next one begins when there are twice as many."""
         self._compaction: _Compaction | None = None
-        """Under way; what it is about is still in `_items`."""
+        """The compaction in progress; its requests are still in `_items`."""
         self._replaced_requests: list[ControlItem] = []
-        """What the last one was about: freed at once, it would hold the loop."""
+        """Requests that a compaction replaced, and that are freed in small steps."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -45,20 +47,21 @@ class PendingRequests:
     def take(self) -> ControlItem:
         """Remove and return the oldest request."""
         item = self._items.popleft()
-        self._compaction = None  # it would bring back what goes now
+        self._compaction = None  # its result would include the request that is taken now
         del self._replaced_requests[-MAX_FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
     @property
     def stops(self) -> Iterator[StopReplicaItem]:
+        """The waiting StopReplica requests."""
         return (item for item in self._items if isinstance(item, StopReplicaItem))
 
     def put(self, item: ControlItem) -> None:
-        """LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list.
+        """Queue a request, merged into a waiting one where that is possible.
 
-        The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
-        never later.
+        A LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list: the
+        broker must know the leaders it names. Metadata may be sent earlier than it was queued, never later.
         """
         del self._replaced_requests[-MAX_FREED_REQUESTS:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
@@ -75,11 +78,12 @@ class PendingRequests:
             self._compaction = None
 
     def _mergeable_indexes(self) -> range:
-        """Indexes, the newest first; what is being compacted stays as it is."""
+        """Indexes of requests that may still change, the newest first: all that are not being compacted."""
         first = 0 if self._compaction is None else len(self._compaction.items)
         return range(len(self._items) - 1, first - 1, -1)
 
     def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
+        """Merge into a waiting LeaderAndIsr; false if there is none that may take it."""
         for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, StopReplicaItem):
@@ -94,6 +98,7 @@ class PendingRequests:
         return False
 
     def _merge_metadata(self, item: UpdateMetadataItem) -> bool:
+        """Merge into a waiting UpdateMetadata; false if there is none that may take it."""
         for index in self._mergeable_indexes():
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
@@ -105,13 +110,15 @@ class PendingRequests:
 
 
 class _Compaction:
+    """The merge of all requests in `items` into `left`, done in steps."""
+
     def __init__(self, items: list[ControlItem]) -> None:
         self.items = items
         self.left: list[ControlItem] = []
         self._steps = _compaction_steps(items)
 
     def advance(self) -> bool:
-        """Whether that was the last piece."""
+        """Do one step of the merge; true after the last step."""
         looked_at = 0
         for step in self._steps:
             if not isinstance(step, int):
@@ -124,7 +131,11 @@ class _Compaction:
 
 
 def _compaction_steps(items: list[ControlItem]) -> Steps:
-    """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
+    """The steps that merge these requests.
+
+    Unless merging StopReplica requests saves some, these stay, and the requests between two of them become
+    UpdateMetadata and one LeaderAndIsr.
+    """
     if (yield from is_worth_merging([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
         yield from merge_control_requests(items, REQUEST_PARTITIONS)
         return
@@ -143,7 +154,7 @@ def _compaction_steps(items: list[ControlItem]) -> Steps:
 
 
 def _merge_between_stops(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
-    """Merged UpdateMetadata first, then the LeaderAndIsr requests merged into one."""
+    """The steps that merge the requests between two StopReplica: UpdateMetadata first, then one LeaderAndIsr."""
     yield from merge_metadata(metadata, REQUEST_PARTITIONS)
     if len(orders) < 2:
         yield from orders

@@ -1,4 +1,4 @@
-"""What an event wants to tell the brokers: LeaderAndIsr, UpdateMetadata, StopReplica, sent in this order.
+"""The requests of one event to brokers: LeaderAndIsr, UpdateMetadata and StopReplica, sent in this order.
 
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
@@ -25,18 +25,23 @@ from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartition
 
 
 class Outbox(Protocol):
-    """Where a request goes; `Channels` for real."""
+    """Takes the requests of a batch: `Channels` in production, a list in tests."""
 
     def send(self, broker: BrokerId, item: ControlItem) -> None: ...
 
 
 class RequestObserver(Protocol):
+    """Is notified of each queued request."""
+
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None: ...
 
 
 class RequestBatch:
+    """Collects what an event has to tell brokers, until `send`."""
+
     coalesces_requests = True
-    """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
+    """Whether steps of one event share requests; the differential tests turn it off to compare with Kafka's
+    requests."""
 
     def __init__(
         self,
@@ -53,14 +58,14 @@ class RequestBatch:
         self._observer = observer
         self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
-        """Of these, the replicas whose logs are to be created."""
+        """By broker, the partitions whose log it has to create."""
         self._metadata_brokers: dict[BrokerId, None] = {}
         self._metadata_to_all = False
         self._metadata_partitions: Partitions = {}
         self._stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = {}
 
     def clear(self) -> None:
-        """Drop what a failed event left behind."""
+        """Drop what a failed event added."""
         self._leader_and_isr.clear()
         self._new.clear()
         self._metadata_brokers.clear()
@@ -71,7 +76,7 @@ class RequestBatch:
         self._stops.clear()
 
     def add_leader_and_isr(self, brokers: Iterable[BrokerId], partition: Partition, is_new: bool) -> None:
-        """Also to everyone as metadata: every change of a leader or ISR reaches all brokers."""
+        """Add a LeaderAndIsr to these brokers, and an UpdateMetadata to all brokers."""
         for broker in brokers:
             if broker in self._context.registered:
                 self._leader_and_isr[broker][partition] = None
@@ -81,18 +86,19 @@ class RequestBatch:
         self._metadata_to_all = True
 
     def add_existing_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-        """The same for one broker that need not create any log."""
+        """Add a LeaderAndIsr without `is_new` to one broker, and an UpdateMetadata to all brokers."""
         if listed := dict.fromkeys(partitions):
             self._leader_and_isr[broker].update(listed)
             self._metadata_partitions.update(listed)
             self._metadata_to_all = True
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
-        """Without partitions it still carries the list of brokers."""
+        """Add an UpdateMetadata to these brokers; without partitions it has only the broker list."""
         self._metadata_brokers.update(dict.fromkeys(brokers))
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, brokers: Iterable[BrokerId], partition: Partition, delete: bool) -> None:
+        """Add a StopReplica to these brokers; one that deletes stays so."""
         for broker in brokers:
             if broker in self._context.registered:
                 stops = self._stops.setdefault(broker, {})
@@ -101,33 +107,34 @@ class RequestBatch:
                 stops[partition] = StopReplicaPartitionState(partition.partition, self._stop_epoch(partition), sticky)
 
     def _stop_epoch(self, partition: Partition) -> int:
-        """The leader epoch of now: what the broker holds, not what the rest of this batch will raise it to."""
+        """The leader epoch that the broker has now, before this batch raises it; a special one for a deleted topic."""
         known = self._context.partition(partition.topic, partition.partition) is partition
         is_deleted = not known or self._context.is_to_be_deleted(partition)
         return EPOCH_DURING_DELETE if is_deleted else partition.leader_epoch
 
     async def send(self, cause: str) -> None:
-        """Hand everything to the channels; brokers that are not registered get nothing.
+        """Hand all requests to the channels; brokers that are not registered get none.
 
-        Waits now and then while there is much to send, so that the loop is not held; nothing else may be added then.
+        Yields to the loop while there is much to send; nothing may be added meanwhile.
         """
         await self._send_leader_and_isr(cause)
         await self._send_metadata(cause)
         await self._send_stops(cause)
-        await self._let_go()
+        await self._free_sent_states()
         self.clear()
 
-    async def _let_go(self) -> None:
-        """Brokers may have been told already: then nobody else has the states that they shared."""
+    async def _free_sent_states(self) -> None:
+        """Free the states that the sent requests shared, in pieces: brokers may already have answered."""
         async for p in self._slices.each(self._metadata_partitions):
             p.shared_state = None
-        await self._slices.let_go(self._metadata_partitions)
+        await self._slices.clear_dict(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
+        """Those of these brokers that are registered, in order."""
         return sorted(b for b in brokers if b in self._context.registered)
 
     async def _send_leader_and_isr(self, cause: str) -> None:
-        """Brokers share the state of a partition; what one of them gets is one request, however much it is."""
+        """Queue one LeaderAndIsr per broker; brokers share the state of a partition."""
         context = self._context
         recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
         for broker in self._registered(self._leader_and_isr):
@@ -145,7 +152,10 @@ class RequestBatch:
             self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     async def _send_metadata(self, cause: str) -> None:
-        """Of what has no state there is nothing to tell, but that it goes, where it had one."""
+        """Queue UpdateMetadata to the brokers.
+
+        Partitions without a state are left out, unless they are half deleted: brokers are told of that deletion.
+        """
         asked = self._context.registered if self._metadata_to_all else self._metadata_brokers
         brokers = self._registered(asked)
         if not brokers:
@@ -160,10 +170,12 @@ class RequestBatch:
             self._send_item(brokers, self._metadata_item([], cause, send_group))
 
     def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
+        """Queue the same UpdateMetadata for each broker."""
         for broker in brokers:
             self._queue(broker, item)
 
     def _metadata_item(self, partitions: list[Partition], cause: str, send_group: object) -> UpdateMetadataItem:
+        """An UpdateMetadata with the current states of these partitions."""
         context = self._context
         brief = self._settings.versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
@@ -171,11 +183,13 @@ class RequestBatch:
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, send_group)
 
     def _queue(self, broker: BrokerId, item: ControlItem) -> None:
+        """Hand a request to the outbox, and notify the observer."""
         self.outbox.send(broker, item)
         if self._observer is not None:
             self._observer.on_request_queued(broker, item)
 
     async def _send_stops(self, cause: str) -> None:
+        """Queue the StopReplica requests, by broker."""
         for broker in self._registered(self._stops):
             async for chunk in self._slices.over(self._stops.pop(broker).items(), REQUEST_PARTITIONS):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)

@@ -1,4 +1,4 @@
-"""Where a partition, a replica and the controller itself may go next; no other code decides it.
+"""The states of partitions, replicas and the controller, and the valid transitions between them.
 
 Source: PartitionStateMachine.scala, ReplicaStateMachine.scala, ControllerState.scala (Kafka 3.9).
 """
@@ -21,6 +21,7 @@ PARTITION_VALID_PREVIOUS: Final = {
     PartitionState.OFFLINE: {PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE},
     PartitionState.NON_EXISTENT: {PartitionState.OFFLINE},
 }
+"""By state, the states from which a partition may enter it."""
 
 
 class ReplicaState(StrEnum):
@@ -52,24 +53,27 @@ REPLICA_VALID_PREVIOUS: Final = {
     ReplicaState.DELETION_INELIGIBLE: {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED},
     ReplicaState.NON_EXISTENT: {ReplicaState.DELETION_SUCCESSFUL},
 }
+"""By state, the states from which a replica may enter it."""
 
 
 def can_move(state: PartitionState, target: PartitionState) -> bool:
+    """Whether a partition may go from `state` to `target`."""
     return state in PARTITION_VALID_PREVIOUS[target]
 
 
 def can_move_replica(state: ReplicaState, target: ReplicaState) -> bool:
+    """Whether a replica may go from `state` to `target`."""
     return state in REPLICA_VALID_PREVIOUS[target]
 
 
 def can_all_move(states: Iterable[ReplicaState | None], target: ReplicaState) -> bool:
-    """The same for many; None stands for a replica nobody knew."""
+    """Whether all these replicas may go to `target`; None stands for an unknown replica."""
     different = {ReplicaState.NON_EXISTENT if s is None else s for s in set(states)}
     return different <= REPLICA_VALID_PREVIOUS[target]
 
 
 class ControllerState(IntEnum):
-    """What the controller is busy with; the gauge ControllerState shows the number."""
+    """What the controller is handling; the metric ControllerState has the number."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1

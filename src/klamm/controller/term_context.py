@@ -1,4 +1,4 @@
-"""What a handler has in its hands during one term: memory, ZooKeeper, the brokers, the journal."""
+"""What handlers use during one term: settings, memory, ZooKeeper, channels, journal, timers."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ WaitForFeatures = Callable[[int, float], Awaitable[bool]]
 
 @dataclass(slots=True, eq=False)
 class TermContext:
-    """Lives as long as a term; `cause` is the id of the event in work."""
+    """The objects of one term; `cause` is the id of the event that is being handled."""
 
     settings: ControllerSettings
     context: ControllerContext
@@ -36,20 +36,21 @@ class TermContext:
     random_bytes: Callable[[int], bytes]
     timers: Timers
     slices: Slices
-    """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
+    """Work on many partitions yields to the loop between its pieces."""
     metrics: ControllerMetrics
     now_ms: Callable[[], int]
     wait_for_features: WaitForFeatures
     cause: str = ""
 
     async def send_requests(self) -> None:
+        """Send the requests that the handler added to the batch."""
         await self.batch.send(self.cause)
 
     async def known_states(self, partitions: Collection[Partition]) -> tuple[StatesRead[Partition], bool]:
-        """What to decide on at first, and whether it is memory that says so.
+        """The states to decide on first, and whether they come from memory.
 
-        Memory is as good as the znodes where nobody but the controller writes them: each write is bound to the version
-        it was decided on, so whatever somebody changed by hand shows as a conflict, and is read then.
+        Memory is as good as the znodes where only the controller writes states: each write names the version it was
+        decided on. A znode that somebody changed by hand causes a conflict, and is read then.
         """
         known = StatesRead({p: p.leadership for p in partitions if p.leadership is not None})
         if self.settings.controller_owns_partition_state and len(known.found) == len(partitions):
@@ -59,7 +60,7 @@ class TermContext:
     # ---- what ZooKeeper took, into memory and journal
 
     def apply_elections(self, strategy: str, plan: ElectionPlan, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """New leaders enter memory, are written down with who was passed over, and are told to their replicas."""
+        """Put elected leaders into memory and journal, and queue requests to their replicas."""
         self._journal_states("states", written)
         for p, state in written.items():
             choice, passed_over = plan.decided[p]
@@ -71,6 +72,7 @@ class TermContext:
         self.context.move(written, PartitionState.ONLINE)
 
     def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """Put ISRs without the broker into memory and journal."""
         self._journal_states("states", written)
         offline, dropped = [(broker, "replica went offline")], [(broker, "a reassignment takes its replica away")]
         is_live = broker in self.context.live
@@ -80,21 +82,21 @@ class TermContext:
             self.context.put_leadership(p, state)
 
     def apply_isr_changes(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """What leaders proposed; who asked gets it with the answer, all brokers with the metadata."""
+        """Put ISRs that leaders proposed into memory and journal."""
         self._journal_states("states", written)
         for p, state in written.items():
             self.journal.leader_decision(self.cause, "alter-partition", p, p.leadership, state)
             self.context.put_leadership(p, state)
 
     def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """Put leader epochs that a reassignment raised into memory and journal; its phase decides who gets requests."""
+        """Put leader epochs that a reassignment raised into memory and journal."""
         self._journal_states("states", written)
         for p, state in written.items():
             self.journal.leader_decision(self.cause, "reassignment", p, p.leadership, state)
             self.context.put_leadership(p, state)
 
     def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """First leaders; the members of the ISR are told to create their logs."""
+        """Put first leaders into memory and journal; ISR members are told to create their logs."""
         self._journal_states("created states", written)
         for p, state in written.items():
             passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]
@@ -106,7 +108,7 @@ class TermContext:
     def refuse(
         self, kind: str, refused: Mapping[Partition, str], reasons: Mapping[Partition, Any] | None = None
     ) -> None:
-        """Partitions for which nothing could be done; those with the same reasons share a line."""
+        """Journal partitions for which nothing could be done; those with the same reasons share a line."""
         groups: dict[tuple[str, Any], list[Partition]] = {}
         for p, why in refused.items():
             groups.setdefault((why, (reasons or {}).get(p)), []).append(p)
@@ -115,7 +117,7 @@ class TermContext:
             self.journal.refused(self.cause, kind, why, partitions=by_topic(partitions), **facts)
 
     def refuse_requested(self, kind: str, refused: Mapping[TopicPartition, Refusal]) -> None:
-        """What somebody asked for by name, known or not; those with the same answer share a line."""
+        """Journal refused requests by partition name; those with the same refusal share a line."""
         groups: dict[Refusal, list[TopicPartition]] = {}
         for key, refusal in refused.items():
             groups.setdefault(refusal, []).append(key)
@@ -123,9 +125,13 @@ class TermContext:
             self.journal.refused(self.cause, kind, why, error=error.name, partitions=by_topic(keys))
 
     def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
+        """Journal partitions whose znode changed after it was read."""
         if listed := by_topic(partitions):
-            self.journal.write(self.cause, what, listed, refused="changed since it was read")
+            self.journal.write(
+                self.cause, what, listed, refused="the znode changed after it was read: the decision is repeated"
+            )
 
     def _journal_states(self, what: str, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """Journal the partitions whose states were written."""
         if written:
             self.journal.write(self.cause, what, by_topic(written))

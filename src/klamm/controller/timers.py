@@ -1,4 +1,4 @@
-"""Events that come later, for as long as the term lasts."""
+"""Timers that queue an event later in the term."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -7,7 +7,7 @@ from klamm.controller.events import Event
 
 
 class Timers:
-    """At most one event waits under each name; all are forgotten with the term."""
+    """At most one timer per name; all are cancelled when the term ends."""
 
     def __init__(self, put: Callable[[Event], object]) -> None:
         self._put = put
@@ -17,24 +17,27 @@ class Timers:
         return name in self._waiting
 
     def put(self, event: Event) -> None:
-        """At once, behind what waits already."""
+        """Queue the event now, behind those that wait."""
         self._put(event)
 
     def after(self, name: Hashable, seconds: float, event: Event) -> None:
-        """Put `event` then; one that waits under this name stays as it is."""
+        """Queue `event` after this time, unless a timer of this name is running."""
         if name not in self._waiting:
             loop = asyncio.get_running_loop()
             self._waiting[name] = loop.call_later(max(0.0, seconds), self._fire, name, event)
 
     def cancel(self, name: Hashable) -> None:
+        """Cancel the timer of this name, if it is running."""
         handle = self._waiting.pop(name, None)
         if handle is not None:
             handle.cancel()
 
     def close(self) -> None:
+        """Cancel all timers."""
         for name in list(self._waiting):
             self.cancel(name)
 
     def _fire(self, name: Hashable, event: Event) -> None:
+        """Queue the event of a timer that is due."""
         del self._waiting[name]
         self._put(event)

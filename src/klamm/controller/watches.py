@@ -1,4 +1,4 @@
-"""Which event a fired watch stands for. The watch itself tells nothing: the handler reads what is there now."""
+"""The event for each fired watch. A watch carries no data: the handler of the event reads the znode."""
 
 from collections.abc import Callable, Iterable
 
@@ -24,11 +24,11 @@ _RETRY_EVENT_OF_PATH: dict[str, Callable[[], Event]] = {
     znodes.REASSIGN_PARTITIONS: events.ZkPartitionReassignment,
     znodes.PREFERRED_ELECTION: lambda: events.ReplicaLeaderElection(None, unclean=False),
 }
-"""Requests and notifications that are worked off and removed."""
+"""Requests and notifications that are removed once they are handled."""
 
 
 def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
-    """What retries writes to these paths that ZooKeeper refused, by key."""
+    """The events that repeat writes to these refused paths, by retry key."""
     kinds = {
         _RETRY_EVENT_OF_PATH.get(path) or _RETRY_EVENT_OF_PATH.get(path.rpartition("/")[0]): None for path in refused
     }
@@ -37,7 +37,7 @@ def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
 
 
 def event_for(watch: WatchEvent) -> Event | None:
-    """None where nothing follows from it."""
+    """The event for a fired watch; None if the path does not concern the controller."""
     if watch.type is EventType.CHILDREN_CHANGED:
         kind = _EVENT_OF_CHANGED_CHILDREN.get(watch.path)
         return kind() if kind else None

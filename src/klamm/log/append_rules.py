@@ -16,6 +16,7 @@ _CODECS: Final = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+WRONG_CLIENT: Final = "The producer's client encodes batches wrongly: update or replace it."
 _LZ4_DEFAULT_LEVEL: Final = 9  # Kafka's number for the fast compressor
 
 
@@ -54,7 +55,11 @@ class AppendRules:
 
     def needs_records(self, codec: Codec) -> bool:
         """Whether batches in this codec need a check of their records."""
-        return self.needs_keys or self.codec not in (None, codec) or self.bounds_timestamps
+        return self.needs_keys or self.needs_recompression(codec) or self.bounds_timestamps
+
+    def needs_recompression(self, codec: Codec) -> bool:
+        """Whether batches in this codec are written in another one."""
+        return self.codec not in (None, codec)
 
     @property
     def bounds_timestamps(self) -> bool:
@@ -78,5 +83,6 @@ def check_size(size: int, rules: AppendRules) -> None:
     if size > rules.max_message_bytes:
         raise AppendRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {size} bytes exceeds max.message.bytes, which is {rules.max_message_bytes}",
+            f"the batch has {size} bytes, max.message.bytes of the topic is {rules.max_message_bytes}. Lower "
+            "batch.size or max.request.size in the producer, or raise max.message.bytes.",
         )

@@ -1,4 +1,4 @@
-"""The small text files that say how far something got. Source: CheckpointFile.java, OffsetCheckpointFile.scala."""
+"""Checkpoint files: one offset per partition, as text. Source: CheckpointFile.java, OffsetCheckpointFile.scala."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -11,6 +11,7 @@ from klamm.runtime.small_files import Replacement, SmallFile, replace_files
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 _VERSION: Final = "0"
 
@@ -28,10 +29,10 @@ def checkpoint_lines(content: bytes, path: str) -> list[list[str]]:
     except UnicodeDecodeError as error:
         raise CorruptFile(f"{path} is not text: {error}") from error
     if len(lines) < 2 or lines[0].strip() != _VERSION or not lines[1].strip().isdigit():
-        raise CorruptFile(f"{path} does not begin with version {_VERSION} and a number of entries")
+        raise CorruptFile(f"{path}: line 1 must be the version {_VERSION} and line 2 the number of entries")
     entries = [line.split() for line in lines[2:]]
     if len(entries) != int(lines[1]):
-        raise CorruptFile(f"{path} announces {lines[1].strip()} entries and has {len(entries)}")
+        raise CorruptFile(f"{path}: line 2 announces {lines[1].strip()} entries, the file has {len(entries)}")
     return entries
 
 
@@ -48,7 +49,7 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
             topic, partition, offset = fields
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError as error:
-            raise CorruptFile(f"{path} line {number}: {' '.join(fields)!r} is not TOPIC PARTITION OFFSET") from error
+            raise CorruptFile(f"{path}, line {number}: {' '.join(fields)!r} is not TOPIC PARTITION OFFSET") from error
     return offsets
 
 
@@ -78,7 +79,7 @@ class OffsetCheckpoint:
             self._retained[partition] = self.written[partition]
 
     def next_version(self) -> int:
-        """A version to take when offsets are read from memory: `write` skips versions older than the last."""
+        """A new version number for offsets read from memory; `write` skips versions older than the last written."""
         return self._file.next_version()
 
     def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:

@@ -1,4 +1,4 @@
-"""One entry of `log.dirs`: its lock, its checkpoints, the logs found in it. Source: LogManager.scala."""
+"""One entry of `log.dirs`: its lock, checkpoints and logs. Source: LogManager.scala."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -8,9 +8,9 @@ from typing import NamedTuple
 import structlog
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
 from klamm.log.errors import BadLogDirectory, CorruptFile
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.log_storage import Owner
 from klamm.log.meta_properties import (
@@ -32,9 +32,10 @@ logger = structlog.get_logger("logs")
 
 _LOCK = ".lock"
 _WITHOUT = {
-    RECOVERY_POINTS: "every segment is recovered unless the last shutdown was clean",
-    LOG_STARTS: "logs start at their first segment",
-    HIGH_WATERMARKS: "high watermarks start at the log start offset and follow the leader",
+    RECOVERY_POINTS: "Nothing to do: every segment is recovered, unless the last shutdown was clean.",
+    LOG_STARTS: "Nothing to do: logs start at their first segment.",
+    HIGH_WATERMARKS: "Nothing to do: high watermarks start at the log start offset and follow the leader.",
+    CLEANED_OFFSETS: "Nothing to do: compacted logs are cleaned from their start.",
 }
 """What happens where one of the checkpoints cannot be read."""
 _NOT_LOGS = {"__cluster_metadata-0"}
@@ -57,6 +58,8 @@ class UnreadableLog(NamedTuple):
 
 
 class LogDirectory:
+    """One data directory of the broker."""
+
     __slots__ = (
         "_checkpoints",
         "_disk",
@@ -92,7 +95,7 @@ class LogDirectory:
         if self._lock is None:
             raise BadLogDirectory(
                 f"{self.path} is in use by another process, which holds {self.path}/{_LOCK}. "
-                "Stop that node or name another directory in log.dirs."
+                "Stop that process, or change log.dirs."
             )
         meta = read_meta(self._disk, self.path)
         if meta is not None:
@@ -134,10 +137,10 @@ class LogDirectory:
                 found.to_delete.append(path)
         return found
 
-    def known(self, partition: TopicPartition) -> Known:
-        """What the checkpoints and the clean-shutdown marker say of a log."""
+    def known(self, partition: TopicPartition) -> CheckpointedState:
+        """What the checkpoints and the clean-shutdown marker record about a log."""
         points, starts = self.checkpoint(RECOVERY_POINTS).written, self.checkpoint(LOG_STARTS).written
-        return Known(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
+        return CheckpointedState(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
 
     def load(
         self,
@@ -157,6 +160,7 @@ class LogDirectory:
                 yield UnreadableLog(partition, path, str(error))
                 continue
             opened.update_high_watermark(self.checkpoint(HIGH_WATERMARKS).written.get(partition, 0))
+            opened.cleaning.first_dirty = self.checkpoint(CLEANED_OFFSETS).written.get(partition)
             yield opened
 
     def retain_checkpoints(self, partition: TopicPartition) -> None:
@@ -165,6 +169,7 @@ class LogDirectory:
             checkpoint.retain(partition)
 
     def checkpoint(self, name: str) -> OffsetCheckpoint:
+        """The checkpoint file with this name."""
         return self._checkpoints[name]
 
     # -- end -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which offset each leader epoch began at. Source: LeaderEpochFileCache.java (KIP-101, KIP-279)."""
+"""The start offset of each leader epoch. Source: LeaderEpochFileCache.java (KIP-101, KIP-279)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -12,6 +12,8 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class EpochEntry(NamedTuple):
+    """A leader epoch and its first offset."""
+
     epoch: int
     start_offset: int
 
@@ -110,6 +112,8 @@ def parse_epochs(content: bytes, path: str) -> list[EpochEntry]:
         try:
             epoch, start_offset = map(int, fields)
         except ValueError as error:
-            raise CorruptFile(f"{path} line {number}: {' '.join(fields)!r} is not EPOCH OFFSET") from error
+            raise CorruptFile(
+                f"{path}, line {number}: {' '.join(fields)!r} is not EPOCH OFFSET (two numbers)"
+            ) from error
         epochs.assign(epoch, start_offset)
     return list(epochs.entries)

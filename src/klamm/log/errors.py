@@ -1,10 +1,15 @@
-"""What may go wrong with a log, as types."""
+"""Errors of logs."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+
+REPLACE_REPLICA: Final = (
+    "Check the disk. To copy the replica from its leader, stop this node, move the partition's directory away and "
+    "start the node."
+)
 
 
 class RecordError(NamedTuple):
@@ -28,7 +33,7 @@ class OffsetOutOfRange(KlammError):
     """The offset lies before the log's start or behind its end."""
 
     def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
-        super().__init__(f"{partition} has offsets {start} to {end}; {offset} is not among them")
+        super().__init__(f"{partition}: offset {offset} is out of range; the log has {start} to {end}")
         self.offset = offset
         self.start = start
         self.end = end
@@ -48,16 +53,16 @@ class StorageFailed(KlammError, OSError):
 
 
 class SliceLost(KlammError):
-    """Bytes that a reader was promised are not in the file any more; it must not get others instead."""
+    """Bytes that a response refers to are no longer in the file; other bytes must not be sent instead."""
 
 
 class BadLogDirectory(KlammError):
-    """A log directory that this node must not use; the text says why and what to do."""
+    """A log directory that this node must not use; the text has the reason and the remedy."""
 
 
 class CorruptFile(KlammError):
-    """A checkpoint, snapshot or index that cannot be read as what it should be."""
+    """A checkpoint, snapshot or index file that cannot be parsed."""
 
 
 class ProducersRestoring(KlammError):
-    """After a truncation a thread still replays the producers of the log: append again soon."""
+    """Producer state is still being restored after a truncation; retry the append soon."""

@@ -1,4 +1,4 @@
-"""Bytes of a segment file that somebody will read later: what a fetch answers before a socket takes it."""
+"""A range of a segment file that is read later: records of a fetch response before they are sent."""
 
 from collections.abc import Callable
 
@@ -36,10 +36,7 @@ class FileSlice:
         return self._size
 
     def read_cached(self, start: int, count: int) -> Buffer | None:
-        """Up to `count` bytes from `start` of the slice on, at least one; None where the disk has to be read for that.
-
-        Raises SliceLost.
-        """
+        """Up to `count` bytes at `start` of the slice; None if the disk must be read for them. Raises SliceLost."""
         self._refuse_if_truncated()
         try:
             count = min(count, self._size - start)
@@ -64,17 +61,24 @@ class FileSlice:
         return content
 
     def _refuse_if_truncated(self) -> None:
+        """Raise SliceLost if the file was truncated below the end of the slice."""
         if self._position + self._size > self._shared.valid_bytes:
-            raise SliceLost(f"{self._path} was truncated to {self._shared.valid_bytes} bytes while it was being sent")
+            raise SliceLost(
+                f"{self._path} was truncated to {self._shared.valid_bytes} bytes while a response was sent from it: "
+                "the client must fetch again"
+            )
 
     def _read_failed(self, error: OSError) -> SliceLost:
-        """Report an I/O error to the log; the SliceLost to raise."""
+        """Report an I/O error to the log, and return the SliceLost to raise."""
         self._on_failed(error)
-        return SliceLost(f"{self._path} cannot be read: {error}")
+        return SliceLost(f"{self._path} cannot be read: {error}. Check the disk; the log directory goes offline.")
 
     def _too_short(self, at: int) -> SliceLost:
-        """The SliceLost for a file that ends before the slice does."""
-        return SliceLost(f"{self._path} has lost its bytes from {self._position + at} on: another process truncated it")
+        """The SliceLost to raise for a file that ends before the slice."""
+        return SliceLost(
+            f"{self._path} ends at byte {self._position + at}, before the records that are sent from it: another "
+            "process truncated it. Stop that process."
+        )
 
 
 def _pread(shared: SharedFile, count: int, position: int) -> bytes:

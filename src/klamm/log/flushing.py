@@ -1,4 +1,4 @@
-"""Bringing a log to the device: which files, and how far it is safe then. Source: UnifiedLog.scala (flush)."""
+"""Flushing a log to the device: files to sync, and the recovery point afterwards. Source: UnifiedLog.scala (flush)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -51,12 +51,12 @@ def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> U
     """Why a follower must not write the batch; None where it may."""
     first, last = header.base_offset, header.last_offset
     if first < expected:
-        text = f"{name}: batch of offsets {first} to {last}, expected {expected} or later"
+        text = f"{name}: the leader sent a batch of offsets {first} to {last}, expected is {expected} or later"
         return UnexpectedOffset(text, first, last)
     if last < first or last > _MAX_OFFSET:
-        return CorruptRecords(f"{name}: batch of offsets {first} to {last}, which is no range of offsets")
+        return CorruptRecords(f"{name}: batch at offset {first}: its last offset {last} is not valid")
     if not crc_is_valid(buffer, header):
-        return CorruptRecords(f"{name}: batch at offset {first}: CRC does not match")
+        return CorruptRecords(f"{name}: batch at offset {first}: its CRC does not match its bytes")
     if header.is_control and header.has_producer:
         return _marker_problem(buffer, header, name)
     return None

@@ -1,4 +1,4 @@
-"""The work beside the appends: flush, checkpoints, retention, delayed removal. Source: LogManager.scala (startup)."""
+"""Background work on logs: flush, checkpoints, retention, delayed file removal. Source: LogManager.scala (startup)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,16 @@ _MAX_SLEEP_S: Final = 86_400.0
 LogReplacements = tuple[LogStorage, list[Replacement]]
 
 
-class KeptLogs(Protocol):
-    """The logs of a node, as far as housekeeping needs them."""
+class ManagedLogs(Protocol):
+    """The logs of a node, as housekeeping needs them."""
 
     @property
     def settings(self) -> LogManagerSettings: ...
     @property
     def logs(self) -> Mapping[TopicPartition, Log]: ...
-    def get(self, partition: TopicPartition) -> Log | None: ...
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The partition's log, or None."""
+
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's directory offline."""
         ...
@@ -34,12 +36,13 @@ class KeptLogs(Protocol):
     async def write_recovery_points(self) -> None: ...
     async def write_high_watermarks(self) -> None: ...
     async def write_log_starts(self) -> None: ...
+    async def write_cleaned_offsets(self) -> None: ...
 
 
 class Housekeeping:
-    """Owner of every log of a manager: collects what they ask for and does it in threads, log by log."""
+    """Collects the background work that logs request, and does it in threads, one log after the other."""
 
-    def __init__(self, world: World, manager: KeptLogs) -> None:
+    def __init__(self, world: World, manager: ManagedLogs) -> None:
         self._world = world
         self._manager = manager
         self._to_write: dict[LogStorage, None] = {}
@@ -55,14 +58,17 @@ class Housekeeping:
     # -- what logs ask for ---------------------------------------------------------------------------------------------
 
     def on_small_files_changed(self, log: LogStorage) -> None:
+        """Write the log's leader epochs and topic id soon."""
         self._to_write[log] = None
         self._wake.set()
 
     def on_rolled(self, log: LogStorage) -> None:
+        """Flush the log soon, because a segment was closed."""
         self._to_flush[log] = None
         self._wake.set()
 
     def on_recovery_point_lowered(self, _log: LogStorage) -> None:
+        """Write the recovery point checkpoint soon."""
         self._points_lowered = True
         self._wake.set()
 
@@ -72,10 +78,12 @@ class Housekeeping:
         self._wake.set()
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Delete the files of removed segments after the delay."""
         if paths:
             self._start_task(self._remove_later(paths, delay_ms, self._remove_files))
 
     def on_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log's directory offline after an I/O error."""
         self._manager.on_log_failed(log, error)
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
@@ -97,11 +105,13 @@ class Housekeeping:
         self._repeat_every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that `stop` ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
     def _repeat_every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that awaits `work` every interval."""
         self._start_task(_repeat(interval_ms, first_ms, work))
 
     async def stop(self) -> None:
@@ -117,6 +127,7 @@ class Housekeeping:
             self._report_failures(await self._under_way)
 
     async def _process_requests(self) -> None:
+        """Do the requested flushes and file writes whenever there are any."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -125,10 +136,12 @@ class Housekeeping:
             if self._points_lowered:
                 self._points_lowered = False
                 await self._manager.write_recovery_points()
+                await self._manager.write_cleaned_offsets()
             if self._changed:
                 self._changed.clear()
                 await self._manager.write_recovery_points()
                 await self._manager.write_high_watermarks()
+                await self._manager.write_cleaned_offsets()
 
     async def write_small_files(self) -> None:
         async with self._writing:
@@ -141,6 +154,7 @@ class Housekeeping:
                 self._report_failures(await asyncio.shield(self._under_way))
 
     def _report_failures(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
+        """Take the directories of these logs offline."""
         for log, error in failures:
             if self._manager.get(log.partition) is log:
                 self._manager.on_log_failed(log, error)
@@ -207,21 +221,25 @@ class Housekeeping:
     # -- removal -------------------------------------------------------------------------------------------------------
 
     async def _remove_later(self, paths: Sequence[str], delay_ms: int, remove: Callable[[Sequence[str]], None]) -> None:
+        """Call `remove` in a thread after the delay."""
         await asyncio.sleep(delay_ms / 1000)
         await self._world.disk.in_thread(remove, paths)
 
     def _remove_files(self, paths: Sequence[str]) -> None:
+        """Remove files that exist."""
         for path in paths:
             if self._world.disk.exists(path):
                 self._world.disk.remove(path)
 
     def _remove_trees(self, paths: Sequence[str]) -> None:
+        """Remove directory trees that exist."""
         for path in paths:
             if self._world.disk.exists(path):
                 self._world.disk.remove_tree(path)
 
 
 async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    """Await `work` every interval, also after an error."""
     pause_s = min(interval_ms / 1000, _MAX_SLEEP_S)
     await asyncio.sleep(min(first_ms / 1000, _MAX_SLEEP_S))
     while True:

@@ -65,7 +65,9 @@ class _Index:
         try:
             size = file.size()
             if size % self._entry.size:
-                raise CorruptFile(f"{self.path} has {size} bytes, not a multiple of {self._entry.size}")
+                raise CorruptFile(
+                    f"{self.path} has {size} bytes, which is not a multiple of its entry size {self._entry.size}"
+                )
             ends = [file.pread(self._entry.size, at) for at in (0, size - self._entry.size)] if size else []
         finally:
             file.close()
@@ -116,6 +118,7 @@ class _Index:
         self._stored_bytes = min(self._stored_bytes, len(entries))
 
     def _relative_at(self, slot: int) -> int:
+        """The relative offset of an entry."""
         relative: int = _RELATIVE.unpack_from(self._load_entries(), slot * self._entry.size + self._offset_at)[0]
         return relative
 
@@ -128,6 +131,8 @@ class _Index:
 
 
 class OffsetIndex(_Index):
+    """Sparse index from offset to file position."""
+
     __slots__ = ("last_offset",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
@@ -143,7 +148,10 @@ class OffsetIndex(_Index):
         _first, last = ends
         self.last_offset = self.base_offset + last[0]
         if (last[0] <= 0 and self.count > 1) or last[0] < 0 or last[1] < 0 or last[1] >= log_bytes:
-            raise CorruptFile(f"{self.path} ends with offset +{last[0]} at {last[1]}; its log has {log_bytes} bytes")
+            raise CorruptFile(
+                f"{self.path}: its last entry (offset {self.last_offset} at byte {last[1]}) does not fit the segment, "
+                f"which has {log_bytes} bytes"
+            )
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry: the last offset of the batch that begins at `position`. Offsets must increase."""
@@ -155,7 +163,7 @@ class OffsetIndex(_Index):
         self.last_offset = offset
 
     def entries_down_from(self, offset: int) -> Iterator[OffsetPosition]:
-        """The entries at or before `offset`, the last first."""
+        """Entries with an offset of at most `offset`, in descending order."""
         slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at)
         while slot > 0:
             slot -= 1
@@ -171,6 +179,7 @@ class OffsetIndex(_Index):
         return OffsetPosition(self.base_offset + relative, found)
 
     def _position_at(self, slot: int) -> int:
+        """The file position of an entry."""
         position: int = _RELATIVE.unpack_from(self._load_entries(), slot * _OFFSET_ENTRY.size + 4)[0]
         return position
 
@@ -184,7 +193,7 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """Each entry: every record up to this offset has at most this timestamp."""
+    """Sparse index from timestamp to offset: all records up to an entry's offset have at most its timestamp."""
 
     __slots__ = ("last",)
 
@@ -205,12 +214,17 @@ class TimeIndex(_Index):
         first, last = ends
         self.last = TimestampOffset(last[0], self.base_offset + last[1])
         if last[1] < 0 or last[0] < first[0] or (self.count > 1 and last[1] <= first[1]):
-            raise CorruptFile(f"{self.path} ends with timestamp {last[0]} at offset +{last[1]}")
+            raise CorruptFile(
+                f"{self.path}: its last entry (timestamp {last[0]}, offset {self.last.offset}) does not come after "
+                f"its first (timestamp {first[0]}, offset {self.base_offset + first[1]})"
+            )
 
     def _no_entry(self) -> TimestampOffset:
+        """The entry that stands for an empty index: (-1, base offset)."""
         return TimestampOffset(-1, self.base_offset)
 
     def _timestamp_at(self, slot: int) -> int:
+        """The timestamp of an entry."""
         timestamp: int = _TIMESTAMP.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)[0]
         return timestamp
 

@@ -1,12 +1,12 @@
-"""What a leader checks and changes before it writes a batch. Source: UnifiedLog.scala, LogValidator.java.
+"""Checks and changes of a batch before a leader writes it. Source: UnifiedLog.scala, LogValidator.java.
 
-The header, the CRC and the first records are looked at here, at a cost with a bound. Where a topic is compacted, bounds
-its timestamps or has a codec of its own, all records are needed: `preparation.py`.
+This module checks the header, the CRC and the first records, at a bounded cost. Where a topic is compacted, bounds
+its timestamps or has its own codec, all records are needed: `preparation.py`.
 """
 
 from typing import Final, NamedTuple
 
-from klamm.log.append_rules import AppendRules, check_size
+from klamm.log.append_rules import WRONG_CLIENT, AppendRules, check_size
 from klamm.log.errors import AppendRefused
 from klamm.log.preparation import Preparation, Refusal, prepare
 from klamm.log.producers import Origin
@@ -35,8 +35,8 @@ class CheckedBatch(NamedTuple):
 
 def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> CheckedBatch:
     """Check the one batch of a produce and convert it to the topic's codec. Raises AppendRefused."""
-    batch = _check_and_stamp(buffer, rules, origin)
-    preparation = _preparation_if_needed(batch, rules, now_ms)
+    batch = _check_header_and_crc(buffer, rules, origin)
+    preparation = _preparation_if_needed(batch, rules, origin, now_ms)
     if preparation is not None:
         return prepared_batch(prepare(preparation), rules)
     return _check_fits_segment(batch, rules)
@@ -49,7 +49,7 @@ def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: 
     """
     if not rules.may_need_records:
         return None
-    preparation = _preparation_if_needed(_check_and_stamp(buffer, rules, origin), rules, now_ms)
+    preparation = _preparation_if_needed(_check_header_and_crc(buffer, rules, origin), rules, origin, now_ms)
     return None if preparation is None or preparation.is_small else preparation
 
 
@@ -60,24 +60,30 @@ def prepared_batch(result: bytes | Refusal, rules: AppendRules) -> CheckedBatch:
     return _check_fits_segment(CheckedBatch(header_at(result), result), rules)
 
 
-def _check_and_stamp(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
+def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch:
+    """Check the header, the CRC and the plausibility of a produced batch. Raises AppendRefused."""
     try:
         header = _only_batch(buffer)
         _check_header(header, rules, origin)
         if not crc_is_valid(buffer, header):
-            raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"batch of {header.size} bytes: CRC does not match")
+            raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the batch again.") from error
     try:
         check_plausible(buffer, header)
     except CorruptRecords as error:  # the CRC is right: sending it again does not help
-        raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{error}. {WRONG_CLIENT}") from error
     return CheckedBatch(header, buffer)
 
 
-def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, now_ms: int) -> Preparation | None:
+def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, origin: Origin, now_ms: int) -> Preparation | None:
+    """The check of all records, if the topic's config requires one.
+
+    The records of a coordinator have keys and the present time: only another codec needs them.
+    """
     header, buffer = batch
-    if header.is_control or not rules.needs_records(header.codec):
+    needs_records = rules.needs_records if origin is Origin.CLIENT else rules.needs_recompression
+    if header.is_control or not needs_records(header.codec):
         return None
     return Preparation(bytes(memoryview(buffer)[: header.size]), rules, now_ms)
 
@@ -87,7 +93,8 @@ def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch
     if batch.header.size > rules.segment_bytes:
         raise AppendRefused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"batch of {batch.header.size} bytes does not fit a segment of {rules.segment_bytes}",
+            f"the batch has {batch.header.size} bytes, segment.bytes of the topic is {rules.segment_bytes}. Lower "
+            "batch.size in the producer, or raise segment.bytes.",
         )
     return batch
 
@@ -95,16 +102,27 @@ def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch
 def _only_batch(buffer: Buffer) -> BatchHeader:
     """The header of the buffer's only batch. Raises AppendRefused."""
     if len(buffer) < HEADER_BYTES:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{len(buffer)} bytes hold no record batch")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the request has {len(buffer)} bytes for this partition, a record batch has at least {HEADER_BYTES}. "
+            f"{WRONG_CLIENT}",
+        )
     header = header_at(buffer)
     if header.magic != MAGIC:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch has magic {header.magic}; {MAGIC} is accepted")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has magic {header.magic}, only magic {MAGIC} is accepted. Update the producer's client.",
+        )
     if header.size > len(buffer):
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes is cut off after {len(buffer)} bytes"
+            ErrorCode.INVALID_RECORD,
+            f"the batch header says {header.size} bytes, only {len(buffer)} came. {WRONG_CLIENT}",
         )
     if header.size < len(buffer) and next(batches(buffer, header.size), None) is not None:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, "more than one record batch for one partition")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            "the request has more than one record batch for this partition. Send one batch per partition.",
+        )
     return header
 
 
@@ -115,28 +133,35 @@ def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> No
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch announces {count} records and {header.last_offset_delta + 1} offsets"
+            ErrorCode.INVALID_RECORD,
+            f"the batch header says {count} records, but last offset delta {header.last_offset_delta}. {WRONG_CLIENT}",
         )
     if header.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
         raise AppendRefused(
-            ErrorCode.INVALID_TIMESTAMP, "batch has timestamp type LogAppendTime, the topic uses CreateTime"
+            ErrorCode.INVALID_TIMESTAMP,
+            "the batch has timestamp type LogAppendTime, the topic has message.timestamp.type=CreateTime. Send "
+            "CreateTime.",
         )
     if origin is not Origin.CLIENT:
         return
     if header.base_offset != 0:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch has base offset {header.base_offset}; a producer must send 0"
+            ErrorCode.INVALID_RECORD,
+            f"the batch has base offset {header.base_offset}, a producer must send 0. {WRONG_CLIENT}",
         )
     if header.is_control:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD, "the batch is a control batch, which only brokers may write. Send data batches."
+        )
     if header.has_producer and header.base_sequence <= NO_SEQUENCE:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} sent base sequence {header.base_sequence}; it must not be negative",
+            f"producer {header.producer_id} sent base sequence {header.base_sequence}, it must not be negative. "
+            f"{WRONG_CLIENT}",
         )
 
 
-def assigned(
+def with_assigned_offsets(
     batch: CheckedBatch, base_offset: int, leader_epoch: int, log_append_time_ms: int
 ) -> tuple[Buffer, Buffer]:
     """The batch as it goes to disk, in two pieces and without a copy of its records.

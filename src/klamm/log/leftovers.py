@@ -1,4 +1,4 @@
-"""What a crash leaves in a log directory: deletions, compactions and file replacements, finished or undone.
+"""Cleans up a log directory after a crash: finishes or undoes deletions, compactions and file replacements.
 
 Source: LogLoader.scala (removeTempFilesAndCollectSwapFiles).
 """
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from klamm.log.names import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, offset_of
 from klamm.log.scan import scan_headers
+from klamm.log.segment import Segment
 from klamm.runtime.disk import TEMPORARY, Disk
 
 _INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 def clear_leftovers(disk: Disk, directory: str) -> None:
-    """Remove or finish what a crash left of deletions and compactions, before the log is opened. Raises OSError."""
+    """Finish or undo interrupted deletions and compactions before the log is opened. Raises OSError."""
     names = disk.list_directory(directory)
     cleaned = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of(name)) is not None]
     for name in names:
@@ -23,6 +24,24 @@ def clear_leftovers(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
     _finish_swaps(disk, directory)
     _remove_indexes_without_log(disk, directory)
+
+
+def rename_cleaned_to_swap(disk: Disk, first: Segment) -> list[str]:
+    """Mark the files of a compaction as complete; their new names. From now on a start finishes it. Raises OSError."""
+    swaps = []
+    for path in first.paths():
+        if disk.exists(path + CLEANED):
+            disk.rename(path + CLEANED, path + SWAP)
+            swaps.append(path + SWAP)
+    return swaps
+
+
+def remove_cleaned_files(disk: Disk, directory: str) -> None:
+    """Remove the `.cleaned` files of a compaction that ended early; nothing if the log was deleted. Raises OSError."""
+    if disk.exists(directory):
+        for name in disk.list_directory(directory):
+            if name.endswith(CLEANED):
+                disk.remove(f"{directory}/{name}")
 
 
 def _finish_swaps(disk: Disk, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""Topic configs while a node loads its logs: each is parsed once."""
+"""Topic configs while a node loads its logs; each is parsed once."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,6 +8,8 @@ from klamm.config.topic_config import TopicConfig
 
 
 class LoadedConfigs:
+    """Parsed topic configs, by topic."""
+
     def __init__(self, overrides: Mapping[str, Mapping[str, str]], defaults: Mapping[str, str]) -> None:
         self._overrides = overrides
         self._defaults = defaults
@@ -16,6 +18,7 @@ class LoadedConfigs:
         self.default: Final = TopicConfig.parse({}, defaults)
 
     def of(self, topic: str) -> TopicConfig:
+        """The config of this topic."""
         own = self._overrides.get(topic)
         if not own:
             return self.default

@@ -1,4 +1,4 @@
-"""Opening the directory of a log: segments, leader epochs and producers, recovered after a crash.
+"""Loads a log from its directory: segments, leader epochs and producers, with recovery after a crash.
 
 Source: LogLoader.scala (reference 4.5).
 """
@@ -15,7 +15,7 @@ from klamm.log.names import LEADER_EPOCHS, LOG, offset_of
 from klamm.log.open_files import OpenFiles
 from klamm.log.producer_files import SnapshotFiles, rebuild_producers
 from klamm.log.producers import Producers
-from klamm.log.recovery import RebuildResult, SegmentRebuild, note_epoch
+from klamm.log.recovery import RebuildResult, SegmentRebuild, assign_new_epoch
 from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
@@ -25,8 +25,8 @@ MAX_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the checkpoints and the clean-shutdown marker say about a log."""
+class CheckpointedState:
+    """What the checkpoints and the clean-shutdown marker record about a log."""
 
     is_clean: bool = False
     recovery_point: int = 0
@@ -34,7 +34,9 @@ class Known:
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedLog:
+    """A log as loaded from its directory, with what was damaged."""
+
     segments: Segments
     epochs: LeaderEpochs
     producers: Producers
@@ -50,7 +52,9 @@ class Loaded:
 class Loader:
     """Loads one log, in any thread: it opens files of its own through `files`."""
 
-    def __init__(self, files: OpenFiles, directory: str, config: TopicConfig, known: Known, now_ms: int) -> None:
+    def __init__(
+        self, files: OpenFiles, directory: str, config: TopicConfig, known: CheckpointedState, now_ms: int
+    ) -> None:
         self._files = files
         self._disk: Disk = files.disk
         self._directory = directory
@@ -59,14 +63,14 @@ class Loader:
         self._now_ms = now_ms
         self._notes: list[str] = []
 
-    def begin(self) -> Loaded:
+    def begin(self) -> LoadedLog:
         """Create an empty log in a new directory. Raises OSError."""
         start = self._known.log_start
         segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
         create_segment_file(self._disk, segment)
-        return Loaded(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
+        return LoadedLog(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedLog:
         """Open the log, recovered as far as needed. Raises OSError, CorruptRecords."""
         clear_leftovers(self._disk, self._directory)
         segments = Segments(self._open_segment(base) for base in self._segment_bases())
@@ -94,22 +98,24 @@ class Loader:
         else:
             self._rebuild_producers(producers, segments, log_start, end)
         if end < self._known.recovery_point:
-            lost = f"offsets {end} to {self._known.recovery_point - 1} were flushed and are missing"
             self._notes.append(
-                f"the log ends at {end}: {lost}. Check the disk; the replica copies them from its leader."
+                f"offsets {end} to {self._known.recovery_point - 1} are missing, although they were flushed to disk: "
+                f"the log ends at {end}. Check the disk; a follower copies them from its leader."
             )
         recovery_point = end if self._known.is_clean else min(self._known.recovery_point, end)
         epochs_changed = list(epochs.entries) != stored_epochs
-        return Loaded(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes)
+        return LoadedLog(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _segment_bases(self) -> list[int]:
+        """The base offsets of all segments in the directory, ascending."""
         names = self._disk.list_directory(self._directory)
         offsets = (offset_of(name) for name in names if name.endswith(LOG))
         return [base for base in offsets if base is not None]
 
     def _open_segment(self, base: int) -> Segment:
+        """The segment with this base offset; its indexes are not loaded."""
         segment = new_segment(self._files, self._directory, base, self._config, self._now_ms)
         segment.size = self._disk.size(segment.log_path)
         return segment
@@ -124,7 +130,7 @@ class Loader:
         except FileNotFoundError:
             return None if segments.size else []
         except CorruptFile as error:
-            self._notes.append(f"read the leader epochs from the batches: {error}")
+            self._notes.append(f"{error}: the leader epochs were read from the batches instead. Nothing to do.")
             return None
 
     def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
@@ -132,9 +138,11 @@ class Loader:
         for segment in flushed:
             try:
                 for found in segment.headers(0):
-                    note_epoch(epochs, found.header.partition_leader_epoch, found.header.base_offset)
+                    assign_new_epoch(epochs, found.header.partition_leader_epoch, found.header.base_offset)
             except CorruptRecords as error:
-                self._notes.append(f"read the leader epochs of {segment.log_path} only up to a damaged batch: {error}")
+                self._notes.append(
+                    f"{error}: the leader epochs of this segment were read up to this batch. Check the disk."
+                )
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -160,7 +168,7 @@ class Loader:
                     self._rebuild_indexes(segments, slot, damaged_transactions, transactions=True)
 
     def _damage_of_transactions(self, segment: Segment) -> str | None:
-        """Why the segment's transaction index is damaged; None where it is not."""
+        """Why the segment's transaction index is damaged, or None."""
         try:
             segment.transaction_index.check()
         except CorruptFile as error:
@@ -170,7 +178,7 @@ class Loader:
     def _rebuild_indexes(self, segments: Segments, slot: int, reason: str, *, transactions: bool) -> None:
         """Rebuild the indexes of one flushed segment from its batches."""
         segment, following = segments.from_slot(slot)[0], segments.at(slot + 1)
-        self._notes.append(f"built the indexes of {segment.log_path} again: {reason}")
+        self._notes.append(f"rebuilt the indexes of {segment.log_path}: {reason}. Nothing to do.")
         producers = Producers()
         if transactions:
             self._producers_before(segments, slot, producers)
@@ -196,16 +204,25 @@ class Loader:
                 return
 
     def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
+        """Describe damaged batches for the log output."""
         for problem in rebuilt.kept:
-            self._notes.append(f"kept a damaged batch in {segment.log_path}, it was flushed: {problem}")
+            self._notes.append(
+                f"kept a damaged batch, because it was flushed: {segment.log_path}, {problem}. Check the disk. To "
+                "copy this replica from its leader, stop the node and move the partition's directory away."
+            )
         if rebuilt.cut is not None:
-            where = f"{segment.size} bytes, offset {rebuilt.next_offset}"
-            self._notes.append(f"cut {segment.log_path} at {where}: {rebuilt.cut}")
+            self._notes.append(
+                f"truncated {segment.log_path} to {segment.size} bytes, log end offset {rebuilt.next_offset}: "
+                f"{rebuilt.cut}. A follower copies what is missing from its leader."
+            )
 
     def _remove_segments_after(self, segments: Segments, behind: Sequence[Segment]) -> None:
         """Remove the unflushed segments after the one that was truncated."""
         for segment in reversed(behind):
-            self._notes.append(f"removed {segment.log_path}: it lies behind the cut and was not flushed")
+            self._notes.append(
+                f"removed {segment.log_path}: it follows the truncated segment and was not flushed. A follower copies "
+                "it from its leader."
+            )
             segments.remove(segment)
             remove_segment_files(self._disk, segment)
 
@@ -214,7 +231,10 @@ class Loader:
         known = self._known
         if not known.is_clean or known.log_start <= known.recovery_point:
             return known.log_start
-        self._notes.append(f"ignored the log start offset {known.log_start}: the log ended at {known.recovery_point}")
+        self._notes.append(
+            f"ignored the checkpointed log start offset {known.log_start}, which is after the log end offset "
+            f"{known.recovery_point}: the log starts at its first segment. Nothing to do."
+        )
         return 0
 
     def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
@@ -223,7 +243,10 @@ class Loader:
             end = segments.active.next_offset()
             if end >= start:
                 return end
-            self._notes.append(f"removed everything: the log ends at {end} and starts at {start}")
+            self._notes.append(
+                f"removed all segments: the log end offset {end} is before the log start offset {start}. A follower "
+                "copies the records from its leader."
+            )
             for segment in reversed(list(segments)):
                 segments.remove(segment)
                 remove_segment_files(self._disk, segment)
@@ -236,7 +259,7 @@ class Loader:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def _producers_before(self, segments: Segments, slot: int, producers: Producers) -> None:
-        """Restore the producer state at the base offset of the segment in this slot."""
+        """Restore the producer state as it was at the base offset of the segment in this slot."""
         begin = segments.from_slot(slot)[0].base_offset
         start = min(max(self._known.log_start, segments.first.base_offset), begin)
         self._rebuild_producers(producers, Segments(segments.from_slot(0)[:slot]), start, begin)

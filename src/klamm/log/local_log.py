@@ -9,7 +9,7 @@ from typing import NamedTuple
 from klamm.config.topic_config import TopicConfig
 from klamm.log.file_slice import Records
 from klamm.log.loader import create_segment_file
-from klamm.log.names import DELETED
+from klamm.log.names import DELETED, SNAPSHOT, SWAP
 from klamm.log.open_files import OpenFiles
 from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
@@ -41,6 +41,8 @@ class ReadResult(NamedTuple):
 
 
 class LocalLog:
+    """Segments of one log and their files."""
+
     __slots__ = ("_clock", "_draw_below", "config", "directory", "end_offset", "files", "segments")
 
     def __init__(
@@ -65,6 +67,7 @@ class LocalLog:
         segments.active.roll_jitter_ms = self._jitter_ms()
 
     def _jitter_ms(self) -> int:
+        """A random part of `segment.jitter.ms`."""
         most = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._draw_below(most) if most > 0 else 0
 
@@ -98,6 +101,7 @@ class LocalLog:
         return self._create_segment(base_offset)
 
     def _create_segment(self, base_offset: int) -> Segment:
+        """Create an empty segment and its file."""
         segment = new_segment(self.files, self.directory, base_offset, self.config, self._clock.now_ms())
         segment.roll_jitter_ms = self._jitter_ms()
         create_segment_file(self.files.disk, segment)
@@ -129,10 +133,12 @@ class LocalLog:
         return self._no_batches_at(offset)
 
     def _no_batches_at(self, offset: int) -> Location:
+        """The location of nothing, where no batch follows `offset`."""
         segment = self.segments.from_slot(self.segments.slot_of(offset))[0]
         return Location(segment, segment.size, 0)
 
     def _locate_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> Location:
+        """Locate batches from this file position on."""
         end = segment.size
         if bound < self.end_offset:
             if bound <= segment.base_offset:
@@ -143,7 +149,7 @@ class LocalLog:
             return Location(segment, position, 0)
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
-            raise CorruptRecords(f"{segment.log_path} has lost its bytes from {position} on")
+            raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
         if max_bytes >= available:
             return Location(segment, position, available)
         first = entry_size(segment.pread(PREFIX_BYTES, position))
@@ -173,10 +179,11 @@ class LocalLog:
         self.end_offset = offset
         return removed
 
-    def remove(self, segments: Sequence[Segment]) -> list[str]:
+    def remove(self, segments: Sequence[Segment], keep_snapshot: Segment | None = None) -> list[str]:
         """Remove segments and rename their files in this order; the new names. Raises OSError.
 
         A crash must leave no gap: from the end of the log the last segment goes first, from its start the first.
+        The producer snapshot of `keep_snapshot` stays.
         """
         renamed = []
         disk = self.files.disk
@@ -184,9 +191,27 @@ class LocalLog:
             self.segments.remove(segment)
             segment.close_files()
             for path in segment.paths():
-                if disk.exists(path):
+                is_kept = segment is keep_snapshot and path.endswith(SNAPSHOT)
+                if not is_kept and disk.exists(path):
                     disk.rename(path, path + DELETED)
                     renamed.append(path + DELETED)
+        return renamed
+
+    def replace(self, old: Sequence[Segment], size: int) -> list[str]:
+        """Replace adjacent segments by the `.swap` files of their first one, which have `size` bytes of records.
+
+        Returns the new names of the old files. Raises OSError, CorruptFile.
+        """
+        first = old[0]
+        renamed = self.remove(old, keep_snapshot=first)
+        disk = self.files.disk
+        for path in first.paths():
+            if disk.exists(path + SWAP):
+                disk.rename(path + SWAP, path)
+        segment = new_segment(self.files, self.directory, first.base_offset, self.config, first.created_ms)
+        segment.size = size
+        segment.load_indexes()
+        self.segments.add(segment)
         return renamed
 
     def close_files(self) -> None:

@@ -1,9 +1,6 @@
-"""One partition's log: what a leader and a follower append, what readers get, how far it is safe.
+"""The log of one partition: appends, reads, high watermark, truncation, retention. Source: UnifiedLog.scala."""
 
-Source: UnifiedLog.scala.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 from uuid import UUID
 
@@ -12,8 +9,9 @@ from klamm.log.append_rules import AppendRules
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
 from klamm.log.file_slice import FileSlice
 from klamm.log.follower_append import Run, appendable_runs
-from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
-from klamm.log.loader import Known, Loaded, Loader
+from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, prepared_batch, with_assigned_offsets
+from klamm.log.leftovers import rename_cleaned_to_swap
+from klamm.log.loader import CheckpointedState, LoadedLog, Loader
 from klamm.log.local_log import ReadResult
 from klamm.log.log_storage import LogStorage, Owner
 from klamm.log.lookup import FoundOffset, first_at_or_after, with_largest_timestamp
@@ -22,7 +20,7 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id, write_topic_id
 from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producers import BatchMark, Origin
-from klamm.log.retention import Limits, SegmentFacts, expired
+from klamm.log.retention import RetentionLimits, SegmentFacts, expired_segment_count
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -32,8 +30,8 @@ from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _MAX_OPEN_WHILE_LOADING = 4
-_RESTORING = "the producers before a truncation are being replayed. Append again soon."
-_FEW_BYTES = 16 * 1024
+_RESTORING_MESSAGE = "the log was truncated, and the state of its producers is being read again. Retry."
+_READ_AT_ONCE_BYTES = 16 * 1024
 
 
 class AppendInfo(NamedTuple):
@@ -62,7 +60,7 @@ class Log(LogStorage):
         partition: TopicPartition,
         directory: str,
         config: TopicConfig,
-        loaded: Loaded,
+        loaded: LoadedLog,
         topic_id: UUID | None,
         files: OpenFiles,
         owner: Owner | None = None,
@@ -81,7 +79,7 @@ class Log(LogStorage):
         partition: TopicPartition,
         config: TopicConfig,
         *,
-        known: Known | None = None,
+        known: CheckpointedState | None = None,
         files: OpenFiles | None = None,
         owner: Owner | None = None,
         new_topic_id: UUID | None = None,
@@ -95,7 +93,7 @@ class Log(LogStorage):
         """
         disk = world.disk
         own = OpenFiles(disk, _MAX_OPEN_WHILE_LOADING)
-        loader = Loader(own, directory, config, known or Known(), world.clock.now_ms())
+        loader = Loader(own, directory, config, known or CheckpointedState(), world.clock.now_ms())
         try:
             if disk.exists(directory):
                 loaded = loader.load()
@@ -110,7 +108,7 @@ class Log(LogStorage):
         return cls(world, partition, directory, config, loaded, topic_id, files or OpenFiles(disk), owner)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Counts from the next append, roll and retention run on."""
+        """Apply a new topic config from the next append, roll and retention run on."""
         super().update_config(config)
         self._rules = AppendRules.of(config)
 
@@ -133,7 +131,7 @@ class Log(LogStorage):
         """
         self._refuse_if_failed()
         if self._producer_state.is_restoring:
-            raise AppendRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition}: {_RESTORING}")
+            raise AppendRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition}: {_RESTORING_MESSAGE}")
         now_ms = self._world.clock.now_ms()
         batch = records if isinstance(records, CheckedBatch) else check_batch(records, self._rules, origin, now_ms)
         header = batch.header
@@ -152,11 +150,13 @@ class Log(LogStorage):
         return prepared_batch(result, self._rules)
 
     def _duplicate_info(self, mark: BatchMark) -> AppendInfo:
+        """The result for a batch that was already appended."""
         return AppendInfo(
             mark.first_offset, mark.last_offset, mark.timestamp, self._log_start, mark.timestamp, 0, is_duplicate=True
         )
 
     def _write_as_leader(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
+        """Assign offsets to a checked batch and write it."""
         header = batch.header
         append_time = now_ms if self._rules.log_append_time else NO_TIMESTAMP
         max_timestamp = header.max_timestamp if append_time == NO_TIMESTAMP else append_time
@@ -164,21 +164,23 @@ class Log(LogStorage):
         first_offset = local.end_offset
         last_offset = first_offset + header.last_offset_delta
         size = header.size
-        pieces = assigned(batch, first_offset, leader_epoch, append_time)
+        pieces = with_assigned_offsets(batch, first_offset, leader_epoch, append_time)
         try:
             if local.must_roll(size, last_offset, max_timestamp):
                 self._roll()
             local.segments.active.append(pieces, size, first_offset, last_offset, max_timestamp)
         except OSError as error:
             self._report_failure(error)
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise AppendRefused(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write to {self.directory}: {error}. Repair the disk."
+            ) from error
         local.end_offset = last_offset + 1
         if self.epochs.latest_epoch != leader_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if header.producer_id >= 0:
             written = header._replace(base_offset=first_offset, max_timestamp=max_timestamp)
             with self._translating_io_errors():
-                self._producer_state.note(written, batch.buffer, local.segments.active)
+                self._producer_state.on_batch_written(written, batch.buffer, local.segments.active)
         self.producers.end_offset = last_offset + 1
         return AppendInfo(first_offset, last_offset, append_time, self._log_start, max_timestamp, size)
 
@@ -191,7 +193,7 @@ class Log(LogStorage):
         """
         self._check_usable()
         if self._producer_state.is_restoring:
-            raise ProducersRestoring(f"{self.partition}: {_RESTORING}")
+            raise ProducersRestoring(f"{self.partition}: {_RESTORING_MESSAGE}")
         first_offset: int | None = None
         size = 0
         for run in appendable_runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):
@@ -205,6 +207,7 @@ class Log(LogStorage):
         return AppendInfo(first_offset, self.end_offset - 1, NO_TIMESTAMP, self._log_start, newest, size)
 
     def _write_run(self, buffer: Buffer, run: Run) -> None:
+        """Write consecutive batches that fit in one segment."""
         local = self._local
         first, last = run[0], run[-1]
         size = last.position + last.size - first.position
@@ -222,7 +225,7 @@ class Log(LogStorage):
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.has_producer:
                 with self._translating_io_errors():
-                    self._producer_state.note(header, buffer, local.segments.active)
+                    self._producer_state.on_batch_written(header, buffer, local.segments.active)
         self.producers.end_offset = last.next_offset
 
     # -- read ----------------------------------------------------------------------------------------------------------
@@ -249,13 +252,14 @@ class Log(LogStorage):
             segment = found.segment
             shared = segment.lend_file() if found.size else None
             if shared is None:
-                return self._local.read(offset, min(max_bytes, _FEW_BYTES), bound, min_one=min_one_message)
+                return self._local.read(offset, min(max_bytes, _READ_AT_ONCE_BYTES), bound, min_one=min_one_message)
             records = FileSlice(
                 self._world.disk, segment.log_path, shared, found.position, found.size, self._report_failure
             )
             return ReadResult(records, segment.base_offset, found.position)
 
     def _checked_bound(self, offset: int, upper_bound_offset: int | None) -> int:
+        """The end of a read. Raises OffsetOutOfRange if `offset` lies outside the log."""
         self._check_usable()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
@@ -359,6 +363,7 @@ class Log(LogStorage):
             self.truncate_fully_and_start_at(offset)
             return True
         with self._translating_io_errors():
+            self.cleaning.on_truncated(offset)
             self._delete_later(self._local.truncate_to(offset))
             end = self.end_offset
             self._after_truncation(end)
@@ -369,6 +374,7 @@ class Log(LogStorage):
         """Remove all records; the next one gets `offset`. Raises StorageFailed."""
         self._check_usable()
         with self._translating_io_errors():
+            self.cleaning.on_truncated(self._log_start)
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
             self.epochs.clear()
@@ -376,6 +382,8 @@ class Log(LogStorage):
             self._after_truncation(offset)
 
     def _after_truncation(self, offset: int) -> None:
+        """Lower log start, high watermark, epochs and recovery point to `offset`."""
+        self.cleaning.on_truncated(offset)
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
@@ -387,15 +395,15 @@ class Log(LogStorage):
     def delete_old_segments(self) -> int:
         """Remove the segments that retention expired, and return how many. Raises StorageFailed."""
         self._check_usable()
-        if self._producer_state.is_restoring:
+        if self._producer_state.is_restoring or self.cleaning.is_running:
             return 0  # the next run does it
-        limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
+        limits = RetentionLimits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
         with self._translating_io_errors():
             facts = [
                 SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)
                 for s in self.segments
             ]
-        count = expired(facts, self.end_offset, limits)
+        count = expired_segment_count(facts, self.end_offset, limits)
         if not count:
             return 0
         with self._translating_io_errors():
@@ -406,7 +414,34 @@ class Log(LogStorage):
             self._set_log_start(self.segments.first.base_offset)
         return count
 
+    # -- compaction ----------------------------------------------------------------------------------------------------
+
+    async def replace_segments(self, base_offsets: Sequence[int], size: int) -> bool:
+        """Put the synced `.cleaned` files of the first segment in the place of all these, adjacent segments.
+
+        `size` is that of the new `.log` file. False where the cleaning is void. Raises StorageFailed.
+        """
+        self._check_usable()
+        old = [segment for segment in self.segments if segment.base_offset in base_offsets]
+        if self.cleaning.is_void or [segment.base_offset for segment in old] != list(base_offsets):
+            return False
+        disk = self._world.disk
+        with self._translating_io_errors():
+            swaps = rename_cleaned_to_swap(disk, old[0])
+            self.cleaning.on_swap_began(swaps)
+            await disk.in_thread(disk.sync_directory, self.directory)
+        self._check_usable()
+        if self.cleaning.is_void:
+            return False
+        with self._translating_io_errors():
+            renamed = self._local.replace(old, size)
+            self.cleaning.on_swap_ended()
+            await disk.in_thread(disk.sync_directory, self.directory)
+            self._delete_later(renamed)
+        return True
+
     def _set_log_start(self, offset: int) -> None:
+        """Set the log start offset and drop leader epochs before it."""
         self._log_start = offset
         self.epochs.truncate_from_start(offset)
         self.on_start_moved()
@@ -420,9 +455,9 @@ def _no_listener() -> None:
 
 
 def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:
-    """None where the file is missing or damaged: the controller sends the id with the next LeaderAndIsr request."""
+    """The topic id in partition.metadata; None if missing or damaged, as the controller sends it with LeaderAndIsr."""
     try:
         return read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
     except CorruptFile as error:
-        notes.append(f"ignored the topic id until the controller sends it again: {error}")
+        notes.append(f"{error}: the controller sends the topic id again. Nothing to do.")
         return None

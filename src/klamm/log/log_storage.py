@@ -7,10 +7,11 @@ from typing import Protocol
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.cleaning_state import CleaningState
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, StorageFailed
 from klamm.log.flushing import Durability, FlushJob, sync_files
-from klamm.log.loader import Loaded
+from klamm.log.loader import LoadedLog
 from klamm.log.local_log import LocalLog
 from klamm.log.open_files import OpenFiles
 from klamm.log.partition_files import PartitionFiles
@@ -67,6 +68,7 @@ class LogStorage:
         "_topic_id",
         "_unsynced_snapshot",
         "_world",
+        "cleaning",
         "epochs",
         "notes",
         "partition",
@@ -78,7 +80,7 @@ class LogStorage:
         partition: TopicPartition,
         directory: str,
         config: TopicConfig,
-        loaded: Loaded,
+        loaded: LoadedLog,
         topic_id: UUID | None,
         files: OpenFiles,
         owner: Owner | None = None,
@@ -107,6 +109,7 @@ class LogStorage:
         self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
         if loaded.epochs_changed:
             self._small_files.on_epochs_changed()
+        self.cleaning = CleaningState(world.disk)
         self.notes = loaded.notes
         """What recovery repaired when the log was opened, one sentence each."""
 
@@ -123,6 +126,7 @@ class LogStorage:
     def update_config(self, config: TopicConfig) -> None:
         """Apply a new topic config from the next append, roll and retention run on."""
         self._config = self._local.config = config
+        self.cleaning.on_config_changed()
 
     @property
     def start_offset(self) -> int:
@@ -156,7 +160,9 @@ class LogStorage:
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Set the topic id, once; the caller has checked that there is no other."""
-        assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
+        assert self._topic_id in (None, topic_id), (
+            f"{self.partition} already has topic id {self._topic_id}, the new one is {topic_id}"
+        )
         if self._topic_id is None:
             self._topic_id = topic_id
             self._small_files.on_topic_id_assigned()
@@ -172,6 +178,7 @@ class LogStorage:
                 self._roll()
 
     def _roll(self, base_offset: int | None = None) -> Segment:
+        """Close the active segment and create the next one."""
         base = self.end_offset if base_offset is None else base_offset
         self._producer_state.write_snapshot()
         segment = self._local.roll(base)
@@ -190,7 +197,7 @@ class LogStorage:
             return self._durability.flush_job(self.segments, self.directory, target, self.changed_small_files())
 
     def flushed(self, job: FlushJob) -> None:
-        """A flush job has ended."""
+        """Record that a flush job has ended."""
         self._durability.on_flushed(job, self._world.clock.now_ms())
 
     async def flush(self, up_to: int | None = None) -> None:
@@ -219,17 +226,17 @@ class LogStorage:
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
     @property
-    def owes_flush(self) -> bool:
+    def needs_flush_before_ack(self) -> bool:
         """Whether `flush.messages` requires a flush before the last append is acknowledged."""
         return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
 
-    async def flush_owed(self) -> None:
+    async def flush_before_ack(self) -> None:
         """Wait for the flush that `flush.messages` requires before the acknowledgement.
 
         What is appended meanwhile shares the next flush. Raises StorageFailed.
         """
         end = self.end_offset
-        while self.owes_flush and self._durability.recovery_point < end:
+        while self.needs_flush_before_ack and self._durability.recovery_point < end:
             if self._flushing is None or self._flushing.done():
                 self._flushing = asyncio.ensure_future(self.flush())
             await asyncio.shield(self._flushing)
@@ -243,10 +250,12 @@ class LogStorage:
         return self._small_files.is_changed
 
     def _on_epochs_changed(self) -> None:
+        """Request that the leader epoch checkpoint is written."""
         self._small_files.on_epochs_changed()
         self._report_small_files()
 
     def _report_small_files(self) -> None:
+        """Tell the owner that small files have unwritten changes."""
         if self._owner is not None:
             self._owner.on_small_files_changed(self)
 
@@ -267,7 +276,7 @@ class LogStorage:
         return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
 
     def mark_synced(self) -> None:
-        """The files of `prepare_clean_shutdown` are synced."""
+        """Record that the files of `prepare_clean_shutdown` are synced."""
         self._durability.recovery_point = self.end_offset
         self._unsynced_snapshot = None
 
@@ -284,21 +293,31 @@ class LogStorage:
     # -- failure -------------------------------------------------------------------------------------------------------
 
     def _refuse_if_failed(self) -> None:
+        """Raise AppendRefused (KAFKA_STORAGE_ERROR) if the log has failed."""
         if self._failed:
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, self._out_of_use())
 
     def _check_usable(self) -> None:
+        """Raise StorageFailed if the log has failed."""
         if self._failed:
-            raise StorageFailed(f"{self.directory} is out of use after an I/O error")
+            raise StorageFailed(self._out_of_use())
+
+    def _out_of_use(self) -> str:
+        """The error text for a failed log."""
+        return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:
-        """The log is about to be deleted: refuse any further use."""
+        """Refuse any further use, because the log is being deleted."""
         self.mark_failed()
 
     def mark_failed(self) -> None:
-        """The log's directory is offline: refuse any further use."""
+        """Refuse any further use, because the log's directory is offline."""
         self._failed = True
         self._local.close_files()
+
+    def on_io_error(self, error: OSError) -> None:
+        """A file operation of this log failed in another process: the log fails, as after one of its own."""
+        self._report_failure(error)
 
     def _report_failure(self, error: OSError) -> None:
         """Mark the log as failed and report the I/O error to its owner."""
@@ -314,10 +333,14 @@ class LogStorage:
         except StorageFailed:
             raise  # reported already
         except OSError as error:
-            self._report_failure(error)
-            raise StorageFailed(f"{self.directory}: {error}") from error
+            if not self._failed:  # a log that was deleted or taken offline meanwhile has nothing to report
+                self._report_failure(error)
+            raise StorageFailed(
+                f"I/O error in {self.directory}: {error}. Repair the disk and restart the node."
+            ) from error
 
     def _delete_later(self, paths: Sequence[str]) -> None:
+        """Ask the owner to delete these files after `file.delete.delay.ms`."""
         if self._owner is not None:
             self._owner.on_files_to_delete(paths, self._config.file_delete_delay_ms)
             return

@@ -41,7 +41,7 @@ def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | 
 
 
 def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
-    """The same by reading every batch, needed when the record with the largest timestamp lies before the log start."""
+    """The record with the largest timestamp at or after the log start, found by reading every batch."""
     largest_timestamp = -1
     for segment in segments.from_slot(segments.slot_of(log_start)):
         for found in segment.headers(0):
@@ -57,11 +57,13 @@ def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
 
 
 def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
+    """Batches of the segment from the time index entry for this timestamp on."""
     floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
     return segment.headers_from(floor.offset)
 
 
 def _records(segment: Segment, found: ScannedBatch) -> Iterator[Record]:
+    """The records of a batch."""
     header = found.header
     batch = segment.pread(header.size, found.position)
     return records(batch, header._replace(position=0))

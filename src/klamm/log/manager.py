@@ -1,4 +1,4 @@
-"""All logs of a node: loading, making, deleting, and the work that goes on beside. Source: LogManager.scala."""
+"""All logs of a node: load, create, delete, and background work. Source: LogManager.scala."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,10 +8,11 @@ from uuid import UUID
 
 import structlog
 
-from klamm.config.topic_config import TopicConfig
-from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from klamm.config.topic_config import TopicConfig, correct_topic_config
+from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
-from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
@@ -25,9 +26,8 @@ from klamm.runtime.world import World
 
 T = TypeVar("T")
 logger = structlog.get_logger("logs")
-ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
-"""What a checkpoint says of these logs."""
 
+_REPAIR: Final = "Repair the disk and restart the node."
 _MAX_CREATED_AT_ONCE: Final = 100
 _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
@@ -51,7 +51,7 @@ class LogRequest(NamedTuple):
 
 
 class LogManager:
-    """Used by the event loop alone."""
+    """The logs of a node in all its data directories; used by the event loop only."""
 
     def __init__(
         self,
@@ -79,8 +79,7 @@ class LogManager:
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
-        self._writing: dict[asyncio.Task[None], None] = {}
-        """In order: a set of tasks would give them in that of their addresses."""
+        self._checkpoints = CheckpointWriter(world.disk, self._live, self.logs_in, self._take_offline)
         self._closed = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -97,17 +96,25 @@ class LogManager:
             return_exceptions=True,
         )
         for topic, reason in configs.problems.items():
-            logger.error("invalid topic config ignored: the broker's defaults apply", topic=topic, reason=reason)
+            logger.error(
+                "invalid topic config ignored, the broker's defaults apply",
+                topic=topic,
+                reason=reason,
+                action=correct_topic_config(topic),
+            )
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
-            reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
-            problem = BadLogDirectory(f"no log directory can be used: {reasons}")
+            reasons = "; ".join(f"{d.path}: {str(d.offline_reason).rstrip('.')}" for d in self._directories.values())
+            problem = BadLogDirectory(
+                f"No log directory can be used: {reasons}. Repair one of them, or change log.dirs."
+            )
         if problem is not None:
             for directory in self._directories.values():
                 directory.unlock()
             raise problem
 
     async def _load_directory(self, directory: LogDirectory, configs: LoadedConfigs) -> None:
+        """Open all logs of one data directory."""
         disk = self._world.disk
         try:
             await disk.in_thread(directory.prepare, self._broker_id, self._cluster_id)
@@ -133,13 +140,16 @@ class LogManager:
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs
     ) -> list[Log | UnreadableLog]:
+        """Open some logs of a directory in a thread."""
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
     def _register(self, log: Log, directory: LogDirectory) -> None:
+        """Add an opened log to the manager."""
         other = self._homes.get(log.partition)
         if other is not None:
             raise BadLogDirectory(
-                f"{log.partition} lies in both {other.path} and {directory.path}. Move the older one away."
+                f"{log.partition} is in two log directories, {other.path} and {directory.path}. Move the older copy "
+                "out of its log directory."
             )
         self._logs[log.partition] = log
         self._homes[log.partition] = directory
@@ -149,14 +159,15 @@ class LogManager:
             self._housekeeping.on_small_files_changed(log)
 
     def _mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+        """Make the partition of a log that cannot be opened offline."""
         self._unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, its partition is offline",
+            "log cannot be read, the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,
-            action="Stop the node and move the directory away: the replica is then copied from the leader.",
+            action=REPLACE_REPLICA,
         )
 
     def start(self) -> None:
@@ -242,15 +253,17 @@ class LogManager:
     def _log_or_error(
         self, request: LogRequest, refused: Mapping[TopicPartition, StorageFailed]
     ) -> Log | StorageFailed:
+        """The log for a request, or the error that prevented it."""
         log = self._logs.get(request.partition)
         if log is not None:
             return self._with_topic_id(log, request.topic_id)
         # one that was there or just made may have lost its directory since
         return refused.get(request.partition) or StorageFailed(
-            self._why_unavailable(request) or f"{request.partition} was deleted meanwhile"
+            self._why_unavailable(request) or f"{request.partition} was deleted while its log was opened"
         )
 
     def _create(self, request: LogRequest) -> Log:
+        """Create one log. Raises StorageFailed."""
         refused: dict[TopicPartition, StorageFailed] = {}
         places = self._choose_directories([request], refused)
         if refused:
@@ -278,19 +291,28 @@ class LogManager:
         return places
 
     def _why_unavailable(self, request: LogRequest) -> str | None:
+        """Why the partition's log cannot be opened or created now; None if it can."""
         unreadable = self._unreadable.get(request.partition)
         if unreadable is not None:
-            return f"{unreadable.path} cannot be read: {unreadable.reason}"
+            return (
+                f"the log in {unreadable.path} cannot be read: {unreadable.reason}. Stop the node and move the "
+                "directory away: the replica is then copied from the leader."
+            )
         if request.partition in self._offline:
-            return f"{request.partition} lies in {self._offline[request.partition]}, which is out of use"
+            return f"{request.partition} is in the offline log directory {self._offline[request.partition]}. {_REPAIR}"
         if not request.is_new and self.offline_directories:
-            return f"{request.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
-        return None if self.live_directories else "no log directory is in use: all are offline"
+            return (
+                f"{request.partition} is in no live log directory; it may be in an offline one: "
+                f"{', '.join(self.offline_directories)}. {_REPAIR}"
+            )
+        return None if self.live_directories else f"{request.partition}: all log directories are offline. {_REPAIR}"
 
     def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
+        """Open or create these logs in threads."""
         return [self._open_one(request, home) for request, home in places]
 
     def _open_one(self, request: LogRequest, home: LogDirectory) -> Log | OSError:
+        """Open or create one log in its directory."""
         path = f"{home.path}/{request.partition}"
         try:
             return Log.open(
@@ -306,15 +328,17 @@ class LogManager:
             return error
 
     def _register_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+        """Add a new log to the manager. Raises StorageFailed if it could not be opened."""
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
-            raise StorageFailed(f"{home.path}: {home.offline_reason}")
+            raise StorageFailed(f"cannot open {partition}: {home.path} is offline: {home.offline_reason}. {_REPAIR}")
         self._register(result, home)
         return result
 
     @staticmethod
     def _with_topic_id(log: Log, topic_id: UUID | None) -> Log:
+        """The log, with the topic id assigned if it had none."""
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
         return log
@@ -332,11 +356,11 @@ class LogManager:
             self._world.disk.rename(log.directory, target)
             starts = home.checkpoint(LOG_STARTS)
             if partition in starts.written:
-                starts.write_now(log_starts(self.logs_in(home)))
+                write_now(home, LOG_STARTS, self.logs_in(home))
         except OSError as error:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
-            raise StorageFailed(f"{home.path}: {error}") from error
+            raise StorageFailed(f"cannot delete {partition} in {home.path}: {error}. {_REPAIR}") from error
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
         return True
@@ -362,54 +386,39 @@ class LogManager:
 
     async def write_high_watermarks(self) -> None:
         """Write the high watermark checkpoints of all directories; replication calls it on its interval."""
-        await self._write_checkpoints(HIGH_WATERMARKS, _high_watermarks)
+        await self._checkpoints.write(HIGH_WATERMARKS)
 
     async def write_recovery_points(self) -> None:
-        await self._write_checkpoints(RECOVERY_POINTS, _recovery_points)
+        await self._checkpoints.write(RECOVERY_POINTS)
 
     async def write_log_starts(self) -> None:
-        await self._write_checkpoints(LOG_STARTS, log_starts)
+        await self._checkpoints.write(LOG_STARTS)
+
+    async def write_cleaned_offsets(self) -> None:
+        await self._checkpoints.write(CLEANED_OFFSETS)
 
     async def write_small_files(self) -> None:
         """Write changed leader epochs and topic ids; when it returns, a kill cannot lose them."""
         await self._housekeeping.write_small_files()
 
-    async def _write_checkpoints(self, name: str, read: ReadOffsets) -> None:
-        """Write one kind of checkpoint of every directory in threads; a directory whose write fails goes offline.
-
-        One thread per directory at a time. A caller may be cancelled, its thread cannot: the next one waits for it.
-        """
-        for directory in self._live():
-            writing = asyncio.get_running_loop().create_task(self._write_checkpoint(directory, name, read))
-            self._writing[writing] = None
-            writing.add_done_callback(self._writing.pop)
-            await asyncio.shield(writing)
-
-    async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
-        async with directory.writing:
-            if not directory.is_online or self._closed:
-                return
-            checkpoint = directory.checkpoint(name)
-            version = checkpoint.next_version()
-            try:
-                await self._world.disk.in_thread(checkpoint.write, read(self.logs_in(directory)), version)
-            except OSError as error:
-                self._take_offline(directory, str(error))
-
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs in this data directory."""
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def _live(self) -> list[LogDirectory]:
+        """The data directories that are online."""
         return [directory for directory in self._directories.values() if directory.is_online]
 
     # -- failure and end -----------------------------------------------------------------------------------------------
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log's data directory offline."""
         home = self._homes.get(log.partition)
         if home is not None:
             self._take_offline(home, str(error))
 
     def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        """Take a data directory and its logs offline, and report the failure."""
         if not directory.is_online:
             return
         directory.offline_reason = reason
@@ -428,8 +437,7 @@ class LogManager:
         """
         if self._closed:
             return
-        await self._housekeeping.stop()
-        await self._wait_for_writes()
+        await self._stop_writing()
         for directory in self._live():
             if not directory.is_loaded:
                 directory.unlock()
@@ -443,18 +451,19 @@ class LogManager:
 
     async def abandon(self) -> None:
         """Stop all work and unlock the directories without flushing, as after a crash."""
-        await self._housekeeping.stop()
-        await self._wait_for_writes()
+        await self._stop_writing()
         self._files.close()
         for directory in self._directories.values():
             directory.unlock()
 
-    async def _wait_for_writes(self) -> None:
-        """Stop periodic work and wait for threads that write checkpoints: closing writes the last ones."""
+    async def _stop_writing(self) -> None:
+        """Stop periodic work and wait for threads that write: closing writes the last checkpoints."""
         self._closed = True
-        await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._housekeeping.stop()
+        await self._checkpoints.stop()
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
+        """Write the last checkpoints of a directory, and mark it as cleanly shut down."""
         for log in logs:
             log.prepare_clean_shutdown()
         unsynced = [log for log in logs if log.has_unsynced_files]
@@ -464,28 +473,11 @@ class LogManager:
                 log.mark_synced()
         for log in logs:
             log.close()
-        for name, read in (
-            (RECOVERY_POINTS, _recovery_points),
-            (LOG_STARTS, log_starts),
-            (HIGH_WATERMARKS, _high_watermarks),
-        ):
-            directory.checkpoint(name).write_now(read(logs))
+        write_all(directory, logs)
         directory.mark_clean_and_unlock(broker_epoch)
 
 
-def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    return {log.partition: log.recovery_point for log in logs}
-
-
-def _high_watermarks(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    return {log.partition: log.high_watermark for log in logs}
-
-
-def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    """The log start offsets that are not the base offset of the log's first segment."""
-    return {log.partition: log.start_offset for log in logs if log.start_offset > log.segments.first.base_offset}
-
-
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

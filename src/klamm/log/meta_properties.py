@@ -1,4 +1,4 @@
-"""`meta.properties` and `.kafka_cleanshutdown`: whose a log directory is, and how its last user left.
+"""`meta.properties` and `.kafka_cleanshutdown`: the owner of a log directory, and whether its shutdown was clean.
 
 Source: MetaProperties.java, MetaPropertiesEnsemble.java, CleanShutdownFileHandler.java.
 """
@@ -25,7 +25,7 @@ _RESTORE: Final = (
 
 
 class MetaProperties(NamedTuple):
-    """None where the file does not say; `others` are kept as they are when the file is written again."""
+    """Fields of meta.properties, None where missing; `others` are preserved when the file is written again."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -42,11 +42,11 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
     fields = _properties(content.decode(errors="replace"))
     version = fields.pop("version", None)
     if version is None:
-        raise CorruptFile(f"{path} is damaged: it has no version. {_RESTORE}")
+        raise CorruptFile(f"{path} is damaged: it has no line version=0. {_RESTORE}")
     if version != _VERSION:
         raise BadLogDirectory(
-            f"{path} is of version {version}; a directory of ZooKeeper mode has {_VERSION}. "
-            "Give the node a log.dirs entry that no KRaft node has formatted."
+            f"{path} has version={version}, a log directory in ZooKeeper mode has version={_VERSION}. "
+            "Change log.dirs to a directory that no KRaft node has formatted."
         )
     broker_id = fields.pop("broker.id", None)
     if broker_id is not None and not broker_id.isdigit():
@@ -82,7 +82,8 @@ def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaPr
         if len(values) > 1:
             places = "; ".join(f"{directory} has {value}" for value, directory in values.items())
             raise BadLogDirectory(
-                f"log directories disagree on {what.replace('_', '.')}: {places}. Name only directories of one node."
+                f"The log directories have different {what.replace('_', '.')}s in {META_PROPERTIES}: {places}. "
+                "List only directories of one node in log.dirs."
             )
     return found
 
@@ -111,6 +112,8 @@ def write_meta(disk: Disk, directory: str, meta: MetaProperties) -> None:
 
 
 class _CleanShutdown(msgspec.Struct, rename="camel"):
+    """The JSON content of `.kafka_cleanshutdown`."""
+
     version: int = 0
     broker_epoch: int = NO_BROKER_EPOCH
 
@@ -133,5 +136,6 @@ def remove_clean_shutdown(disk: Disk, directory: str) -> int | None:
 
 
 def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
+    """Write the clean-shutdown marker with the broker epoch."""
     content = msgspec.json.encode(_CleanShutdown(broker_epoch=broker_epoch))
     disk.write_atomically(f"{directory}/{CLEAN_SHUTDOWN}", content)

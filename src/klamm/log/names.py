@@ -1,4 +1,4 @@
-"""How log directories and the files in them are called. Source: LogFileUtils.java, UnifiedLog.scala."""
+"""Names of log directories and of the files in them. Source: LogFileUtils.java, UnifiedLog.scala."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -22,6 +22,8 @@ _OFFSET_DIGITS: Final = 20
 
 
 class DirectoryKind(StrEnum):
+    """Suffixes of log directory names: in use, waiting for deletion, future replica, stray replica."""
+
     LIVE = ""
     DELETE = "-delete"
     FUTURE = "-future"
@@ -29,6 +31,8 @@ class DirectoryKind(StrEnum):
 
 
 class DirectoryName(NamedTuple):
+    """The parts of a log directory's name."""
+
     partition: TopicPartition
     kind: DirectoryKind
 

@@ -1,4 +1,4 @@
-"""Open files, at most so many: 10,000 logs must not need 10,000 descriptors for ever."""
+"""A cache of open files with a limit, so that 10,000 logs need fewer file descriptors."""
 
 import errno
 import sys
@@ -9,20 +9,20 @@ from weakref import WeakValueDictionary
 from klamm.runtime.disk import Disk, File
 
 DEFAULT_MAX_OPEN_FILES = 4_000
-_NEVER_CUT: Final = sys.maxsize
+_NEVER_TRUNCATED: Final = sys.maxsize
 
 
 class SharedFile:
-    """An open file of which readers may keep hold. Its reference count is its number of users: the last one closes it.
+    """An open file with several users; its reference count is their number, and the last one closes it.
 
-    A name does not matter to it: bytes of a file that was renamed, replaced or removed can still be read.
+    The bytes of a file that was renamed, replaced or removed can still be read through it.
     """
 
     __slots__ = ("__weakref__", "file", "valid_bytes")
 
     def __init__(self, file: File) -> None:
         self.file = file
-        self.valid_bytes = _NEVER_CUT
+        self.valid_bytes = _NEVER_TRUNCATED
         """Bytes before this position are those that were there when a reader took hold; the file was cut behind."""
 
     def __del__(self) -> None:
@@ -68,6 +68,7 @@ class OpenFiles:
         self.get(path).truncate(size)
 
     def _get(self, path: str) -> SharedFile:
+        """The shared open file at this path, opened if needed."""
         shared = self._files.get(path)
         if shared is not None:
             self._files.move_to_end(path)
@@ -78,6 +79,7 @@ class OpenFiles:
         return shared
 
     def _open(self, path: str) -> File:
+        """Open the file, closing the least recently used one above the limit."""
         try:
             return self.disk.open(path)
         except OSError as error:

@@ -9,6 +9,8 @@ from klamm.runtime.small_files import Replacement, SmallFile
 
 
 class PartitionFiles:
+    """Tracks which of the two files have changes that are not written."""
+
     __slots__ = ("_epochs", "_metadata")
 
     def __init__(self, directory: str) -> None:
@@ -21,9 +23,11 @@ class PartitionFiles:
         return self._epochs.is_changed or self._metadata.is_changed
 
     def on_epochs_changed(self) -> None:
+        """Record that the leader epochs changed."""
         self._epochs.next_version()
 
     def on_topic_id_assigned(self) -> None:
+        """Record that a topic id was assigned."""
         self._metadata.next_version()
 
     def replacements(self, epochs: LeaderEpochs, topic_id: UUID | None) -> list[Replacement]:

@@ -1,4 +1,4 @@
-"""`partition.metadata`: which topic id a log directory belongs to. Source: PartitionMetadataFile.java."""
+"""`partition.metadata`: the topic id of a log directory. Source: PartitionMetadataFile.java."""
 
 from typing import Final
 from uuid import UUID
@@ -34,7 +34,10 @@ def read_topic_id(disk: Disk, path: str) -> UUID | None:
         fields = dict(line.split(":", 1) for line in content.decode().splitlines() if line.strip())
         topic_id = id_from_text(fields["topic_id"].strip())
         if fields["version"].strip() != _VERSION or topic_id == ZERO_ID:
-            raise ValueError("the version is not 0 or the topic id is the zero id")
+            raise ValueError(content)
     except (ValueError, KeyError) as error:
-        raise CorruptFile(f"{path} is not a version 0 file with a topic id: {error}") from error
+        raise CorruptFile(
+            f"{path} is damaged: its lines must be version: {_VERSION} and topic_id: ID, an id in base64 that is not "
+            "zero"
+        ) from error
     return topic_id

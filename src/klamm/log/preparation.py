@@ -7,7 +7,7 @@ never all of them. What depends on the log (sequence numbers, offsets, the leade
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from klamm.log.append_rules import AppendRules, check_size
+from klamm.log.append_rules import WRONG_CLIENT, AppendRules, check_size
 from klamm.log.errors import AppendRefused, RecordError
 from klamm.model.errors import ErrorCode
 from klamm.runtime.disk import Buffer
@@ -71,7 +71,9 @@ def _check_and_recompress(preparation: Preparation) -> bytes:
     try:
         facts = _check_records(preparation, header, _decompressed_pieces(header, content))
     except (BadCompression, MalformedRecord) as error:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}") from error
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}. {WRONG_CLIENT}"
+        ) from error
     target = header.codec if rules.codec is None else rules.codec
     payload: Buffer = content
     if target is not header.codec:
@@ -79,7 +81,10 @@ def _check_and_recompress(preparation: Preparation) -> bytes:
         records = pieces if facts.is_sequential else renumber_offset_deltas(pieces, header.record_count)
         payload = _join_within_limit(compress_pieces(target, records, rules.level), rules)
     elif not facts.is_sequential and target is not Codec.NONE:
-        raise AppendRefused(ErrorCode.INVALID_RECORD, "the offsets within a compressed batch are not 0, 1, 2 and so on")
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the offset deltas in the compressed batch are not 0, 1, 2 and so on. {WRONG_CLIENT}",
+        )
     max_timestamp = header.max_timestamp if rules.log_append_time else facts.max_timestamp
     if payload is content and max_timestamp == header.max_timestamp:
         return batch
@@ -93,7 +98,7 @@ def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[b
     for piece in decompress_pieces(header.codec, content):
         size += len(piece)
         if size > MAX_DECOMPRESSED_BYTES:
-            raise BadCompression(f"its records decompress to more than {MAX_DECOMPRESSED_BYTES} bytes")
+            raise BadCompression(f"its records have more than {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
         yield piece
 
 
@@ -109,7 +114,7 @@ def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
 
 
 class _RecordFacts(NamedTuple):
-    """What the check of the records found."""
+    """The result of checking the records of a batch."""
 
     max_timestamp: int
     is_sequential: bool
@@ -132,9 +137,12 @@ def _check_records(preparation: Preparation, header: BatchHeader, pieces: Iterab
             is_sequential = False
         problem = None
         if needs_keys and not has_key:
-            problem = "the record has no key, which a compacted topic requires"
+            problem = "the record has no key, and the topic is compacted (cleanup.policy): send a key"
         elif bounds_timestamps and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            problem = f"timestamp {timestamp} is not between {earliest} and {latest}"
+            problem = (
+                f"timestamp {timestamp} is not between {earliest} and {latest}, the range of "
+                "message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+            )
             out_of_bounds += 1
         if problem is not None:
             invalid += 1
@@ -142,7 +150,11 @@ def _check_records(preparation: Preparation, header: BatchHeader, pieces: Iterab
                 errors.append(RecordError(index, problem))
     if invalid:
         code = ErrorCode.INVALID_TIMESTAMP if out_of_bounds else ErrorCode.INVALID_RECORD
-        raise AppendRefused(code, f"{invalid} of {header.record_count} records are invalid", errors)
+        text = (
+            f"{invalid} of {header.record_count} records are not valid: record {errors[0].batch_index}: "
+            f"{errors[0].message}"
+        )
+        raise AppendRefused(code, text, errors)
     return _RecordFacts(max_timestamp, is_sequential)
 
 

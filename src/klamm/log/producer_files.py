@@ -1,4 +1,4 @@
-"""Producer snapshots on disk, and the replay of what lies behind the newest. Source: ProducerStateManager.java."""
+"""Producer snapshot files, and the replay of batches after the newest snapshot. Source: ProducerStateManager.java."""
 
 from collections.abc import Iterable
 
@@ -24,6 +24,7 @@ class SnapshotFiles:
         self.directory = directory
 
     def path(self, offset: int) -> str:
+        """The path of the snapshot at this offset."""
         return f"{self.directory}/{segment_file(offset, SNAPSHOT)}"
 
     def offsets(self) -> list[int]:
@@ -58,6 +59,7 @@ class SnapshotFiles:
         return None
 
     def remove(self, offsets: Iterable[int]) -> None:
+        """Delete the snapshots at these offsets."""
         for offset in offsets:
             path = self.path(offset)
             if self._disk.exists(path):
@@ -87,12 +89,13 @@ def rebuild_producers(
         try:
             _replay_segment(producers, segment, disk, begin, end)
         except CorruptRecords as error:
-            notes.append(f"replayed the producers of {segment.log_path} only up to a damaged batch: {error}")
+            notes.append(f"{error}: the producer state was read up to this batch. Check the disk.")
     producers.end_offset = end
     return notes
 
 
 def _replay_segment(producers: Producers, segment: Segment, disk: Disk, begin: int, end: int) -> None:
+    """Update the producer state with the segment's batches between these offsets."""
     spot = segment.find(begin)
     for found in segment.headers(spot.position) if spot else ():
         if found.header.base_offset >= end:
@@ -102,6 +105,7 @@ def _replay_segment(producers: Producers, segment: Segment, disk: Disk, begin: i
 
 
 def _replay(producers: Producers, found: ScannedBatch, disk: Disk, path: str) -> None:
+    """Update the producer state with one batch."""
     header, buffer = found.header, found.buffer
     if header.is_control:
         file: File = disk.open_read(path)
@@ -110,16 +114,16 @@ def _replay(producers: Producers, found: ScannedBatch, disk: Disk, path: str) ->
         finally:
             file.close()
         header = header._replace(position=0)
-    note_written(producers, header, buffer)
+    update_producers(producers, header, buffer)
 
 
-def note_written(producers: Producers, header: BatchHeader, buffer: Buffer) -> CompletedTransaction | None:
+def update_producers(producers: Producers, header: BatchHeader, buffer: Buffer) -> CompletedTransaction | None:
     """Update the producer state with a written batch; the transaction it completed, if any.
 
     `buffer` is read for control batches only.
     """
     if not header.is_control:
-        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        producers.on_batch_written(header, header.base_offset, header.max_timestamp)
         return None
     marker = end_marker_of(buffer, header)
-    return None if marker is None else producers.note_marker(header, marker, header.last_offset)
+    return None if marker is None else producers.on_marker_written(header, marker, header.last_offset)

@@ -1,4 +1,4 @@
-"""The producers of one log and their snapshots: kept along with appends, rolls and truncations.
+"""Producer state and snapshots of one log, updated by appends, rolls and truncations.
 
 Source: ProducerStateManager.java (takeSnapshot, truncateAndReload).
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.open_files import OpenFiles
-from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
+from klamm.log.producer_files import SnapshotFiles, rebuild_producers, update_producers
 from klamm.log.producers import Producers
 from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
@@ -23,6 +23,8 @@ _OPEN_FILES = 4
 
 
 class ProducerState:
+    """The producers of one log with their snapshot files."""
+
     __slots__ = ("_directory", "_disk", "_restoring", "_restoring_to", "_snapshots", "producers")
 
     def __init__(self, disk: Disk, directory: str, producers: Producers) -> None:
@@ -38,9 +40,9 @@ class ProducerState:
         """Whether a thread replays batches after a truncation; nothing may be appended meanwhile."""
         return self._restoring_to is not None
 
-    def note(self, header: BatchHeader, buffer: Buffer, active: Segment) -> None:
+    def on_batch_written(self, header: BatchHeader, buffer: Buffer, active: Segment) -> None:
         """Update the producer state with a written batch. Raises OSError."""
-        completed = note_written(self.producers, header, buffer)
+        completed = update_producers(self.producers, header, buffer)
         if completed is not None and completed.is_aborted:
             stable = self.producers.last_stable_offset_after(completed)
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -100,6 +102,7 @@ class ProducerState:
     async def _restore_in_thread(
         self, segments: Segments, log_start: int, config: TopicConfig, on_error: Callable[[OSError], None]
     ) -> None:
+        """Replay batches in a thread and then replace the producer state."""
         while (offset := self._restoring_to) is not None:
             paths = [(segment.base_offset, segment.size) for segment in segments]
             try:
@@ -135,6 +138,7 @@ def _replay_bytes(segments: Segments, begin: int) -> int:
 
 
 def _has_running_loop() -> bool:
+    """Whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What is known of each producer that numbers its batches: duplicates answered, gaps refused, open transactions.
+"""State of idempotent and transactional producers: duplicates, sequence gaps, open transactions.
 
 Source: ProducerStateManager.java, ProducerStateEntry.java, ProducerAppendInfo.java.
 """
@@ -26,7 +26,7 @@ class Origin(Enum):
 
 
 class BatchMark(NamedTuple):
-    """A remembered batch of a producer; `timestamp` is its maximum."""
+    """Sequence, offsets and maximum timestamp of a recent batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -92,7 +92,7 @@ class Producer:
 
 
 class Producers:
-    """All producers of one log. `end_offset` is the offset up to which the log has been taken into account."""
+    """The state of all producers of one log; it includes all batches below `end_offset`."""
 
     __slots__ = ("_newest_offset", "_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
 
@@ -131,7 +131,8 @@ class Producers:
         if known.transaction_start is not None and not header.is_transactional:
             raise AppendRefused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a batch outside its open transaction",
+                f"producer {header.producer_id} sent a batch without transaction while its transaction is open. "
+                "Commit or abort the transaction first.",
             )
         return None
 
@@ -144,13 +145,14 @@ class Producers:
         if marker.coordinator_epoch < known.coordinator_epoch:
             raise AppendRefused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"marker of coordinator epoch {marker.coordinator_epoch} for producer {header.producer_id}; "
-                f"{known.coordinator_epoch} was seen",
+                f"the transaction marker for producer {header.producer_id} has coordinator epoch "
+                f"{marker.coordinator_epoch}, a newer coordinator wrote with {known.coordinator_epoch}. Stop the old "
+                "one.",
             )
 
     # -- after an append, and in replay ------------------------------------------------------------------------------
 
-    def note_batch(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
+    def on_batch_written(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
         """Update the producer of a written data batch."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -165,7 +167,7 @@ class Producers:
             producer.transaction_start = first_offset
             self._open_transactions[header.producer_id] = first_offset
 
-    def note_marker(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
+    def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
         """Update the producer of a written end marker; the transaction it completed, None where that had no data."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -252,7 +254,8 @@ def _check_epoch(known: Producer, header: BatchHeader) -> None:
     if header.producer_epoch < known.epoch:
         raise AppendRefused(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {header.producer_id} has epoch {known.epoch}; a batch came with {header.producer_epoch}",
+            f"producer {header.producer_id} sent a batch of epoch {header.producer_epoch}, its current epoch is "
+            f"{known.epoch}: another instance took over. Restart this producer.",
         )
 
 
@@ -266,6 +269,6 @@ def _check_sequence(known: Producer, header: BatchHeader) -> None:
     if not in_order:
         raise AppendRefused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} of epoch {header.producer_epoch} sent sequence {sequence}; "
-            f"the last was {known.last_sequence} of epoch {known.epoch}",
+            f"producer {header.producer_id}, epoch {header.producer_epoch}, sent sequence {sequence}, the last one was "
+            f"{known.last_sequence} of epoch {known.epoch}: a batch between them is missing. Restart the producer.",
         )

@@ -8,7 +8,7 @@ a damaged batch stays where it is, only bytes that cannot be parsed are cut off,
 from dataclasses import dataclass, field
 
 from klamm.log.epochs import LeaderEpochs
-from klamm.log.producer_files import note_written
+from klamm.log.producer_files import update_producers
 from klamm.log.producers import Producers
 from klamm.log.scan import ScannedBatch, scan_batches
 from klamm.log.segment import Segment
@@ -60,7 +60,7 @@ class SegmentRebuild:
                 for batch in scan_batches(file, 0, size, check=False):
                     problem = _problem(batch, segment, result.next_offset, limit)
                     if problem is None:
-                        self._note(batch)
+                        self._index_batch(batch)
                         result.next_offset = batch.header.next_offset
                         good_end = segment.size
                     elif result.next_offset < flushed_below:
@@ -72,7 +72,7 @@ class SegmentRebuild:
             except CorruptRecords as error:
                 result.cut = str(error)
             if result.cut is None and segment.size < size:
-                result.cut = f"{size - segment.size} bytes behind the last batch are not a batch"
+                result.cut = f"the last {size - segment.size} bytes are not a complete batch"
             if result.cut is None and limit is None and good_end < segment.size:
                 result.cut = result.kept.pop()  # the end of the log is not known from a damaged batch
             if result.cut is not None:
@@ -84,13 +84,14 @@ class SegmentRebuild:
         segment.write_indexes()
         return result
 
-    def _note(self, batch: ScannedBatch) -> None:
+    def _index_batch(self, batch: ScannedBatch) -> None:
+        """Add an intact batch to indexes, producers and leader epochs."""
         position, header, buffer = batch
-        self._segment.note_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
-        note_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
+        self._segment.index_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
+        assign_new_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
         if not header.has_producer:
             return
-        completed = note_written(self._producers, header, buffer)
+        completed = update_producers(self._producers, header, buffer)
         if completed is not None and completed.is_aborted and self._transactions:
             stable = self._producers.last_stable_offset_after(completed)
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -98,19 +99,19 @@ class SegmentRebuild:
 
 
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:
-    """Why the batch is damaged; None where it is not."""
+    """Why the batch is damaged, or None."""
     header = batch.header
-    where = f"the batch at position {batch.position}"
+    where = f"batch at byte {batch.position}"
     if not crc_is_valid(batch.buffer, header):
-        return f"{where}, offset {header.base_offset}: CRC does not match"
+        return f"{where}, offset {header.base_offset}: its CRC does not match its bytes"
     if header.base_offset < expected or not segment.fits(header.last_offset):
-        return f"{where} has offset {header.base_offset}, expected {expected} or later"
+        return f"{where}: its offset is {header.base_offset}, expected is {expected} or later"
     if limit is not None and header.last_offset >= limit:
-        return f"{where} has offsets up to {header.last_offset}, the next segment begins at {limit}"
+        return f"{where}: its last offset is {header.last_offset}, but the next segment begins at {limit}"
     return None
 
 
-def note_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
+def assign_new_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
     """Assign the leader epoch where a batch with a newer one begins."""
     latest = epochs.latest_epoch
     if epoch != NO_LEADER_EPOCH and (latest is None or epoch > latest):

@@ -1,4 +1,4 @@
-"""Which segments retention gives up: facts in, a number out. Source: UnifiedLog.scala (deleteOldSegments, ref. 4.7)."""
+"""Which segments exceed the topic's retention. Source: UnifiedLog.scala (deleteOldSegments, ref. 4.7)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -7,13 +7,15 @@ from klamm.config.topic_config import TopicConfig
 
 
 class SegmentFacts(NamedTuple):
+    """What retention needs to know of a segment."""
+
     base_offset: int
     size: int
     largest_timestamp: int
 
 
-class Limits(NamedTuple):
-    """`retention_ms` and `retention_bytes` are -1 where they do not count."""
+class RetentionLimits(NamedTuple):
+    """Retention limits and offsets; `retention_ms` and `retention_bytes` are -1 without a limit."""
 
     log_start: int
     high_watermark: int
@@ -23,15 +25,16 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig, log_start: int, high_watermark: int, now_ms: int) -> Self:
+        """The limits of a topic config."""
         if not config.is_deleted:
             return cls(log_start, high_watermark, now_ms, -1, -1)
         return cls(log_start, high_watermark, now_ms, config.retention_ms, config.retention_bytes)
 
 
-def expired(segments: Sequence[SegmentFacts], end_offset: int, limits: Limits) -> int:
-    """How many of the oldest segments retention deletes, none at or above the high watermark.
+def expired_segment_count(segments: Sequence[SegmentFacts], end_offset: int, limits: RetentionLimits) -> int:
+    """How many of the oldest segments retention deletes; none at or above the high watermark.
 
-    All of them: then the caller rolls first, so that an empty one remains.
+    If it is all of them, the caller rolls first, so that an empty segment remains.
     """
     excess = sum(segment.size for segment in segments) - limits.retention_bytes
     count = 0

@@ -1,4 +1,4 @@
-"""Walking a segment file from batch to batch, header by header. Source: FileLogInputStream.java."""
+"""Iterates over the batches of a segment file. Source: FileLogInputStream.java."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -33,17 +33,20 @@ def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHU
     """
     position = start
     chunk, chunk_start = b"", start
-    while position + PREFIX_BYTES <= end:
-        within = position - chunk_start
-        if within + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, within = file.pread(min(chunk_bytes, end - position), position), position, 0
-            if len(chunk) < PREFIX_BYTES:
+    try:
+        while position + PREFIX_BYTES <= end:
+            within = position - chunk_start
+            if within + HEADER_BYTES > len(chunk):
+                chunk, chunk_start, within = file.pread(min(chunk_bytes, end - position), position), position, 0
+                if len(chunk) < PREFIX_BYTES:
+                    return
+            size = entry_size(chunk, within)
+            if position + size > end:
                 return
-        size = entry_size(chunk, within)
-        if position + size > end:
-            return
-        yield ScannedBatch(position, header_at(chunk, within), chunk)
-        position += size
+            yield ScannedBatch(position, header_at(chunk, within), chunk)
+            position += size
+    except CorruptRecords as error:
+        raise CorruptRecords(f"byte {position}: {error}") from error
 
 
 def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[ScannedBatch]:
@@ -53,27 +56,30 @@ def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[S
     """
     position = start
     chunk, chunk_start = b"", start
-    while position < end:
-        within = position - chunk_start
-        if within + PREFIX_BYTES > len(chunk):
-            chunk, chunk_start, within = file.pread(min(BATCH_CHUNK_BYTES, end - position), position), position, 0
-            if len(chunk) < PREFIX_BYTES:
+    try:
+        while position < end:
+            within = position - chunk_start
+            if within + PREFIX_BYTES > len(chunk):
+                chunk, chunk_start, within = file.pread(min(BATCH_CHUNK_BYTES, end - position), position), position, 0
+                if len(chunk) < PREFIX_BYTES:
+                    break
+            size = entry_size(chunk, within)
+            if position + size > end:
                 break
-        size = entry_size(chunk, within)
-        if position + size > end:
-            break
-        if within + size > len(chunk):
-            chunk, chunk_start, within = (
-                file.pread(min(max(size, BATCH_CHUNK_BYTES), end - position), position),
-                position,
-                0,
-            )
-            if len(chunk) < size:
-                break
-        header = header_at(chunk, within)
-        if check and not crc_is_valid(chunk, header):
-            raise CorruptRecords(f"batch at offset {header.base_offset}, position {position}: CRC does not match")
-        yield ScannedBatch(position, header, chunk)
-        position += size
+            if within + size > len(chunk):
+                chunk, chunk_start, within = (
+                    file.pread(min(max(size, BATCH_CHUNK_BYTES), end - position), position),
+                    position,
+                    0,
+                )
+                if len(chunk) < size:
+                    break
+            header = header_at(chunk, within)
+            if check and not crc_is_valid(chunk, header):
+                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+            yield ScannedBatch(position, header, chunk)
+            position += size
+    except CorruptRecords as error:
+        raise CorruptRecords(f"byte {position}: {error}") from error
     if check and position < end:
-        raise CorruptRecords(f"the batch at position {position} is cut off at {end}")
+        raise CorruptRecords(f"byte {position}: the batch is cut off at byte {end}")

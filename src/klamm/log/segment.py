@@ -18,7 +18,7 @@ _MAX_BOUNDARIES: Final = 128
 _MAX_ENTRIES_TRIED: Final = 16
 
 
-class BatchSpot(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch begins; `size` is None where the header was not read."""
 
     position: int
@@ -26,7 +26,7 @@ class BatchSpot(NamedTuple):
 
 
 class Segment:
-    """Positions are those of the `.log` file; offsets are absolute."""
+    """One segment of a log; positions are those of the `.log` file, offsets are absolute."""
 
     __slots__ = (
         "_boundaries",
@@ -34,6 +34,7 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_index_interval_bytes",
+        "_suffix",
         "base_offset",
         "created_ms",
         "directory",
@@ -56,8 +57,11 @@ class Segment:
         index_max_bytes: int,
         created_ms: int,
         roll_jitter_ms: int = 0,
+        suffix: str = "",
     ) -> None:
+        """`suffix`: what stands behind the usual names of all files, such as `.cleaned`."""
         disk = files.disk
+        self._suffix = suffix
         self._files = files
         self._index_interval_bytes = index_interval_bytes
         self.directory = directory
@@ -76,8 +80,9 @@ class Segment:
         # where offsets next to be read begin; readers at the tail need neither index nor scan
         self._boundaries: dict[int, int] = {base_offset: 0}
 
-    def path(self, suffix: str) -> str:
-        return f"{self.directory}/{segment_file(self.base_offset, suffix)}"
+    def path(self, kind: str) -> str:
+        """The path of the segment's file of this kind, such as `.log`."""
+        return f"{self.directory}/{segment_file(self.base_offset, kind)}{self._suffix}"
 
     def paths(self) -> list[str]:
         """Every file a segment may have; not all of them exist."""
@@ -91,16 +96,16 @@ class Segment:
         """Write one batch of `size` bytes after the others. Raises OSError; then nothing of it is ever read."""
         position = self.size
         self._files.get(self.log_path).pwrite(buffers, position)
-        self.note_batch(position, size, first_offset, last_offset, max_timestamp)
+        self.index_batch(position, size, first_offset, last_offset, max_timestamp)
 
     def append_run(self, buffer: Buffer, batches: Sequence[tuple[int, int, int, int]]) -> None:
         """Write consecutive batches at once, each as (size, first offset, last offset, max timestamp)."""
         position = self.size
         self._files.get(self.log_path).pwrite((buffer,), position)
         for size, first_offset, last_offset, max_timestamp in batches:
-            self.note_batch(self.size, size, first_offset, last_offset, max_timestamp)
+            self.index_batch(self.size, size, first_offset, last_offset, max_timestamp)
 
-    def note_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def index_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Update size, timestamps and indexes for a batch that is in the file at `position`."""
         if self._first_timestamp is None and position == 0:
             self._first_timestamp = max_timestamp
@@ -131,6 +136,7 @@ class Segment:
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:
+        """Whether the offset can be stored relative to the segment's base offset."""
         return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
@@ -158,14 +164,14 @@ class Segment:
 
     # -- look up and read --------------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> BatchSpot | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is at least `offset`; None if there is none. Raises CorruptRecords."""
         position = self._boundaries.get(offset)
         if position is not None:
-            return BatchSpot(position, None) if position < self.size else None
+            return BatchPosition(position, None) if position < self.size else None
         for found in self.headers_from(offset):
             if found.header.last_offset >= offset:
-                return BatchSpot(found.position, found.header.size)
+                return BatchPosition(found.position, found.header.size)
         return None
 
     def headers_from(self, offset: int) -> Iterator[ScannedBatch]:
@@ -193,7 +199,11 @@ class Segment:
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        return scan_headers(self._files.get(self.log_path), position, self.size)
+        """The batches from this file position on, headers only."""
+        try:
+            yield from scan_headers(self._files.get(self.log_path), position, self.size)
+        except CorruptRecords as error:
+            raise CorruptRecords(f"{self.log_path}, {error}") from error
 
     def pread(self, count: int, position: int) -> bytes:
         return self._files.get(self.log_path).pread(count, position)
@@ -212,7 +222,7 @@ class Segment:
             return self.largest
         return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
 
-    def restore_largest(self) -> None:
+    def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
         self.largest = self.time_index.last
         for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
@@ -230,7 +240,7 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
         self.truncate_file(spot.position)
-        self.restore_largest()
+        self.restore_largest_timestamp()
         if not self.size:
             self.created_ms = now_ms
             self._first_timestamp = None
@@ -247,7 +257,10 @@ class Segment:
         for found in self.headers_from(self.offset_index.last_offset):
             next_offset, position = found.header.next_offset, found.position + found.header.size
         if position != self.size:
-            raise CorruptRecords(f"{self.log_path}: {self.size - position} bytes behind the last batch are not one")
+            raise CorruptRecords(
+                f"{self.log_path}: the last {self.size - position} bytes, from byte {position}, are not a complete "
+                "batch"
+            )
         return next_offset
 
     def check_end(self) -> None:
@@ -255,12 +268,18 @@ class Segment:
         next_offset = self.next_offset()
         last = max(self.offset_index.last_offset if self.offset_index.count else -1, self.largest.offset)
         if self.size and last >= next_offset:
-            path = self.log_path.removesuffix(LOG)
-            raise CorruptFile(f"an index of {path} ends with offset {last}; the log ends at {next_offset}")
+            raise CorruptFile(
+                f"an index of {self.log_path} has offset {last} in its last entry, the segment ends before "
+                f"{next_offset}"
+            )
         if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
-            raise CorruptFile(f"{self.time_index.path}: no batch at {self.largest.offset} has its last timestamp")
+            raise CorruptFile(
+                f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
+                f"{self.largest.offset}, the batch there has another"
+            )
 
     def _max_timestamp_at(self, offset: int) -> int | None:
+        """The maximum timestamp of the batch that contains this offset."""
         spot = self.find(offset)
         batch = None if spot is None else next(self.headers(spot.position), None)
         return None if batch is None else batch.header.max_timestamp
@@ -276,7 +295,7 @@ class Segment:
         self._boundaries = {self.base_offset: 0}
 
     def use(self, files: OpenFiles) -> None:
-        """Open files through `files` from now on."""
+        """Open files through this cache from now on."""
         self._files = files
 
     def close_files(self) -> None:
@@ -287,6 +306,7 @@ class Segment:
 
 
 def new_segment(files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+    """A segment object with the settings of the topic config."""
     return Segment(
         files,
         directory,

@@ -7,6 +7,8 @@ from klamm.log.segment import Segment
 
 
 class Segments:
+    """The segments of a log in ascending order."""
+
     __slots__ = ("_bases", "_segments")
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
@@ -41,6 +43,7 @@ class Segments:
         return self._segments[slot:]
 
     def at(self, slot: int) -> Segment | None:
+        """The segment in this slot, or None."""
         return self._segments[slot] if slot < len(self._segments) else None
 
     def add(self, segment: Segment) -> None:

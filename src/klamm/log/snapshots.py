@@ -1,4 +1,4 @@
-"""Producer state as a file: what was known before an offset. Source: ProducerStateManager.java (readSnapshot)."""
+"""The producer snapshot file format. Source: ProducerStateManager.java (readSnapshot)."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -42,15 +42,17 @@ def parse_snapshot(content: bytes, path: str) -> list[Producer]:
     """The producers in a snapshot file. Raises CorruptFile."""
     least = _FRONT.size + _COUNT.size
     if len(content) < least:
-        raise CorruptFile(f"{path} has {len(content)} bytes; a snapshot has at least {least}")
+        raise CorruptFile(f"{path} has {len(content)} bytes; a producer snapshot has at least {least}")
     version, crc = _FRONT.unpack_from(content)
     if version != _VERSION:
-        raise CorruptFile(f"{path} is of version {version}; {_VERSION} is known")
+        raise CorruptFile(f"{path} has version {version}; only version {_VERSION} can be read")
     if google_crc32c.value(content[_FRONT.size :]) != crc:
-        raise CorruptFile(f"{path}: CRC does not match")
+        raise CorruptFile(f"{path}: its CRC does not match its bytes")
     (count,) = _COUNT.unpack_from(content, _FRONT.size)
     if len(content) != least + count * _ENTRY.size:
-        raise CorruptFile(f"{path} announces {count} producers and has {len(content)} bytes")
+        raise CorruptFile(
+            f"{path} announces {count} producers, which need {least + count * _ENTRY.size} bytes; it has {len(content)}"
+        )
     return list(_producers(content[least:]))
 
 

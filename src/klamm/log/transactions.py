@@ -14,6 +14,8 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
+    """An aborted transaction: producer, offsets, and the last stable offset after it."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -23,7 +25,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Entries in the order of their end markers. The file begins with the first entry; it is read when first needed."""
+    """Index of aborted transactions, ordered by their end markers; the file is read when first needed."""
 
     __slots__ = ("_base_offset", "_content", "_disk", "path")
 
@@ -61,12 +63,18 @@ class TransactionIndex:
         return self._content
 
     def _check(self, content: bytes) -> None:
+        """Raise CorruptFile if the entries are not valid."""
         if len(content) % _ENTRY.size:
-            raise CorruptFile(f"{self.path} has {len(content)} bytes, not a multiple of {_ENTRY.size}")
+            raise CorruptFile(
+                f"{self.path} has {len(content)} bytes, which is not a multiple of its entry size {_ENTRY.size}"
+            )
         before = self._base_offset
         for version, _producer_id, first, last, stable in _ENTRY.iter_unpack(content):
             if version != _VERSION or not (0 <= first < last and before <= last and 0 <= stable <= last + 1):
-                raise CorruptFile(f"{self.path} has an entry {first} to {last}, stable {stable}, version {version}")
+                raise CorruptFile(
+                    f"{self.path}: an entry is not valid: version {version}, first offset {first}, last offset "
+                    f"{last}, last stable offset {stable}"
+                )
             before = last + 1
 
     def truncate_to(self, offset: int) -> None:

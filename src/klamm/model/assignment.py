@@ -1,4 +1,7 @@
-"""Which brokers hold a partition, and which come and go. Source: ReplicaAssignment (ControllerContext.scala)."""
+"""The replicas of a partition, and those that a reassignment adds or removes.
+
+Source: ReplicaAssignment (ControllerContext.scala).
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,7 +11,7 @@ from klamm.model.ids import BrokerId, shared_ids
 
 
 class ReplicaAssignment(NamedTuple):
-    """`replicas` in preference order; it contains those `adding` and those `removing`."""
+    """All replicas in order of preference; those in `adding` and `removing` are among them."""
 
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
@@ -29,7 +32,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(b for b in self.replicas if b not in self.removing)
 
     def reassign_to(self, target: Sequence[BrokerId]) -> "ReplicaAssignment":
-        """The assignment while replicas move to `target`: added and removed replicas are kept beside the union."""
+        """The assignment during a reassignment to `target`: the union, with added and removed replicas."""
         origin = self.origin
         full = tuple(dict.fromkeys((*target, *origin)))
         return ReplicaAssignment(

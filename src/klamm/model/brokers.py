@@ -37,5 +37,5 @@ class Broker:
     epoch: int = -1
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The endpoint of that listener, None where the broker does not offer it."""
+        """The endpoint of this listener; None if the broker does not have it."""
         return next((e for e in self.endpoints if e.listener == listener), None)

@@ -1,4 +1,4 @@
-"""A cluster as its brokers describe it: who is alive, which topics exist, who leads, follows and is in sync."""
+"""A cluster as its brokers report it: brokers, topics, leaders, replicas and ISRs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Broker(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Partition:
     leader: BrokerId
-    """-1: nobody."""
+    """The leader's id; -1 without a leader."""
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     offline: tuple[BrokerId, ...] = ()

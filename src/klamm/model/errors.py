@@ -1,10 +1,10 @@
-"""Kafka's error codes, and the root of our own exceptions. Source: Errors.java (3.9)."""
+"""Kafka's error codes, and the base class of klamm's exceptions. Source: Errors.java (3.9)."""
 
 from enum import IntEnum
 
 
 class KlammError(Exception):
-    """Ends an event, a request or a command; its text names cause, place and remedy."""
+    """The base class of expected errors; the text has the cause, the place and the remedy."""
 
 
 class UsageError(KlammError):

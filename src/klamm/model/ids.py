@@ -1,4 +1,4 @@
-"""Names for the things a cluster is made of."""
+"""Ids of brokers and partitions."""
 
 from functools import lru_cache
 from typing import NamedTuple, NewType
@@ -11,7 +11,7 @@ NO_BROKER = BrokerId(-1)
 
 @lru_cache(maxsize=65_536)
 def shared_ids(ids: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
-    """The tuple itself or an equal one seen before: a few thousand replica lists serve all partitions of a cluster."""
+    """The tuple, or an equal one returned before: all partitions of a cluster share a few thousand replica lists."""
     return ids
 
 
@@ -32,5 +32,5 @@ def parse_topic_partition(text: str) -> TopicPartition:
     """
     topic, dash, number = text.rpartition("-")
     if not dash or not topic or not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{text!r} is not TOPIC-PARTITION, for example orders-0")
+        raise ValueError(f"{text!r} is not TOPIC-PARTITION; write for example orders-0")
     return TopicPartition(topic, int(number))

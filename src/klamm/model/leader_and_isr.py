@@ -1,4 +1,4 @@
-"""Who leads a partition and who follows in sync. Source: LeaderAndIsr.scala, LeaderRecoveryState.java."""
+"""The leader and ISR of a partition. Source: LeaderAndIsr.scala, LeaderRecoveryState.java."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -20,8 +20,8 @@ class LeaderRecoveryState(IntEnum):
 class LeaderAndIsr(NamedTuple):
     """The content of a partition's `state` znode.
 
-    `partition_epoch` is the znode's version and never stands inside its JSON; `controller_epoch`
-    is the epoch of the controller that decided.
+    `partition_epoch` is the znode's version, and not part of its JSON; `controller_epoch` is the epoch of the
+    controller that decided this state.
     """
 
     leader: BrokerId
@@ -42,12 +42,12 @@ class LeaderAndIsr(NamedTuple):
         controller_epoch: int,
         recovery: LeaderRecoveryState | None = None,
     ) -> "LeaderAndIsr":
-        """The state that a controller writes: leader epoch raised by one, partition epoch as it was read."""
+        """The state that a controller writes: leader epoch raised by one, partition epoch unchanged."""
         _, leader_epoch, _, _, partition_epoch, before = self
         after = before if recovery is None else recovery
         # without a NamedTuple's keyword handling: they come by the hundred thousand
         return tuple.__new__(LeaderAndIsr, (leader, leader_epoch + 1, isr, controller_epoch, partition_epoch, after))
 
     def at_partition_epoch(self, partition_epoch: int) -> "LeaderAndIsr":
-        """The same state with the znode version after a write."""
+        """The same state with another partition epoch, for example after a write."""
         return self._replace(partition_epoch=partition_epoch)

@@ -21,14 +21,14 @@ def id_to_text(value: uuid.UUID) -> str:
 def id_from_text(text: str) -> uuid.UUID:
     """Raises ValueError where the text is longer than 24 characters or does not hold 16 bytes."""
     if len(text) > _MAX_TEXT:
-        raise ValueError(f"{text!r} is too long for an id: at most {_MAX_TEXT} characters")
+        raise ValueError(f"{text!r} is too long for a topic id: give at most {_MAX_TEXT} characters of base64")
     padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)
     try:
         raw = base64.b64decode(padded, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{text!r} is not a base64 id") from error
+        raise ValueError(f"{text!r} is not a topic id: give 16 bytes in base64") from error
     if len(raw) != 16:
-        raise ValueError(f"{text!r} holds {len(raw)} bytes, an id has 16")
+        raise ValueError(f"{text!r} has {len(raw)} bytes when decoded: a topic id has 16")
     return uuid.UUID(bytes=raw)
 
 

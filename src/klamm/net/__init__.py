@@ -1,1 +1,1 @@
-"""Floor 2: connections, server and client."""
+"""Floor 2: the server side of connections."""

@@ -1,10 +1,10 @@
-"""What handlers may know of the connection that a request came on. Source: RequestContext.java, KafkaPrincipal.java."""
+"""What request handlers know of a connection. Source: RequestContext.java, KafkaPrincipal.java."""
 
 from typing import Final, NamedTuple
 
 
 class Peer(NamedTuple):
-    """Where a connection came from and on which of our listeners."""
+    """The address of a client, and the listener that accepted its connection."""
 
     listener: str
     host: str
@@ -15,7 +15,7 @@ class Peer(NamedTuple):
 
 
 class Principal(NamedTuple):
-    """Who asks, as ACLs and quotas name it: `User:alice`."""
+    """The user of a connection, as ACLs and quotas name it: `User:alice`."""
 
     kind: str
     name: str
@@ -28,14 +28,14 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
 class ClientSoftware(NamedTuple):
-    """What a client calls itself in ApiVersions (KIP-511)."""
+    """The client's name and version from ApiVersions (KIP-511)."""
 
     name: str = "unknown"
     version: str = "unknown"
 
 
 class ClientConnection:
-    """The state of one connection, from its first request to its last. Handlers get it with each request."""
+    """The state of one connection; handlers get it with each request."""
 
     __slots__ = ("peer", "principal", "software")
 

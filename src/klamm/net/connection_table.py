@@ -1,6 +1,6 @@
 """The open connections and their limits. Source: ConnectionQuotas (SocketServer.scala).
 
-Where Kafka's acceptor waits at `max.connections`, a connection too many is closed here at once and logged.
+At `max.connections` Kafka's acceptor waits; here a further connection is closed at once and logged.
 """
 
 from collections import Counter
@@ -19,6 +19,8 @@ class ConnectionLimits:
 
 
 class Connection(Protocol):
+    """The part of a connection that the table uses."""
+
     last_active: float
 
     @property
@@ -49,12 +51,17 @@ class ConnectionTable:
         return iter(self._open)
 
     def admit(self, connection: Connection) -> str | None:
-        """Add a connection, or return why it is refused; an inter-broker one replaces the least used client."""
+        """Add a connection, or return the reason for refusing it.
+
+        At the limit, an inter-broker connection replaces the least recently used client.
+        """
         limit = self._limits.per_address.get(connection.remote_host, self._limits.max_per_address)
         if self._per_address[connection.remote_host] >= limit:
-            return f"already {limit} connections from {connection.remote_host} (max.connections.per.ip)"
+            return (
+                f"already {limit} connections from {connection.remote_host}; raise max.connections.per.ip to allow more"
+            )
         if len(self._open) >= self._limits.max_connections and not self._close_least_used(connection):
-            return f"already {len(self._open)} connections (max.connections)"
+            return f"already {len(self._open)} connections; raise max.connections to allow more"
         self._open[connection] = None
         self._per_address[connection.remote_host] += 1
         return None
@@ -67,7 +74,7 @@ class ConnectionTable:
                 del self._per_address[connection.remote_host]
 
     def _close_least_used(self, connection: Connection) -> bool:
-        """Close the least recently used client in favour of an inter-broker connection; whether it did."""
+        """Close the least recently used client for an inter-broker connection; false if there is none."""
         others = [c for c in self._open if c.listener != self._protected]
         if connection.listener != self._protected or not others:
             return False

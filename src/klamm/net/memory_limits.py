@@ -1,7 +1,7 @@
-"""How much memory all connections may take together: for requests that arrive, and for answers that nobody reads.
+"""Limits on the memory of all connections: for requests being received, and for responses that clients do not read.
 
-Source of the first: SimpleMemoryPool.java, `queued.max.request.bytes`. Kafka has no counterpart of the second: it
-sends from files. Answers that come out of files cost us one chunk each, others are in memory as a whole.
+Source of the first: SimpleMemoryPool.java, `queued.max.request.bytes`. Kafka has no counterpart of the second, since it
+sends from files. Here a response from a file needs one chunk of memory, other responses are in memory as a whole.
 """
 
 import asyncio
@@ -9,25 +9,32 @@ from typing import Final, Protocol
 
 NO_LIMIT: Final = -1
 CHUNK_BYTES: Final = 256 * 1024
+"""The bytes of a file that are read at a time."""
 MIN_CHUNK_BYTES: Final = 16 * 1024
+"""The size of a chunk near the limit."""
 STALL_GRACE_S: Final = 1.0
-"""A connection whose peer read something so recently is not closed to make room."""
+"""How long a stalled connection is kept before it may be closed."""
 
 
 class WaitsForMemory(Protocol):
+    """A connection that waits for request memory."""
+
     def on_memory_available(self) -> None:
-        """Memory may be free now: try again to reserve it."""
+        """Memory may be free: try again to reserve it."""
 
 
 class HoldsMemory(Protocol):
+    """A connection with responses in memory."""
+
     def close_stalled(self) -> None:
         """Close the connection: its peer does not read, and the memory is needed."""
 
 
 class RequestMemory:
-    """Bytes of requests that are arriving or being served, as announced; small requests are not counted.
+    """The memory of requests being received or handled; small requests are not counted.
 
-    As in Kafka one request may go beyond the limit: it is let in while anything is free, so the largest can be.
+    As in Kafka one request may exceed the limit: it is accepted while any memory is free, so that the largest request
+    can be received.
     """
 
     def __init__(self, limit: int = NO_LIMIT) -> None:
@@ -36,7 +43,7 @@ class RequestMemory:
         self.taken = 0
 
     def reserve(self, size: int, waiter: WaitsForMemory) -> bool:
-        """Reserve `size` bytes; False where none are free, and `waiter` is called once there may be."""
+        """Reserve memory; if none is free, returns false and notifies `waiter` when there may be."""
         if self._limit > 0 and self.taken >= self._limit:
             self._waiting[waiter] = None
             return False
@@ -53,6 +60,7 @@ class RequestMemory:
             waiter.on_memory_available()
 
     def stop_waiting(self, waiter: WaitsForMemory) -> None:
+        """Remove a waiter."""
         self._waiting.pop(waiter, None)
 
 
@@ -90,6 +98,7 @@ class ResponseMemory:
         self._stalled.pop(connection, None)
 
     def close(self) -> None:
+        """Stop the timer."""
         if self._check is not None:
             self._check.cancel()
 
@@ -106,10 +115,12 @@ class ResponseMemory:
             connection.close_stalled()
 
     def _schedule_check(self, moment: float) -> None:
+        """Check the limit again at this time."""
         if self._check is None:
             self._check = asyncio.get_running_loop().call_at(moment, self._check_limit)
 
     def _check_limit(self) -> None:
+        """The timer fired: close stalled connections while the limit is exceeded."""
         self._check = None
         if self.held > self._limit:
             self._close_stalled_connections()

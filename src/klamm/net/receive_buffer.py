@@ -1,7 +1,7 @@
-"""Bytes from a socket become frames: `int32 size`, then `size` bytes. Source: NetworkReceive.java.
+"""Splits received bytes into frames: `int32 size`, then `size` bytes. Source: NetworkReceive.java.
 
-The socket reads straight into our memory (asyncio's BufferedProtocol), so a frame of a megabyte is
-never joined from pieces. Memory follows what has arrived, not what a size field claims.
+The socket writes directly into this memory (asyncio's BufferedProtocol), so that a frame of a megabyte is not joined
+from pieces. The memory grows with the received bytes, not with the announced size.
 """
 
 import struct
@@ -19,15 +19,18 @@ class BadFrameSize(KlammError):
     """The announced frame size is not allowed: another protocol, or a request above socket.request.max.bytes."""
 
     def __init__(self, size: int, max_bytes: int) -> None:
-        super().__init__(f"request of {size} bytes announced, socket.request.max.bytes allows 0 to {max_bytes}")
+        super().__init__(
+            f"the client announced a request of {size} bytes, socket.request.max.bytes allows {max_bytes}. Check that "
+            "it speaks Kafka's protocol, or raise socket.request.max.bytes."
+        )
         self.size = size
 
 
 class ReceiveBuffer:
-    """Ask for `writable()`, fill it, say `received(n)`, then take frames with `next_frame()`.
+    """Fill `writable()`, call `received(n)`, then take frames with `next_frame()`.
 
-    Frames own their bytes. Small ones share a receiving area of 16 KiB; a larger one gets memory of its own that
-    doubles as bytes arrive.
+    Small frames share an area of 16 KiB; a larger frame gets memory of its own, which doubles as bytes arrive. Returned
+    frames own their bytes.
     """
 
     __slots__ = (
@@ -35,7 +38,7 @@ class ReceiveBuffer:
     )  # fmt: skip
 
     def __init__(self, max_bytes: int, take: Callable[[int], bool] = lambda size: True) -> None:
-        """`take` decides whether a large frame may get memory now; after False `next_frame` calls it again."""
+        """`take` decides whether a large frame may get memory; after False, `next_frame` asks again."""
         self._max_bytes = max_bytes
         self._take = take
         self.waits_for_memory = False
@@ -48,7 +51,7 @@ class ReceiveBuffer:
         self._filled = 0
 
     def close(self) -> None:
-        """Nothing more comes: give the memory back, and drop the reference to the owner of `take`."""
+        """Free the memory, and drop the reference to the owner of `take`."""
         self._take = _take_nothing
         self._big = None
         self._small = bytearray()
@@ -56,11 +59,11 @@ class ReceiveBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether `next_frame` must be called before more can come."""
+        """Whether `next_frame` must be called before more bytes fit."""
         return self._big is None and self._end == SMALL_BYTES
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; empty only while a full buffer waits for `next_frame`."""
+        """The memory for the next bytes; empty only while a full buffer waits for `next_frame`."""
         if self._big is not None:
             return memoryview(self._big)[self._filled :]
         return self._view[self._end :]
@@ -75,7 +78,7 @@ class ReceiveBuffer:
             self._double_big_buffer()
 
     def next_frame(self) -> bytes | None:
-        """The next complete frame without its size field, None where more must arrive. Raises BadFrameSize."""
+        """The next complete frame without its size, or None. Raises BadFrameSize."""
         if self._big is not None:
             return self._pop_big_frame() if self._filled == self._big_size else None
         start = self._start
@@ -124,6 +127,7 @@ class ReceiveBuffer:
         self._big = larger
 
     def _pop_big_frame(self) -> bytes:
+        """Return the complete large frame, and use the small buffer again."""
         assert self._big is not None
         frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0
@@ -131,4 +135,5 @@ class ReceiveBuffer:
 
 
 def _take_nothing(_size: int) -> bool:
+    """A `take` that refuses all memory, for a closed buffer."""
     return False

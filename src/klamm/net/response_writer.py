@@ -1,7 +1,7 @@
-"""Answers on their way to one peer: written in chunks, as fast as the peer reads and no faster.
+"""Writes responses to one client in chunks, as fast as the client reads.
 
-Parts that are files are read when the socket has room for them. uvloop offers no sendfile, so each chunk passes
-through our memory; a peer that does not read costs one chunk, whatever it asked for.
+Parts from files are read when the socket has room. uvloop has no sendfile, so each chunk passes through memory; a
+client that does not read costs one chunk.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class LateBytes(Protocol):
-    """A part of an answer that is read when it can be sent. Its length was promised to the peer.
+    """A part of a response that is read when it can be sent; its length is already announced.
 
-    Both raise KlammError where the bytes cannot be had any more: the connection must end then.
+    Both methods raise KlammError if the bytes are lost: then the connection must end.
     """
 
     def __len__(self) -> int: ...
     def read_cached(self, start: int, count: int) -> Buffer | None:
-        """At least one byte and at most `count`; None where that would have to wait for the disk."""
+        """Between one and `count` bytes; None if the disk would have to be read."""
         ...
 
     async def read(self, start: int, count: int) -> Buffer:

@@ -1,6 +1,6 @@
-"""Connections to a node: one request in progress on each, answers in order, every buffer bounded.
+"""The server of a node: one request at a time per connection, responses in order, all buffers bounded.
 
-Source: SocketServer.scala, Selector.java; reference of the limits: SocketServerConfigs.java (3.9).
+Source: SocketServer.scala, Selector.java; limits: SocketServerConfigs.java (3.9).
 """
 
 import asyncio
@@ -25,11 +25,11 @@ log = structlog.get_logger("net")
 
 
 class CloseConnection(KlammError):
-    """Raised by a handler: this request cannot be answered, the connection is closed. Its text is logged."""
+    """A handler raises this if it cannot answer a request: the connection is closed, the text is logged."""
 
 
 class EndsWithClient(NamedTuple):
-    """An answer still to come that nobody needs once its client is gone: its task is cancelled then."""
+    """A future response that is cancelled when its client disconnects."""
 
     answer: Awaitable[Answer]
 
@@ -93,7 +93,7 @@ class Server:
             self._check_idle()
 
     async def close(self) -> None:
-        """Accept no more and end every connection; requests still in progress lose their answers."""
+        """Stop accepting and close every connection; requests in progress get no response."""
         if self._idle_check is not None:
             self._idle_check.cancel()
         for listener in self._listeners:
@@ -114,9 +114,9 @@ class Server:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One client. At most one frame is being served, one more stands complete behind it.
+    """One client connection: at most one request in progress, and one complete request behind it.
 
-    Reading goes on until the receive buffer is full, so that we notice when a client leaves that waits for an answer.
+    Reading continues until the receive buffer is full, so that a disconnect is noticed while a request waits.
     """
 
     __slots__ = (
@@ -207,18 +207,19 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- for the table of connections and the limits of memory ---------------------------------------------------------
 
     def is_idle_since(self, moment: float) -> bool:
-        """Whether no bytes came or went since; a request in progress is not idle, a peer that does not read is."""
+        """Whether no bytes came or went since then, and no request is in progress or the peer does not read."""
         is_blocked = self._writer is not None and self._writer.blocked
         return self.last_active < moment and (is_blocked or not self._busy)
 
     def end(self) -> None:
-        """Close without waiting for what the peer has not read."""
+        """Close the connection without waiting for the client to read."""
         self._abort()
 
     def close_stalled(self) -> None:
         """Close the connection because its peer does not read and memory is needed."""
         self._close_with_warning(
-            "peer does not read its responses; memory limit reached (klamm.queued.max.response.bytes)"
+            "the client does not read its responses, and the memory for responses is full: repair the client, or raise "
+            "klamm.queued.max.response.bytes"
         )
 
     def on_memory_available(self) -> None:
@@ -307,6 +308,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._writer.write(answer)
 
     def _on_response_written(self) -> None:
+        """Serve the next request after the response was written."""
         self.last_active = self._loop.time()
         self._serve_next()
 
@@ -322,7 +324,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._close_with_warning(str(error))
             return
         log.error(
-            "unexpected error in a request: connection closed",
+            "unexpected error in a request: connection closed, the client may connect again",
             peer=str(self._client.peer),
             head=head.hex(),
             exc_info=error,

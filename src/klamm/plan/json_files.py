@@ -72,7 +72,7 @@ def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Repl
         _check_log_dirs(entry, place)
         found[at] = replicas
     if not found:
-        raise UsageError(f"{source} lists no partition.")
+        raise UsageError(f'{source} lists no partition. Add at least one to its "partitions".')
     return found
 
 
@@ -82,7 +82,8 @@ def _check_log_dirs(entry: _Partition, place: str) -> None:
         return
     if len(entry.log_dirs) != len(entry.replicas):
         raise UsageError(
-            f"{place} has {len(entry.replicas)} replicas and {len(entry.log_dirs)} log_dirs; give each one"
+            f"{place} has {len(entry.replicas)} replicas and {len(entry.log_dirs)} log_dirs. Write one log_dirs entry "
+            "for each replica, or omit log_dirs."
         )
     chosen = [d for d in entry.log_dirs if d != ANY_LOG_DIR]
     if chosen:
@@ -127,5 +128,5 @@ def _decode_json(content: bytes, shape: type[Any], source: str) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{source} is not valid: {error}.") from error
     if getattr(read, "version", 1) != 1:
-        raise UsageError(f"{source} has version {read.version}. Only version 1 is supported.")
+        raise UsageError(f'{source} has version {read.version}. Write "version": 1, the only supported one.')
     return read

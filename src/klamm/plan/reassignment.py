@@ -71,8 +71,8 @@ def _check_feasible(
     if named and len(named) != len(goal.racks):
         without = sorted(b for b, rack in goal.racks.items() if rack is None)
         raise UsageError(
-            f"brokers {', '.join(map(str, without))} have no rack, others have one: set broker.rack on all of them, or "
-            "pass --disable-rack-aware"
+            f"Brokers {', '.join(map(str, without))} have no rack, others have one. Set broker.rack on all of them, or "
+            "pass --disable-rack-aware."
         )
     for at in chosen:
         replicas = assignment[at]

@@ -75,17 +75,24 @@ class AlterPartitionManager:
             try:
                 error = self._apply_response(sent, await self._send_proposals(sent))
             except (KlammError, OSError, TimeoutError) as failure:
-                log.info("AlterPartition got no response: sending it again", partitions=len(sent), why=str(failure))
+                log.info(
+                    "AlterPartition got no response: sent again after the backoff",
+                    partitions=len(sent),
+                    why=str(failure),
+                    retry_s=RETRY_S,
+                )
                 error = ErrorCode.NETWORK_EXCEPTION
             if error or any(self._queued.get(p.topic_partition) is p for p in sent):
                 await asyncio.sleep(RETRY_S)
 
     async def _send_proposals(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
+        """Send one AlterPartition with these proposals and return the response."""
         has_ids = all(p.topic_id != ZERO_ID for p in sent)
         newest = NEWEST_VERSION if has_ids else NEWEST_VERSION_WITHOUT_TOPIC_IDS
         return await self._send(lambda version: self._build_request(sent, version), newest)
 
     def _build_request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
+        """The AlterPartition request for these proposals."""
         in_order = sorted(sent, key=lambda p: p.topic_partition)
         topics = [
             AlterPartitionRequestTopicData(
@@ -98,7 +105,11 @@ class AlterPartitionManager:
     def _apply_response(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
         """Give each partition its answer and return the top-level error; partitions without an answer stay queued."""
         if response.error_code:
-            log.info("controller refused AlterPartition: sending it again", error=ErrorCode(response.error_code).name)
+            log.info(
+                "controller refused AlterPartition: sent again after the backoff",
+                error=ErrorCode(response.error_code).name,
+                retry_s=RETRY_S,
+            )
             return ErrorCode(response.error_code)
         names = {p.topic_id: p.topic_partition.topic for p in sent}
         outcomes: Counter[str] = Counter()
@@ -112,6 +123,7 @@ class AlterPartitionManager:
 
 
 def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:
+    """The request's entry for one proposal."""
     with_epochs = version >= FIRST_VERSION_WITH_BROKER_EPOCHS
     return AlterPartitionRequestPartitionData(
         partition_index=proposal.topic_partition.partition,
@@ -126,6 +138,7 @@ def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionReques
 def _answers_by_partition(
     response: AlterPartitionResponse, names: dict[uuid.UUID, str]
 ) -> Iterator[tuple[TopicPartition, IsrAnswer]]:
+    """The answer of each partition in the response; `names` maps topic ids to names."""
     for topic in response.topics:
         name = topic.topic_name or names.get(topic.topic_id)
         if name is None:

@@ -58,7 +58,7 @@ class ProduceService:
         """Append each batch and wait as `acks` asks. Empties `records`: a waiting request keeps no batch in memory."""
         if acks not in VALID_ACKS:
             refused = AppendResult(
-                ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid; set -1 (all), 0 or 1"
+                ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid. Set acks to -1 (all), 0 or 1."
             )
             return dict.fromkeys(records, refused)
         appended = await self._append_all(records, acks, origin)
@@ -76,9 +76,9 @@ class ProduceService:
         for topic_partition in list(required):
             partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
-            if own_log is not None and own_log.owes_flush:
+            if own_log is not None and own_log.needs_flush_before_ack:
                 try:
-                    await own_log.flush_owed()
+                    await own_log.flush_before_ack()
                 except StorageFailed as error:
                     del required[topic_partition]
                     results[topic_partition] = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
@@ -109,7 +109,7 @@ class ProduceService:
             own_log = self._hosted.find(topic_partition).leader_log
             preparation = own_log.preparation(batch, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(refusal), -1
+            return _refusal_result(topic_partition, refusal), -1
         if preparation is None and not self._preparing.is_busy(topic_partition):
             return self._append_now(topic_partition, batch, acks, origin)
         return self._append_after_preparation(topic_partition, own_log, preparation or batch, acks, origin)
@@ -123,7 +123,8 @@ class ProduceService:
             if self._hosted.find(topic_partition).leader_log is not own_log:
                 raise PartitionRefused(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"{topic_partition} was recreated or moved to another log directory; refresh the metadata",
+                    f"{topic_partition} was recreated or moved to another log directory. Refresh the metadata and "
+                    "retry.",
                 )
             if checked is None:
                 assert not isinstance(batch, Preparation)
@@ -134,7 +135,7 @@ class ProduceService:
         try:
             return await self._preparing.append_in_order(topic_partition, own_log, preparation, append)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(refusal), -1
+            return _refusal_result(topic_partition, refusal), -1
 
     def _append_now(
         self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
@@ -143,7 +144,7 @@ class ProduceService:
         try:
             info = self._hosted.find(topic_partition).append_as_leader(batch, acks, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(refusal), -1
+            return _refusal_result(topic_partition, refusal), -1
         except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
         counts = self._counts
@@ -162,7 +163,10 @@ class ProduceService:
         if await self._produces.wait(tuple(required), is_done, timeout_ms / 1000):
             return
         for topic_partition in required:
-            text = f"{topic_partition} not replicated to the ISR within {timeout_ms} ms"
+            text = (
+                f"{topic_partition}: not replicated to the ISR within {timeout_ms} ms. Retry: the batch may be "
+                "appended twice unless the producer is idempotent."
+            )
             results[topic_partition] = results[topic_partition]._replace(
                 error=ErrorCode.REQUEST_TIMED_OUT, message=text
             )
@@ -179,7 +183,11 @@ class ProduceService:
                     continue
                 del required[topic_partition]
                 if error:
-                    results[topic_partition] = results[topic_partition]._replace(error=error, message=error.name)
+                    text = (
+                        f"{topic_partition}: appended, but not replicated ({error.name}). Refresh the metadata and "
+                        f"retry."
+                    )
+                    results[topic_partition] = results[topic_partition]._replace(error=error, message=text)
             return not required
 
         return is_done
@@ -190,6 +198,9 @@ class ProduceService:
         return self._hosted.absence_error(topic_partition) if partition is None else partition.acks_all_result(offset)
 
 
-def _refusal_result(refusal: PartitionRefused | AppendRefused) -> AppendResult:
+def _refusal_result(topic_partition: TopicPartition, refusal: PartitionRefused | AppendRefused) -> AppendResult:
+    """The result of a partition whose append was refused."""
     errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
-    return AppendResult(refusal.code, record_errors=errors, message=str(refusal))
+    text = str(refusal)
+    message = text if text.startswith(str(topic_partition)) else f"{topic_partition}: {text}"
+    return AppendResult(refusal.code, record_errors=errors, message=message)

@@ -1,4 +1,4 @@
-"""What all partitions of a broker share."""
+"""Shared objects and counters that all partitions of a broker use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,12 +22,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationContext:
-    """Handed to each partition; `now_ms` is the event loop's time."""
+    """Shared by all partitions of a broker; `now_ms` is the event loop's time."""
 
     broker_id: BrokerId
     metadata: MetadataPort
     alter_partition: AlterPartitionPort
     produces: Purgatory[TopicPartition]
+    deletes: Purgatory[TopicPartition]
     now_ms: Callable[[], float]
     leader_quota: ReplicationQuota
     lag_time_max_ms: int = 30_000

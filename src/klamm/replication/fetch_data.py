@@ -1,4 +1,4 @@
-"""What a fetch asks for, and what it gets."""
+"""The contents of a Fetch request and of its response, independent of the wire format."""
 
 import uuid
 from collections.abc import Sequence

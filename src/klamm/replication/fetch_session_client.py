@@ -1,6 +1,6 @@
-"""The client's side of a fetch session: what the leader knows, what to tell it. Source: FetchSessionHandler.java.
+"""The follower's side of a fetch session: partitions that the next request names. Source: FetchSessionHandler.java.
 
-Cost grows with the partitions that changed: only those are named in a request while the session lives.
+While the session lives, a request names only partitions that changed, so its cost grows with the changes.
 """
 
 import uuid
@@ -67,6 +67,7 @@ class FetchSessionClient:
         return self._sent.get(topic_partition)
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic in the session, by its id."""
         return self._names.get(topic_id)
 
     def set_position(self, topic_partition: TopicPartition, position: FetchPosition) -> None:
@@ -142,6 +143,7 @@ class FetchSessionClient:
 
 
 def _group_by_topic(position: Iterable[tuple[TopicPartition, FetchPosition]], max_bytes: int) -> list[FetchTopic]:
+    """The partitions as topics of a Fetch request."""
     topics: dict[tuple[str, uuid.UUID], FetchTopic] = {}
     for (name, number), w in position:
         topic = topics.get((name, w.topic_id))
@@ -161,6 +163,7 @@ def _group_by_topic(position: Iterable[tuple[TopicPartition, FetchPosition]], ma
 
 
 def _group_forgotten(topic_ids: dict[TopicPartition, uuid.UUID]) -> list[ForgottenTopic]:
+    """The partitions to remove from the session, as topics of a Fetch request."""
     topics: dict[tuple[str, uuid.UUID], list[int]] = {}
     for (name, partition), topic_id in topic_ids.items():
         topics.setdefault((name, topic_id), []).append(partition)

@@ -9,6 +9,7 @@
 """
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -108,7 +109,7 @@ def partition_key(topic: str | None, topic_id: uuid.UUID, partition: int, uses_t
     return (topic_id if uses_topic_ids else topic), partition
 
 
-class FetchContext:
+class FetchContext(ABC):
     """One Fetch between request and response: which partitions to read, and how to build the response."""
 
     __slots__ = ("waiter",)
@@ -116,18 +117,19 @@ class FetchContext:
     def __init__(self, waiter: FetchWaiter) -> None:
         self.waiter = waiter
 
+    @abstractmethod
     def has_partitions(self) -> bool:
         """Whether the fetch covers any partition, so that waiting makes sense."""
-        raise NotImplementedError
 
-    def is_void(self) -> bool:
+    def is_superseded(self) -> bool:
         """Whether a newer fetch has used the session, or the session ended: waiting is then pointless."""
         return False
 
+    @abstractmethod
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         """Build the response and record in the session what it tells the client."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """Free what the fetch alone used; called last, also when the fetch was cancelled."""
 
@@ -189,13 +191,13 @@ class IncrementalFetch(FetchContext):
     def has_partitions(self) -> bool:
         return bool(self._session.partitions)
 
-    def is_void(self) -> bool:
+    def is_superseded(self) -> bool:
         return self._session.epoch != self._expected_epoch
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         """The changed results; partitions with records move behind those still to be read."""
         session = self._session
-        if self.is_void():
+        if self.is_superseded():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
         changed = [(cached, data) for cached, data in results.items() if must_send(cached, data)]
         for cached, data in changed:
@@ -205,6 +207,9 @@ class IncrementalFetch(FetchContext):
                 del self.waiter.changed[cached]  # behind those that wait for their turn (KAFKA-12330)
                 self.waiter.changed[cached] = None
         return FetchAnswer(ErrorCode.NONE, session.id, changed)
+
+    def release(self) -> None:
+        """Nothing to free: the session keeps its partitions."""
 
 
 def must_send(cached: CachedPartition, data: FetchData) -> bool:
@@ -235,6 +240,7 @@ class FetchSessions:
         return sum(len(s.partitions) for s in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
+        """The session with this id, or None."""
         return self._sessions.get(session_id)
 
     def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:
@@ -282,6 +288,7 @@ class FetchSessions:
             self.remove(session_id)
 
     def _mark_used(self, session: FetchSession) -> None:
+        """Move the session to the end of the eviction order."""
         session.last_used_ms = self._now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 

@@ -16,11 +16,16 @@ from klamm.replication.replica import NEVER
 class FetchablePartition(Protocol):
     """A hosted partition, as fetches see it."""
 
-    def add_watcher(self, watcher: "CachedPartition") -> None: ...
-    def remove_watcher(self, watcher: "CachedPartition") -> None: ...
+    def add_watcher(self, watcher: "CachedPartition") -> None:
+        """Mark this fetch's entry as changed when the partition changes."""
+
+    def remove_watcher(self, watcher: "CachedPartition") -> None:
+        """Stop marking this fetch's entry."""
+
     def read(
         self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
-    ) -> FetchData: ...
+    ) -> FetchData:
+        """Read the partition for a fetch."""
 
 
 class CachedPartition:
@@ -108,6 +113,6 @@ class FetchWaiter:
 
 
 def _end_wait(wakeup: asyncio.Future[bool]) -> None:
-    """The timeout of a wait: its result is False."""
+    """Called when the time of a wait is over: the result of the wait is False."""
     if not wakeup.done():
         wakeup.set_result(False)

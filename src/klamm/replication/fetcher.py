@@ -1,7 +1,7 @@
-"""Follows one leader: fetch, append, fetch again. Source: AbstractFetcherThread.scala, ReplicaFetcherThread.scala.
+"""Fetches partitions from one leader: fetch, append, fetch again. Source: AbstractFetcherThread, ReplicaFetcherThread.
 
-One task per leader and fetcher id, whatever the number of partitions. Between an answer and the next request there
-is no timer: that is what carries an acks=all append through.
+There is one task per leader and fetcher id, for any number of partitions. The next request follows a response without
+a timer, so an acks=all append is replicated at once.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
 from klamm.wire.records import CorruptRecords
 
 log = structlog.get_logger("replication")
+_REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 
 NO_EPOCH: Final = -1
 FIRST_BACKOFF_S: Final = 0.05
@@ -42,11 +43,11 @@ SESSION_ERRORS: Final = {
 
 
 class FetchRefused(KlammError):
-    """A whole fetch was refused, not for its session."""
+    """The leader refused a whole Fetch request, for a reason other than its fetch session."""
 
 
 class PartitionFetchState:
-    """One partition being fetched in one leader epoch; a newer epoch makes a new object."""
+    """One partition that is fetched in one leader epoch; a newer leader epoch gets a new object."""
 
     __slots__ = (
         "failures",
@@ -82,6 +83,7 @@ class PartitionFetchState:
         return sent.fetch_offset == self.fetch_offset and sent.leader_epoch == self.leader_epoch
 
     def position(self) -> FetchPosition:
+        """The offset and epochs to send in the next Fetch request."""
         start = self.partition.hosted_log.start_offset
         return FetchPosition(self.topic_id, self.fetch_offset, self.leader_epoch, self.last_fetched_epoch, start)
 
@@ -138,6 +140,7 @@ class Fetcher:
         self._partition_added.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
+        """Stop fetching a partition."""
         self.failed.discard(topic_partition)
         if self._followed.pop(topic_partition, None) is not None:
             self._delayed.pop(topic_partition, None)
@@ -187,7 +190,7 @@ class Fetcher:
             if self._session.on_response(response):
                 await self._apply_response(response)
             elif response.error_code not in SESSION_ERRORS:
-                raise FetchRefused(f"the leader refuses the whole fetch: {ErrorCode(response.error_code).name}")
+                raise FetchRefused(f"the leader refused the whole Fetch request: {ErrorCode(response.error_code).name}")
         except (KlammError, OSError, TimeoutError) as error:
             log.info(
                 "leader does not answer a fetch: fetching again after the backoff",
@@ -196,7 +199,9 @@ class Fetcher:
             )
             self._reset_connection()
         except Exception:
-            log.exception("unexpected error in a fetcher: fetching again after the backoff")
+            log.exception(
+                "unexpected error in a fetcher: fetching again after the backoff", partitions=len(self), action=_REPORT
+            )
             self._reset_connection()
 
     def _max_wait_ms(self) -> int:
@@ -262,7 +267,12 @@ class Fetcher:
     def _mark_failed(self, topic_partition: TopicPartition, error: Exception) -> None:
         """Stop fetching a partition after an error here, and log the error."""
         self._stop_fetching(topic_partition)
-        log.error("replica failed", partition=str(topic_partition), why=str(error) or type(error).__name__)
+        log.error(
+            "replica failed: it is not fetched until the next LeaderAndIsr",
+            partition=str(topic_partition),
+            why=str(error) or type(error).__name__,
+            action="Repair the cause and restart this broker.",
+        )
 
     # ---- answers
 
@@ -295,7 +305,7 @@ class Fetcher:
                 else:
                     self._append_records(topic_partition, followed, answer)
                     own_log = followed.partition.log
-                    if own_log is not None and own_log.owes_flush:
+                    if own_log is not None and own_log.needs_flush_before_ack:
                         unflushed.append((topic_partition, own_log))
         await self._flush_before_next_fetch(unflushed)
         if refusals:
@@ -311,7 +321,7 @@ class Fetcher:
         """Flush where `flush.messages` requires it: the next fetch offset then tells what is on the device."""
         for topic_partition, own_log in unflushed:
             try:
-                await own_log.flush_owed()
+                await own_log.flush_before_ack()
             except StorageFailed as error:
                 self._mark_failed(topic_partition, error)
 
@@ -325,7 +335,8 @@ class Fetcher:
             if followed.fetch_offset != own_log.end_offset:
                 raise PartitionRefused(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"records of offset {followed.fetch_offset} do not follow the log end {own_log.end_offset}",
+                    f"{topic_partition}: records were fetched from offset {followed.fetch_offset}, but the log end "
+                    f"offset is {own_log.end_offset}",
                 )
             start = own_log.start_offset
             if answer.records:
@@ -363,7 +374,7 @@ class Fetcher:
         if error is ErrorCode.FENCED_LEADER_EPOCH and sent_epoch == followed.leader_epoch:
             self._stop_fetching(topic_partition)
             log.info(
-                "leader epoch fenced: not fetched until LeaderAndIsr",
+                "leader epoch is fenced: not fetched until the next LeaderAndIsr",
                 partition=str(topic_partition),
                 epoch=sent_epoch,
             )
@@ -384,7 +395,13 @@ class Fetcher:
             own_log = partition.hosted_log
             own = own_log.epochs.end_offset_for(leader.epoch, own_log.end_offset)
             offset = truncation_offset(leader, own, own_log.end_offset, followed.fetch_offset)
-            log.info("log diverged", partition=str(topic_partition), leader=leader, own=own, truncated_to=offset)
+            log.info(
+                "log diverged from the leader's: truncated",
+                partition=str(topic_partition),
+                leader_epoch_end=leader,
+                own_epoch_end=own,
+                truncated_to=offset,
+            )
             partition.truncate_to(offset)
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.set_position(topic_partition, followed.position())
@@ -409,7 +426,12 @@ class Fetcher:
                 offset = max(leader_start, own_end)
                 if leader_start > own_end:
                     partition.restart_at(leader_start)
-            log.warning("fetch offset reset", partition=str(topic_partition), was=followed.fetch_offset, now=offset)
+            log.warning(
+                "fetch offset was out of range on the leader: fetching goes on at another offset",
+                partition=str(topic_partition),
+                was=followed.fetch_offset,
+                now=offset,
+            )
             followed.continue_from(offset)
             self._session.set_position(topic_partition, followed.position())
         except PartitionRefused as refusal:

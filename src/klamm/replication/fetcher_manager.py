@@ -15,7 +15,7 @@ from klamm.replication.quota import ReplicationQuota
 
 
 class InitialFetchState(NamedTuple):
-    """Whom a partition is to be fetched from, in which leader epoch."""
+    """The leader to fetch a partition from, and its leader epoch."""
 
     partition: Partition
     leader: BrokerId
@@ -23,6 +23,8 @@ class InitialFetchState(NamedTuple):
 
 
 class FetcherManager:
+    """Starts, stops and fills the fetchers of a broker."""
+
     def __init__(
         self,
         broker_id: BrokerId,
@@ -73,11 +75,13 @@ class FetcherManager:
             fetcher.add(topic_partition, partition, leader_epoch)
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching these partitions."""
         for topic_partition in topic_partitions:
             for fetcher in self._fetchers.values():
                 fetcher.remove(topic_partition)
 
     def set_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Fetch the partition by this topic id from now on."""
         for fetcher in self._fetchers.values():
             fetcher.set_topic_id(topic_partition, topic_id)
 
@@ -98,6 +102,7 @@ class FetcherManager:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _start_fetcher(self, key: tuple[BrokerId, int]) -> Fetcher:
+        """Create the fetcher of this leader and fetcher id, and start its task."""
         leader, number = key
         client_id = f"broker-{self._broker_id}-fetcher-{number}"
         end_point = LeaderEndPoint(self._broker_id, leader, client_id, self._metadata, self._connect, self._timeout_s)
@@ -107,6 +112,7 @@ class FetcherManager:
         return fetcher
 
     def _stop_fetcher(self, key: tuple[BrokerId, int]) -> None:
+        """Remove a fetcher and cancel its task."""
         del self._fetchers[key]
         task = self._tasks.pop(key)
         self._ending[task] = None

@@ -1,4 +1,4 @@
-"""A fetch on the broker that is asked: look, wait for news, answer. Source: ReplicaManager.scala, DelayedFetch."""
+"""Serves Fetch requests on the leader: read, wait for changes, respond. Source: ReplicaManager.scala, DelayedFetch."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from klamm.log.errors import SliceLost, StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, SliceLost, StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
@@ -33,7 +33,7 @@ class ReadOutcome(NamedTuple):
     size: int
     """Bytes of records."""
     is_urgent: bool
-    """An error or a diverging epoch, which is answered at once."""
+    """An error, a diverging epoch, or for a follower a new log start: answered at once."""
     is_held: bool
     """Records of some partition are held back by the throttle of replication."""
 
@@ -60,7 +60,7 @@ class FetchService:
         self._waiting = 0
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
-        """Answer at once where there is enough or something is wrong, else after at most `max_wait_ms`."""
+        """Respond at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
         context = self._sessions.open(requested)
         if isinstance(context, ErrorCode):
             return FetchAnswer(context, 0)
@@ -84,6 +84,7 @@ class FetchService:
             context.release()
 
     def _has_to_wait(self, params: FetchParams, context: FetchContext, outcome: ReadOutcome) -> bool:
+        """Whether the fetch must wait for more data before it is answered."""
         return (
             params.max_wait_ms > 0
             and not outcome.is_urgent
@@ -102,7 +103,7 @@ class FetchService:
             while True:
                 pause = min(until, self._quota.exceeded_until_ms / 1000) if is_held else until
                 was_woken = await context.waiter.wait(pause)
-                if context.is_void():
+                if context.is_superseded():
                     return
                 outcome = self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until
@@ -123,6 +124,7 @@ class FetchService:
         is_urgent = is_held = False
         for cached in list(waiter.changed):
             del waiter.changed[cached]  # before reading: what moves from here on marks it again
+            request = cached.request
             data = self._read_partition(cached, params, left, at_least_one=at_least_one, is_first=is_first)
             results[cached] = data
             count = len(data.records)
@@ -134,6 +136,9 @@ class FetchService:
                 waiter.changed[cached] = None
             if data.error or data.diverging is not None:
                 is_urgent = True
+            elif not is_first and params.is_follower and not data.held:
+                # DeleteRecords waits until the follower has raised its log start
+                is_urgent = is_urgent or 0 <= request.log_start_offset < data.log_start_offset
             is_held = is_held or data.held
         return ReadOutcome(size, is_urgent, is_held)
 
@@ -162,7 +167,12 @@ class FetchService:
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records in a log segment", partition=str(cached.topic_partition), why=str(error))
+            log.error(
+                "corrupt records in a log segment: the fetch is answered with CORRUPT_MESSAGE",
+                partition=str(cached.topic_partition),
+                why=str(error),
+                action=REPLACE_REPLICA,
+            )
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
@@ -174,7 +184,9 @@ class FetchService:
         if cached.request.topic is None:
             name = self._hosted.metadata.topic_name(topic_id)
             if name is None:
-                raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic in the metadata has the id {topic_id}")
+                raise PartitionRefused(
+                    ErrorCode.UNKNOWN_TOPIC_ID, f"no topic in the metadata has the topic id {topic_id}"
+                )
             cached.request = cached.request._replace(topic=name)
         topic_partition = cached.topic_partition
         assert topic_partition is not None

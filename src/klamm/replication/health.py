@@ -1,4 +1,4 @@
-"""How the partitions of a broker stand. Source: ReplicaManager's gauges (3.9)."""
+"""Counts of a broker's partitions by health. Source: ReplicaManager's gauges (3.9)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from klamm.replication.partition import Partition
 
 @dataclass(slots=True)
 class PartitionHealth:
-    """Counts of the partitions with a replica here; the last four count only those led here."""
+    """Counts of the partitions hosted here; the last four fields count only partitions led here."""
 
     hosted: int = 0
     led: int = 0

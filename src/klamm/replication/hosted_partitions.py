@@ -10,7 +10,7 @@ from klamm.replication.ports import MetadataPort, PartitionRefused
 
 
 class HostedPartitions:
-    """A partition is hosted online, hosted offline (its log directory failed), or not hosted."""
+    """The partitions that this broker hosts; each is online, or offline because its log directory failed."""
 
     def __init__(self, context: ReplicationContext) -> None:
         self._context = context
@@ -32,9 +32,11 @@ class HostedPartitions:
         return frozenset(self._offline)
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
+        """The online partition, or None."""
         return self._online.get(topic_partition)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is hosted on a failed log directory."""
         return topic_partition in self._offline
 
     def find(self, topic_partition: TopicPartition) -> Partition:
@@ -53,6 +55,7 @@ class HostedPartitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def create(self, topic_partition: TopicPartition) -> Partition:
+        """Host a new online partition."""
         partition = self._online[topic_partition] = Partition(topic_partition, self._context)
         return partition
 
@@ -65,7 +68,7 @@ class HostedPartitions:
         return partition
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Their log directory failed: from now on they answer KAFKA_STORAGE_ERROR."""
+        """Mark partitions as offline after their log directory failed: requests get KAFKA_STORAGE_ERROR."""
         for topic_partition in topic_partitions:
             self._offline.add(topic_partition)
             partition = self._online.pop(topic_partition, None)

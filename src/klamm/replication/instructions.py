@@ -37,6 +37,8 @@ class PartitionInstruction(NamedTuple):
 
 
 class StopInstruction(NamedTuple):
+    """What StopReplica requests for one partition."""
+
     topic_partition: TopicPartition
     leader_epoch: int
     deletes: bool
@@ -56,6 +58,7 @@ def instructions_of(request: LeaderAndIsrRequest, version: int) -> Iterator[Part
 def _instruction(
     topic: str, topic_id: uuid.UUID, fields: LeaderAndIsrPartitionState, controller_epoch: int
 ) -> PartitionInstruction:
+    """The instruction of one partition entry in a LeaderAndIsr."""
     state = LeaderAndIsr(
         BrokerId(fields.leader),
         fields.leader_epoch,

@@ -1,4 +1,4 @@
-"""The leader's side of a fetcher: one connection, opened when needed, and what is asked over it.
+"""The connection of a fetcher to its leader, and the requests sent over it.
 
 Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
 """
@@ -72,7 +72,10 @@ class LeaderEndPoint:
             )
         code, offset = found[topic_partition]
         if code:
-            raise PartitionRefused(ErrorCode(code), f"{topic_partition}: broker {self._leader_id} refuses ListOffsets")
+            raise PartitionRefused(
+                ErrorCode(code),
+                f"{topic_partition}: broker {self._leader_id} refused ListOffsets with {ErrorCode(code).name}",
+            )
         return offset
 
     def close(self) -> None:
@@ -81,13 +84,18 @@ class LeaderEndPoint:
             connection.close()
 
     async def _send_request(self, api_key: ApiKey, version: int, message: Any) -> Any:
+        """Send a request to the leader, opening the connection if there is none."""
         connection = self._connection
         if connection is None or connection.closed:
             connection = self._connection = await self._open_connection()
         return await connection.request(api_key, version, message, self._timeout_s)
 
     async def _open_connection(self) -> BrokerConnection:
+        """Connect to the leader's current address. Raises LeaderUnknown."""
         address = self._metadata.endpoint(self._leader_id)
         if address is None:
-            raise LeaderUnknown(f"broker {self._leader_id} is not in the metadata, or has no inter-broker listener")
+            raise LeaderUnknown(
+                f"the leader, broker {self._leader_id}, is not in the metadata or has no inter-broker listener "
+                "(inter.broker.listener.name)"
+            )
         return await self._connect(*address, self._client_id)

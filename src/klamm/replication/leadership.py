@@ -131,9 +131,13 @@ class Leadership:
         known_id = self._known_topic_id(partition)
         if instruction.topic_id != ZERO_ID and known_id not in (None, instruction.topic_id):
             error = ErrorCode.INCONSISTENT_TOPIC_ID
-            why = "the log on this broker belongs to another topic of that name"
-            ids = {"here": id_to_text(known_id or ZERO_ID), "told": id_to_text(instruction.topic_id)}
-            log.error("LeaderAndIsr refused", partition=str(topic_partition), why=why, **ids)
+            log.error(
+                "LeaderAndIsr refused: the log on this broker belongs to another topic of that name",
+                partition=str(topic_partition),
+                topic_id_of_log=id_to_text(known_id or ZERO_ID),
+                topic_id_of_request=id_to_text(instruction.topic_id),
+                action=f"See klamm explain {topic_partition}.",
+            )
         elif state.leader_epoch > partition.leader_epoch:
             if self._broker_id in instruction.assignment.replicas:
                 (checked.leaders if state.leader == self._broker_id else checked.followers).append(
@@ -196,6 +200,7 @@ class Leadership:
                 "cannot open the log of a replica: it stays in its old leader epoch",
                 partition=str(instruction.topic_partition),
                 why=str(result),
+                action="Repair the log directory and restart this broker.",
             )
             errors[instruction.topic_partition] = ErrorCode.NONE
         elif self._hosted.get(instruction.topic_partition) is partition:
@@ -273,5 +278,5 @@ def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted
 
 
 def _may_stop(instruction_epoch: int, known_epoch: int) -> bool:
-    """Whether the epoch allows it: an old controller sends none; a deleted topic's sentinel is above all epochs."""
+    """Whether the leader epoch allows StopReplica; no epoch and the epoch sentinel of topic deletion always do."""
     return instruction_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or instruction_epoch >= known_epoch

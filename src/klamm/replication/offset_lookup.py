@@ -33,7 +33,7 @@ class FoundOffset(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-def look_up(
+def look_up_offset(
     partition: Partition, timestamp: int, replica_id: BrokerId, isolation: Isolation, current_leader_epoch: int
 ) -> FoundOffset:
     """The offset for a timestamp or one of `Timestamp`. A consumer sees no further than it may read.

@@ -44,6 +44,7 @@ from klamm.runtime.disk import Buffer
 log = structlog.get_logger("replication")
 
 NO_LEADER_EPOCH: Final = -1
+UP_TO_HIGH_WATERMARK: Final = -1  # as the offset of DeleteRecords
 
 
 class Partition:
@@ -86,13 +87,17 @@ class Partition:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
+        """The topic id of the log; None without a log or an id."""
         return None if self.log is None else self.log.topic_id
 
     @property
     def hosted_log(self) -> Log:
         """The log; raises PartitionRefused where it could not be created yet."""
         if self.log is None:
-            raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} has no log here yet")
+            raise PartitionRefused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} has no log on this broker yet. Refresh the metadata.",
+            )
         return self.log
 
     @property
@@ -113,6 +118,16 @@ class Partition:
     @property
     def is_under_min_isr(self) -> bool:
         return len(self.isr_state.isr) < self.effective_min_isr
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest log start offset of all live replicas; -1 while one of them has not fetched. Only for the leader.
+
+        A follower's is that of its last fetch.
+        """
+        is_alive = self._context.metadata.is_alive
+        followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
+        return min(self.leader_log.start_offset, *followers)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
@@ -187,7 +202,7 @@ class Partition:
         for watcher in watchers:
             watcher.unsubscribe()
             watcher.mark_changed(wakes=True)
-        self.check_waiting_produces()
+        self._check_waiting_requests()
 
     # ---- appending
 
@@ -196,7 +211,10 @@ class Partition:
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
             in_sync, needed = len(self.isr_state.isr), self.effective_min_isr
-            why = f"{self.topic_partition}: {in_sync} in-sync replicas, min.insync.replicas is {needed}"
+            why = (
+                f"{self.topic_partition} has {in_sync} in-sync replicas, min.insync.replicas is {needed}. Start the "
+                "brokers that have the other replicas."
+            )
             raise PartitionRefused(ErrorCode.NOT_ENOUGH_REPLICAS, why)
         old_end = own_log.end_offset
         info = own_log.append_as_leader(records, self.leader_epoch, origin)
@@ -205,6 +223,27 @@ class Partition:
             if self.advance_high_watermark():
                 self._on_high_watermark_moved()
         return info
+
+    def delete_records(self, offset: int) -> int:
+        """Raise the log start to `offset`, -1 meaning the high watermark; returns the offset.
+
+        The segments below it go with the next run of retention. Raises PartitionRefused (1, 6, 44), OffsetOutOfRange.
+        """
+        own_log = self.leader_log
+        if not own_log.config.is_deleted:
+            raise PartitionRefused(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic_partition} is only compacted. Add delete to its cleanup.policy to delete records.",
+            )
+        target = own_log.high_watermark if offset == UP_TO_HIGH_WATERMARK else offset
+        if target < 0:
+            raise PartitionRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is not valid. Give an offset from 0 to the high watermark, "
+                f"{own_log.high_watermark}, or {UP_TO_HIGH_WATERMARK} for the high watermark itself.",
+            )
+        own_log.advance_start_offset(target)
+        return target
 
     def append_as_follower(self, records: Buffer) -> None:
         """Append what the leader sent, offsets and epochs as they are.
@@ -236,7 +275,12 @@ class Partition:
         """Truncate the log's end; below the high watermark only an unclean election makes that necessary."""
         own_log = self.hosted_log
         if offset < own_log.high_watermark:
-            log.warning("truncated below the high watermark", partition=str(self.topic_partition), offset=offset)
+            log.warning(
+                "log truncated below the high watermark, after an unclean election: records are lost",
+                partition=str(self.topic_partition),
+                offset=offset,
+                high_watermark=own_log.high_watermark,
+            )
         own_log.truncate_to(offset)
         self._on_role_changed()
 
@@ -269,7 +313,8 @@ class Partition:
                 return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
         if offset > end or offset < start:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} is not in [{start}, {end}]"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
             )
         if is_follower:
             bound = end
@@ -306,6 +351,7 @@ class Partition:
         return quota.covers(self.topic_partition) and quota.is_exceeded()
 
     def _assigned_follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
+        """The state of an assigned follower. Raises PartitionRefused (6, 75) for other brokers."""
         replica = self.replicas.get(replica_id)
         if replica is None:
             # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
@@ -318,7 +364,9 @@ class Partition:
         epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end offset for epoch {last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: the leader has no records of leader epoch {last_fetched_epoch}, from which "
+                f"the follower fetched, or offset {offset} is before the log start {own_log.start_offset}",
             )
         return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
@@ -331,15 +379,19 @@ class Partition:
     # ---- followers and the ISR
 
     def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
+        """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
         context = self._context
-        previous = replica.log_end_offset
+        previous, previous_start = replica.log_end_offset, replica.log_start_offset
         replica.record_fetch(offset, log_start, leader_end, context.now_ms())
         if replica.broker_id not in self.isr_state.isr:
             self._maybe_expand_isr(replica)
         if previous != offset and self.advance_high_watermark():
             self._on_high_watermark_moved()
+        if previous_start != log_start:
+            self.check_waiting_deletes()
 
     def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
+        """Propose the follower as an ISR member if it has caught up."""
         if may_join(
             self.isr_state,
             replica,
@@ -372,6 +424,7 @@ class Partition:
             self._propose_isr(PendingShrink(state.isr, out))
 
     def _propose_isr(self, pending: Pending) -> None:
+        """Queue an ISR change for the controller."""
         self.isr_state = pending
         proposal = IsrProposal(
             self.topic_partition,
@@ -408,6 +461,7 @@ class Partition:
             self._commit_isr(answer)
 
     def _commit_isr(self, answer: IsrAnswer) -> None:
+        """Adopt the ISR that the controller confirmed."""
         self.partition_epoch = answer.partition_epoch
         log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
         self._set_committed_isr(answer.isr)
@@ -453,9 +507,11 @@ class Partition:
     # ---- watchers
 
     def add_watcher(self, watcher: CachedPartition) -> None:
+        """Mark this fetch's entry as changed when the partition changes."""
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
+        """Stop marking this fetch's entry."""
         if watcher in self._followers:
             if self.log is not None:
                 self._record_implicit_fetch(watcher, self.log.end_offset)
@@ -474,11 +530,13 @@ class Partition:
             replica.record_implicit_fetch(end, watcher.waiter.fetched_at_ms)
 
     def _on_log_end_moved(self, old_end: int) -> None:
+        """Mark the partition as changed in the followers' fetches, and wake them."""
         for watcher in self._followers:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
     def _on_high_watermark_moved(self) -> None:
+        """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:
             watcher.mark_changed(wakes=True)
         for watcher in self._followers:
@@ -491,9 +549,19 @@ class Partition:
             watcher.mark_changed(wakes=True)
 
     def _on_role_changed(self) -> None:
+        """Wake all requests that wait on the partition: they must be checked again."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
+        self._check_waiting_requests()
+
+    def _check_waiting_requests(self) -> None:
         self.check_waiting_produces()
+        self.check_waiting_deletes()
 
     def check_waiting_produces(self) -> None:
+        """Complete the acks=all produce requests whose records are replicated now."""
         self._context.produces.check(self.topic_partition)
+
+    def check_waiting_deletes(self) -> None:
+        """Complete the DeleteRecords requests that every live replica has carried out now."""
+        self._context.deletes.check(self.topic_partition)

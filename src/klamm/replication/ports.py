@@ -1,4 +1,4 @@
-"""What replication needs from its neighbours: metadata, topic configs, logs, other brokers, the controller."""
+"""The interfaces that replication needs: metadata, logs, other brokers, the controller."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -20,7 +20,9 @@ class PartitionRefused(KlammError):
 class LogsPort(Protocol):
     """The log directories of this broker."""
 
-    def get(self, topic_partition: TopicPartition) -> Log | None: ...
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log, or None."""
+
     async def get_or_create_many(
         self, requested: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
@@ -31,19 +33,25 @@ class LogsPort(Protocol):
         """Raises StorageFailed. Nothing happens where there is no such log."""
         ...
 
-    async def checkpoint_high_watermarks(self) -> None: ...
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermark checkpoints of all log directories."""
 
 
 class MetadataPort(Protocol):
     """The broker's metadata cache, as of the newest UpdateMetadata."""
 
-    def is_alive(self, broker_id: BrokerId) -> bool: ...
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        """Whether the broker is registered."""
+
     def endpoint(self, broker_id: BrokerId) -> tuple[str, int] | None:
         """Host and port of the inter-broker listener; None where the broker is not alive."""
         ...
 
-    def contains(self, topic_partition: TopicPartition) -> bool: ...
-    def topic_name(self, topic_id: uuid.UUID) -> str | None: ...
+    def contains(self, topic_partition: TopicPartition) -> bool:
+        """Whether the metadata has the partition."""
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id, or None."""
 
 
 class IsrAnswer(NamedTuple):
@@ -69,6 +77,8 @@ class IsrProposal(NamedTuple):
 
 
 class AlterPartitionPort(Protocol):
+    """Sends ISR proposals to the controller."""
+
     def submit(self, proposal: IsrProposal) -> bool:
         """Queue a proposal; False where one of the same partition is still under way."""
         ...

@@ -1,4 +1,4 @@
-"""Batches whose records are all needed are prepared in worker processes, and appended in the order they came in.
+"""Prepares batches that need a check of all records in worker processes, and appends them in order of arrival.
 
 Source: LogValidator.java does this under the log's lock; here only the append itself is on the event loop.
 """
@@ -74,8 +74,13 @@ class PreparationQueue:
         try:
             return own_log.prepared(await self._workers.run(prepare, preparation))
         except WorkerFailed as error:
-            log.error("worker failed while checking a produced batch", partition=str(topic_partition), why=str(error))
+            log.error(
+                "worker process failed while checking a produced batch: the producer gets UNKNOWN_SERVER_ERROR",
+                partition=str(topic_partition),
+                why=str(error),
+                action="Check the memory of this machine.",
+            )
             raise AppendRefused(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                "the worker process that checks the records failed; send the batch again",
+                f"{topic_partition}: the worker process that checks the records failed. Send the batch again.",
             ) from error

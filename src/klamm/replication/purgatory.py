@@ -1,7 +1,7 @@
-"""Where requests wait for something to become true. Source: DelayedOperation.scala (DelayedOperationPurgatory).
+"""Requests that wait for a condition, by key. Source: DelayedOperation.scala (DelayedOperationPurgatory).
 
-Try; register under every key; try again; a timer ends the wait. Everything runs on one loop, so that between the
-last try and the registration nothing can slip through, and no lock is held when an operation completes.
+An operation is tried, registered under every key, and tried again when a key is checked; a timer ends its wait.
+Everything runs on one loop, so no change between the last try and the registration is missed, and no lock is held.
 """
 
 import asyncio
@@ -69,11 +69,13 @@ class Purgatory(Generic[KeyT]):
         return len(done)
 
     def _register(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
+        """Add the operation under each key."""
         self._waiting += 1
         for key in keys:
             self._by_key.setdefault(key, {})[operation] = None
 
     def _forget(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
+        """Remove the operation from each key."""
         self._waiting -= 1
         for key in keys:
             operations = self._by_key[key]

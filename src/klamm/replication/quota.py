@@ -1,7 +1,7 @@
-"""How many bytes per second go to replicas that are not in sync (KIP-73).
+"""The replication throttle: bytes per second to replicas that are not in sync (KIP-73).
 
 Source: ReplicationQuotaManager.scala, SimpleRate.java, SampledStat.java (3.9). Times are the event loop's, in
-milliseconds. Nothing here waits: who may not go on is told when to ask again.
+milliseconds. Nothing here waits: throttled callers get the time at which to try again.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ UNLIMITED: Final = 2**63 - 1
 """Bytes per second where nothing is configured."""
 ALL: Final = None
 """In place of partitions: every partition of the topic, those to come as well."""
-_LEAST_PAUSE_MS: Final = 1.0
+_MIN_PAUSE_MS: Final = 1.0
 
 
 class _Sample:
@@ -25,6 +25,7 @@ class _Sample:
         self.restart(now_ms)
 
     def restart(self, now_ms: float) -> None:
+        """Begin an empty window now."""
         self.amount = 0
         self.start_ms = now_ms
         self.last_ms = now_ms
@@ -44,6 +45,7 @@ class ByteRate:
         self._current = 0
 
     def record(self, amount: int, now_ms: float) -> None:
+        """Count bytes in the current window."""
         if not self._ring:
             self._ring.append(_Sample(now_ms))
         sample = self._ring[self._current]
@@ -76,16 +78,16 @@ class ByteRate:
         total = self._total_bytes()
         expires_ms = min(s.last_ms for s in self._ring if s.amount) + self._span_ms
         falls_ms = min(s.start_ms for s in self._ring) + total * 1000 / limit if limit > 0 else expires_ms
-        return max(min(falls_ms, expires_ms), now_ms + _LEAST_PAUSE_MS)
+        return max(min(falls_ms, expires_ms), now_ms + _MIN_PAUSE_MS)
 
     def _total_bytes(self) -> int:
         return sum(s.amount for s in self._ring)
 
 
 class ReplicationQuota:
-    """The throttle of one side, leader or follower: its partitions, its limit and its measured rate.
+    """The throttle of one side, leader or follower: its throttled partitions, limit and measured rate.
 
-    Bytes of its partitions count whoever fetches them; only who is not in sync has to wait.
+    All bytes of throttled partitions count; only replicas that are not in sync have to wait.
     """
 
     def __init__(self, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> None:
@@ -122,6 +124,7 @@ class ReplicationQuota:
         self._rate.record(size, self._now_ms())
 
     def is_exceeded(self) -> bool:
+        """Whether the measured rate exceeds the limit now."""
         now_ms = self._now_ms()
         if now_ms < self._exceeded_until_ms:
             return True
@@ -147,4 +150,5 @@ class ReplicationQuotas(NamedTuple):
 
     @classmethod
     def new(cls, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> "ReplicationQuotas":
+        """Create both quotas, without a limit."""
         return cls(ReplicationQuota(now_ms, samples, window_s), ReplicationQuota(now_ms, samples, window_s))

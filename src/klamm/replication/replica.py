@@ -1,4 +1,4 @@
-"""What a leader knows of one follower. Source: Replica.scala."""
+"""A leader's knowledge of one follower. Source: Replica.scala."""
 
 import math
 
@@ -29,9 +29,9 @@ class RemoteReplica:
         self.last_caught_up_ms = NEVER
 
     def record_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: float) -> None:
-        """Update the progress by a fetch from `offset`, made when the leader's log ended at `leader_end`.
+        """Record a fetch from `offset`, made when the leader's log ended at `leader_end`.
 
-        A follower that fetches what was the end at its previous fetch was level then, though never at this instant.
+        A follower that fetches from the log end of its previous fetch was caught up at that time.
         """
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -43,16 +43,16 @@ class RemoteReplica:
         self.last_fetch_ms = now_ms
 
     def record_implicit_fetch(self, leader_end: int, at_ms: float) -> None:
-        """Count a fetch at `at_ms` that left this partition out as one from the log end `leader_end`."""
+        """Count an incremental fetch at `at_ms` without this partition as a fetch from the log end `leader_end`."""
         if self.log_end_offset == leader_end and at_ms > self.last_fetch_ms:
             self.last_caught_up_ms = max(self.last_caught_up_ms, at_ms)
             self.last_fetch_leader_end = leader_end
             self.last_fetch_ms = at_ms
 
     def reset(self, *, in_isr: bool, was_leader: bool, epoch_start_offset: int, now_ms: float) -> None:
-        """Start over in a new leader epoch; `was_leader` where this broker led the epoch before as well.
+        """Start over in a new leader epoch; `was_leader` tells whether this broker also led the previous epoch.
 
-        A member of the ISR is taken to be level now, so that it has the whole lag time to show up.
+        An ISR member counts as caught up now, so that the whole lag time remains until it must fetch.
         """
         caught_up_ms = now_ms if in_isr else NEVER
         if was_leader:
@@ -66,4 +66,5 @@ class RemoteReplica:
         self.last_caught_up_ms = caught_up_ms
 
     def is_caught_up(self, leader_end: int, now_ms: float, lag_time_max_ms: int) -> bool:
+        """Whether the follower reached the leader's log end within the lag time."""
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms

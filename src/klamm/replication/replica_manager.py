@@ -1,13 +1,13 @@
-"""The replicas of one broker, and all that is done with them. Source: ReplicaManager.scala (Kafka 3.9)."""
+"""All replicas of one broker and the operations on them. Source: ReplicaManager.scala (Kafka 3.9)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
 
 from klamm.log.epochs import EpochEnd
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, StorageFailed
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -23,11 +23,12 @@ from klamm.replication.health import PartitionHealth
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
-from klamm.replication.offset_lookup import FoundOffset, look_up
+from klamm.replication.offset_lookup import FoundOffset, look_up_offset
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
+from klamm.replication.record_deletion import DeletionResult, RecordDeletion
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
@@ -51,7 +52,7 @@ class ReplicationSettings:
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     max_incremental_fetch_session_cache_slots: int = 1_000
     max_waiting_requests: int = 100_000
-    """Produce requests that wait for their replicas at the same time; one more is answered as timed out."""
+    """Produce and DeleteRecords requests, each, that wait for replicas; one more is answered as timed out."""
 
 
 class ReplicaManager:
@@ -69,9 +70,8 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         quotas: ReplicationQuotas | None = None,
-        on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is called after every instruction.
+        """`broker_epoch()` is the czxid of our registration.
 
         Without `quotas`, nothing can be throttled but through `quotas` of this object.
         """
@@ -80,11 +80,13 @@ class ReplicaManager:
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         context = ReplicationContext(
             broker_id,
             metadata,
             self._alter_partition,
             self._produces,
+            deletes,
             _now_ms,
             quotas.leader,
             settings.replica_lag_time_max_ms,
@@ -108,8 +110,18 @@ class ReplicaManager:
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
-        self._leadership = Leadership(broker_id, broker_epoch, self._hosted, logs, self._fetchers, on_leadership_change)
+        self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
+        """Called after every instruction of the controller, before it is answered; must not raise."""
+        self._leadership = Leadership(
+            broker_id,
+            broker_epoch,
+            self._hosted,
+            logs,
+            self._fetchers,
+            lambda change: self.on_leadership_change(change),
+        )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
+        self._deletion = RecordDeletion(self._hosted, deletes)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
@@ -142,7 +154,7 @@ class ReplicaManager:
     # ---- the controller's requests
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
-        """Carry out a LeaderAndIsr; who may send one is the caller's to check."""
+        """Apply a LeaderAndIsr; the caller has checked that the sender may send one."""
         response = await self._leadership.become_leader_or_follower(request, version)
         if not self._checkpoints_run and not response.error_code:
             self._checkpoints_run = True
@@ -151,6 +163,7 @@ class ReplicaManager:
         return response
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        """Apply a StopReplica."""
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -158,9 +171,10 @@ class ReplicaManager:
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """After an UpdateMetadata changed the live brokers: no high watermark may wait for a dead one."""
+        """After an UpdateMetadata changed the live brokers: neither watermark may wait for a dead one."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
+            partition.check_waiting_deletes()
 
     # ---- clients and followers
 
@@ -173,6 +187,12 @@ class ReplicaManager:
         Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
         """
         return await self._produce.append(acks, timeout_ms, records, origin)
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, DeletionResult]:
+        """Delete the records before each offset (-1: the high watermark), and wait for the live replicas."""
+        return await self._deletion.delete(offsets, timeout_ms)
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""
@@ -190,13 +210,18 @@ class ReplicaManager:
         """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
         try:
             partition = self._hosted.find(topic_partition)
-            return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
+            return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
         except StorageFailed:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records in a log segment", partition=str(topic_partition), why=str(error))
+            log.error(
+                "corrupt records in a log segment: ListOffsets is answered with CORRUPT_MESSAGE",
+                partition=str(topic_partition),
+                why=str(error),
+                action=REPLACE_REPLICA,
+            )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def end_of_epoch(
@@ -245,7 +270,7 @@ class ReplicaManager:
     # ---- failures
 
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are no longer fetched."""
+        """Mark partitions of a failed log directory as offline and stop fetching them."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosted.set_offline(partitions)
@@ -273,7 +298,10 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except (KlammError, OSError) as error:
             log.error(
-                "background task failed: it runs again after its interval", work=work.__qualname__, why=str(error)
+                "background task failed: it runs again after its interval",
+                work=work.__qualname__,
+                why=str(error),
+                interval_s=seconds,
             )
 
 

@@ -1,4 +1,4 @@
-"""Where a follower cuts a log that has left the leader's. Source: AbstractFetcherThread.scala, KIP-279."""
+"""Where a follower truncates a log that diverged from the leader's. Source: AbstractFetcherThread.scala, KIP-279."""
 
 from klamm.log.epochs import EpochEnd
 

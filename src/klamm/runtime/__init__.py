@@ -1,1 +1,1 @@
-"""Floor 1: the door outside; time, network, disk, randomness and processes enter here only."""
+"""Floor 1: the only access to time, network, disk, randomness and processes."""

@@ -11,7 +11,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BlockingConnection(Protocol):
-    """Every call raises OSError (also TimeoutError); the connection is unusable afterwards."""
+    """A blocking TCP connection. Every call may raise OSError (TimeoutError, too); it is unusable afterwards."""
 
     def send(self, buffers: Sequence[Buffer]) -> None: ...
     def receive(self, count: int) -> bytes:
@@ -19,19 +19,21 @@ class BlockingConnection(Protocol):
         ...
 
     def is_quiet(self) -> bool:
-        """Whether the other side neither closed the connection nor sent anything; never raises."""
+        """Whether the peer has neither closed the connection nor sent anything; never raises."""
         ...
 
     def close(self) -> None: ...
 
 
 class BlockingWorld(Protocol):
+    """Network, time and processors for code without an event loop."""
+
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
         """Raises OSError. Sending and each piece received may take `answer_timeout_s`."""
         ...
 
     def now_s(self) -> float:
-        """Only differences mean something."""
+        """A monotonic time; only differences have a meaning."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -55,7 +57,9 @@ class _RealConnection:
             except BlockingIOError:
                 raise TimeoutError("timed out") from None
             if not part:
-                raise ConnectionResetError(f"the other side closed the connection, {count} bytes before the end")
+                raise ConnectionResetError(
+                    f"the other side closed the connection while {count} bytes were still expected"
+                )
             parts.append(part)
             count -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,4 +1,4 @@
-"""What time it is. Durations are the event loop's (`loop.time()`); only wall-clock time comes from here."""
+"""The wall-clock time. Durations are measured with the event loop's time (`loop.time()`)."""
 
 import time
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as Kafka stamps records and znodes; may jump."""
+        """Milliseconds since 1970, as in record and znode timestamps; may jump."""
         ...
 
 

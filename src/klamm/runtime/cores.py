@@ -1,4 +1,4 @@
-"""Running work on all cores, in one process each."""
+"""Running work on all cores, with one process per core."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _ITEMS_AHEAD: Final = 2
-"""Items handed to each core before their results are there; the rest is taken from the iterable later."""
+"""Items in flight per process."""
 
 
 def core_count() -> int:
@@ -21,15 +21,15 @@ def core_count() -> int:
 
 
 def cpu_s() -> float:
-    """Processor time of this process, independent of the load of the machine."""
+    """The processor time that this process has used, independent of the load of the machine."""
     return time.process_time()
 
 
 def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = None) -> Iterator[R]:
-    """Apply `work` to the items in several processes; results as they complete, in any order.
+    """Apply `work` to the items in several processes; yields results as they complete, in any order.
 
-    `work` is a function of a module, items and results can be pickled. Closing the iterator ends the processes. With
-    one core all happens in this process.
+    `work` has to be a function of a module, items and results have to be picklable. Closing the iterator ends the
+    processes. With one core everything runs in this process.
     """
     count = cores or core_count()
     if count == 1:
@@ -48,7 +48,7 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
 
 
 def _with_limit(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
-    """The items, each once the gate has room, so that only so many are in flight."""
+    """The items, each when the gate has room, so that only a limited number is in flight."""
     for item in items:
         gate.acquire()
         if closing.is_set():

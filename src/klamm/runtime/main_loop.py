@@ -1,4 +1,4 @@
-"""One process, one event loop: uvloop where it is installed, as many open files as allowed."""
+"""The event loop of a process: uvloop if installed, with the highest allowed number of open files."""
 
 import asyncio
 import contextlib
@@ -40,6 +40,7 @@ def say(text: str) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """A factory of uvloop's loops, or None without uvloop."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The garbage collector, which looks at the whole process and holds it while it looks."""
+"""Settings of the garbage collector, which stops the whole process while it scans."""
 
 import asyncio
 import gc
@@ -6,31 +6,31 @@ from collections.abc import Callable
 from typing import Final
 
 YOUNG_OBJECTS: Final = 2_000
-"""Objects made since the collector looked last: less than it waits for in a node, more than little work makes."""
+"""New objects between two collections of the youngest generation."""
 LONG_WORK_SLICES: Final = 20
 """Slices in a row that make work long: it made thousands of objects."""
 FULL_FREEZE_SLICES: Final = 4
-"""Every so many slices of long work all is frozen, whatever the collector counts: it counts what is made less what
-goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
+"""After this many slices all objects are frozen. The collector counts created minus freed objects, which stays near
+zero where states are replaced: without this it would at some time scan all of them (150 ms at 200,000)."""
 IN_A_ROW_S: Final = 1.0
 
 
 class LongWork:
-    """Has the collector pass over what long work makes.
+    """Excludes the objects that long work creates from garbage collection.
 
-    To look at a hundred thousand partitions would hold the event loop for a tenth of a second, again and again. Objects
-    without cycles are still freed by their reference counts; garbage in cycles that waits while work is long stays
-    until it ends. It is a `SliceObserver` of `TimeSlices`.
+    Scanning a hundred thousand partitions would block the event loop for a tenth of a second, repeatedly. Objects
+    without cycles are still freed by reference counts; cyclic garbage stays until the work ends. It is a
+    `SliceObserver` of `TimeSlices`.
     """
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        """`now` gives seconds; the running loop's time by default."""
+        """`now` returns seconds; by default the running loop's time."""
         self._now = now
         self._row = 0
         self._last_at = 0.0
 
-    def slice_ends(self) -> None:
-        """Freeze objects that long work created, so that the garbage collector does not scan them again and again."""
+    def on_slice_end(self) -> None:
+        """Freeze the objects that the work created so far."""
         now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
@@ -40,8 +40,8 @@ class LongWork:
         if self._row % FULL_FREEZE_SLICES == 0 or gc.get_count()[0] > YOUNG_OBJECTS:
             gc.freeze()
 
-    def work_ends(self) -> None:
-        """Unfreeze everything: the next full collection looks at all objects."""
+    def on_work_end(self) -> None:
+        """Unfreeze everything: the next full collection scans all objects."""
         self._row = 0
         gc.unfreeze()
 

@@ -1,4 +1,4 @@
-"""TCP, as asyncio Protocols. A simulated network answers the same two calls."""
+"""TCP with asyncio protocols. A simulated network implements the same interface."""
 
 import asyncio
 import errno
@@ -12,7 +12,7 @@ ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 
 class SocketBuffers(NamedTuple):
-    """What the system may hold of one connection; -1 lets it decide, and grow to megabytes where a peer is slow."""
+    """Sizes of a connection's buffers in the system; with -1 it chooses, up to megabytes for a slow peer."""
 
     send_bytes: int = -1
     receive_bytes: int = -1
@@ -22,11 +22,11 @@ SYSTEM_BUFFERS: Final = SocketBuffers()
 
 
 class Listener(Protocol):
-    """A bound port; nobody gets in before `start`."""
+    """A bound port; it accepts connections after `start`."""
 
     @property
     def port(self) -> int:
-        """The bound port; where 0 was asked for, the one the system chose."""
+        """The bound port, also if port 0 was requested."""
         ...
 
     async def start(self) -> None:
@@ -34,13 +34,13 @@ class Listener(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop accepting; connections already made live on."""
+        """Stop accepting connections; accepted ones stay open."""
         ...
 
 
 class Network(Protocol):
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
-        """A connected protocol. Raises OSError; give it a timeout from outside."""
+        """Connect, and return the protocol. Raises OSError; has no timeout of its own."""
         ...
 
     async def listen(
@@ -51,11 +51,11 @@ class Network(Protocol):
         backlog: int = 50,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> Listener:
-        """Bind an address. Raises OSError where it is taken or not of this machine."""
+        """Bind an address. Raises OSError if it is in use or not an address of this machine."""
         ...
 
     def host_name(self) -> str:
-        """What this machine calls itself."""
+        """This machine's host name."""
         ...
 
 
@@ -108,7 +108,7 @@ def is_in_use(error: OSError) -> bool:
 
 
 def reason_of(error: OSError) -> str:
-    """The system's words for the error, without asyncio's repetition of the address."""
+    """The system's message for the error, without the address that asyncio adds."""
     if not error.errno:
         return str(error)
     reason = os.strerror(error.errno)

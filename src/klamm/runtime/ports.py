@@ -1,4 +1,4 @@
-"""Blocking calls for ports, for the command line and tests; nodes use `network`."""
+"""Blocking functions for ports, for the command line and tests; nodes use `network`."""
 
 import random
 import socket
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Final
 
 LOWEST: Final = 10_000
+"""The lowest port that `free_ports` returns."""
 _USUAL_FIRST_OUTGOING: Final = 32_768
 _HIGHEST: Final = 65_000
 
@@ -16,9 +17,9 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different free ports, below those that the system gives to outgoing connections.
+    """Free ports below the range of outgoing connections.
 
-    One of the latter could be taken by any connection before its new owner listens there.
+    A port of that range could be taken by any outgoing connection before its owner listens on it.
     """
     found: list[int] = []
     with ExitStack() as stack:
@@ -52,7 +53,7 @@ def is_listening(host: str, port: int, timeout_s: float = 1.0) -> bool:
 
 
 def ask(host: str, port: int, question: bytes, timeout_s: float = 1.0, most_bytes: int = 1 << 20) -> bytes:
-    """Send `question` and read until the other side closes; empty where nobody answers."""
+    """Send `question`, and return what arrives until the peer closes; empty if nobody listens."""
     answer = bytearray()
     try:
         with socket.create_connection((host, port), timeout_s) as connection:

@@ -1,7 +1,7 @@
-"""Child processes: each in its own session, with a log file, and ended with their parent.
+"""Child processes, each with its own session and log file; they end with their parent.
 
-Each child asks the kernel to be killed when its parent dies (Linux), so that even a parent that is
-killed leaves nothing running. The kernel means the thread that spawned: spawn from one that stays.
+Each child asks the kernel (Linux) to kill it when its parent dies, also if the parent is killed. The kernel watches the
+thread that spawned the child: spawn from a thread that lives on.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NewType
 
 ExitStatus = NewType("ExitStatus", int)
-"""What the child returned; -9 and the like where a signal ended it."""
+"""The exit status of a process; negative for a signal."""
 
 # runs first in the child: arranges to die with the parent, then becomes the command
 _LAUNCHER: Final = """
@@ -59,7 +59,7 @@ class Child:
         return self.exit_status is None
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Block until it ends; None where it still runs after `timeout_s`."""
+        """Wait until it ends; None if it still runs after `timeout_s`."""
         try:
             return ExitStatus(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
@@ -70,21 +70,22 @@ class Child:
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to it and its children; wait until it has ended."""
+        """Send SIGKILL to it and its children, and wait until it has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: the process keeps its connections, and does nothing."""
+        """Send SIGSTOP: it keeps its connections, and does nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float) -> ExitStatus:
-        """SIGTERM, also to a paused one; SIGKILL where that is not enough within `timeout_s`."""
+        """Send SIGTERM, also to a paused process; SIGKILL if it has not ended within `timeout_s`."""
         self.resume()
         self.terminate()
         status = self.wait(timeout_s)
@@ -100,6 +101,7 @@ class Child:
         return ""
 
     def _signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
         if self.is_running:
             os.kill(self.pid, number)
 
@@ -112,13 +114,13 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     directory: str | None = None,
 ) -> Child:
-    """Start `command` with what it prints appended to `log_path`; its standard input is empty.
+    """Start `command` with its output appended to `log_path`, and an empty standard input.
 
-    `environment` is added to our own. Raises FileNotFoundError where the program does not exist.
+    `environment` is added to this process's. Raises FileNotFoundError if the program does not exist.
     """
     program = shutil.which(command[0])
     if program is None:
-        raise FileNotFoundError(f"{command[0]} is not on the PATH; install it")
+        raise FileNotFoundError(f"{command[0]} is not on the PATH. Install it, or add its directory to PATH.")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
     with open(log_path, "ab") as log:
@@ -135,7 +137,7 @@ def spawn(
 
 
 def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
-    """Run to the end: its status and what it printed. Raises FileNotFoundError, TimeoutError."""
+    """Run a command to its end; returns its status and output. Raises FileNotFoundError, TimeoutError."""
     try:
         done = subprocess.run(
             command,
@@ -148,7 +150,7 @@ def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
             errors="replace",
         )
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{command[0]} did not end within {timeout_s:g} s") from error
+        raise TimeoutError(f"{command[0]} was stopped, because it did not end within {timeout_s:g} s") from error
     return ExitStatus(done.returncode), done.stdout
 
 
@@ -157,7 +159,7 @@ def own_pid() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this process runs; a zombie does not."""
+    """Whether this process runs; false for a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -170,14 +172,14 @@ def is_alive(pid: int) -> bool:
 
 
 def ask_to_stop(pid: int) -> None:
-    """Send SIGTERM, also to a paused process; nothing where it has ended. Raises PermissionError."""
+    """Send SIGTERM, also to a paused process; does nothing if it has ended. Raises PermissionError."""
     for number in (signal.SIGCONT, signal.SIGTERM):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def find_program(name: str) -> str | None:
-    """Its full path where it is on PATH, or is itself the path of a program."""
+    """The full path of a program by its name on PATH, or by its own path; None if there is none."""
     return shutil.which(name)
 
 
@@ -191,17 +193,17 @@ def environment_variable(name: str) -> str | None:
 
 
 def set_environment_default(name: str, value: str) -> None:
-    """Set it for later children, unless it has a value."""
+    """Set a variable for later children, unless it has a value."""
     os.environ.setdefault(name, value)
 
 
 def pause_s(seconds: float) -> None:
-    """Block; for the command line, which has no event loop."""
+    """Sleep, for the command line, which has no event loop."""
     time.sleep(seconds)
 
 
 def ticks(timeout_s: float, interval_s: float = _POLL_S) -> Iterator[None]:
-    """Yield at once and then every `interval_s` until `timeout_s` is over; a caller's loop checks its condition."""
+    """Yield at once and then every `interval_s` until `timeout_s` is over, for loops that wait for a condition."""
     deadline = time.monotonic() + timeout_s
     while True:
         yield

@@ -8,8 +8,10 @@ Rng = random.Random
 
 
 class Randomness(Protocol):
+    """The source of random numbers."""
+
     def stream(self, name: str) -> random.Random:
-        """The generator of that name; the same name gives the same generator."""
+        """The generator of this name; the same name returns the same generator."""
         ...
 
     def bytes(self, count: int) -> bytes:

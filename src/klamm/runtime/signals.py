@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Final
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that stop the process."""
 
 
 def on_stop_signals(callback: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Small files that are always replaced as a whole: temporary file, sync, rename, sync of the directory.
 
-Several threads may replace one file at the same time. Each has a temporary file of its own, and content that was read
-earlier never replaces content that was read later.
+Several threads may replace one file at the same time: each has its own temporary file, and older content never replaces
+newer content.
 """
 
 import threading
@@ -15,7 +15,7 @@ _MAX_SINGLE_SYNCS: Final = 16
 
 
 class SmallFile:
-    """One file and the versions of its content. A version is taken when the content is read from memory."""
+    """One file, with the version numbers of its content in memory and on disk."""
 
     __slots__ = ("_durable_version", "_lock", "_placed_version", "path", "version")
 
@@ -28,23 +28,23 @@ class SmallFile:
         self._durable_version = 0
 
     def next_version(self) -> int:
-        """Count a change of the content in memory; its new version."""
+        """Count a change of the content; returns the new version."""
         self.version += 1
         return self.version
 
     @property
     def is_changed(self) -> bool:
-        """Whether the newest content is not yet durable."""
+        """Whether the newest content is not durable yet."""
         return self.version > self._durable_version
 
     def replacement(self, content: bytes) -> "Replacement":
-        """The present content with its version, which any thread can write."""
+        """This content with its version, for a thread to write."""
         return Replacement(self, self.version, content)
 
     def place(self, disk: Disk, temporary: str, version: int) -> bool:
-        """Rename the temporary file to the file, or remove it where the file has newer content; True if renamed.
+        """Rename the temporary file over the file, or remove it if the file has newer content.
 
-        Raises OSError.
+        Returns whether it was renamed. Raises OSError.
         """
         with self._lock:
             if version <= self._placed_version:
@@ -55,11 +55,14 @@ class SmallFile:
             return True
 
     def mark_durable(self, version: int) -> None:
+        """Record that this version is durable."""
         with self._lock:
             self._durable_version = max(self._durable_version, version)
 
 
 class Replacement(NamedTuple):
+    """Content to write to a file, with its version."""
+
     file: SmallFile
     version: int
     content: bytes

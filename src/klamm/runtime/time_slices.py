@@ -1,14 +1,13 @@
-"""Long work beside everything else: the loop is given back once one pass of it was held for a slice of time.
+"""Time slices: long work yields to the event loop after a slice of time.
 
-A dozen tasks that each rest after 5 ms still hold the loop for 60 ms when all of them are ready in one pass. Tasks that
-share a `TimeSlices` share the slice of each pass: when it is used up they wait, and go on one after the other, each in
-a pass of its own, so that whatever else is ready runs between them.
-
-Time is the loop's. On a simulated loop it stands still while a callback computes, so a slice is a number of items there
-(`CountedSlices`): the same seed gives the loop back at the same places, whatever the machine.
+A dozen tasks that each work for 5 ms hold the loop for 60 ms if all are ready in one pass. Tasks that share a
+`TimeSlices` share one slice per pass: when it is used up they wait, and continue one per pass, so that other tasks run
+in between. Time is the loop's. A simulated loop's time does not advance during a callback, so there a slice is a number
+of items (`CountedSlices`): the same seed yields at the same places on any machine.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
@@ -17,50 +16,49 @@ from typing import Any, Final, Protocol, TypeVar
 T = TypeVar("T")
 
 SLICE_S: Final = 0.003
-"""After how long a pass of the loop is over: it is held for about 5 ms then, and for 10 at most, since the last piece
-of work before the look at the clock, a request to encode, takes some milliseconds by itself."""
+"""The time that long work may use in one pass of the loop."""
 PIECE: Final = 128
-"""Items between two looks at the clock: they take a millisecond at most."""
+"""The default number of items in a list of `over`."""
 COUNTED_ITEMS: Final = 250
-"""What a slice is worth where time cannot be measured: an item costs some 20 microseconds."""
+"""Items per pass in `CountedSlices`."""
 
 
 class SliceObserver(Protocol):
-    """Is told how long the work is: memory that it made stays for long (see `memory.LongWork`)."""
+    """Is notified of the end of slices and of the work (see `memory.LongWork`)."""
 
-    def slice_ends(self) -> None: ...
-    def work_ends(self) -> None: ...
+    def on_slice_end(self) -> None: ...
+    def on_work_end(self) -> None: ...
 
 
 class Slices(Protocol):
-    """Where long work gives the loop back."""
+    """The interface of time slices, for work on many partitions."""
 
     async def checkpoint(self, items: int = 1) -> None:
-        """Call this before each piece of work of so many items: at the end of a slice it yields to the event loop."""
+        """Call this before each piece of work on `items` items; it yields to the loop at the end of a slice."""
 
-    async def give_back(self) -> None:
-        """Whatever else is ready runs now, however short the work was."""
+    async def yield_now(self) -> None:
+        """Yield to the loop now, even if the slice is not used up."""
 
     def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
-        """Yield the items in lists, with a checkpoint before each; the size of lists matters only where it is given."""
+        """Yield the items in lists, with a checkpoint before each; set `size` only if it matters to the caller."""
 
     def each(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yield the items one by one, with checkpoints between them."""
 
-    async def let_go(self, contents: dict[Any, Any]) -> None:
-        """Empty a dict in pieces: to free a hundred thousand objects at once takes tens of milliseconds."""
+    async def clear_dict(self, contents: dict[Any, Any]) -> None:
+        """Empty a dict in pieces: freeing a hundred thousand objects at once takes tens of milliseconds."""
 
     def close(self) -> None:
-        """End the work: the objects it created may be collected."""
+        """End the work: the objects that it created may be garbage collected."""
 
 
-class _Pieces:
-    """What follows from checkpoints, wherever these give the loop back."""
+class _Pieces(ABC):
+    """The methods that follow from `checkpoint` and `yield_now`."""
 
-    async def checkpoint(self, items: int = 1) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def checkpoint(self, items: int = 1) -> None: ...
 
-    async def give_back(self) -> None:
+    async def yield_now(self) -> None:
         await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
@@ -74,7 +72,7 @@ class _Pieces:
             for item in piece:
                 yield item
 
-    async def let_go(self, contents: dict[Any, Any]) -> None:
+    async def clear_dict(self, contents: dict[Any, Any]) -> None:
         while contents:
             going = min(PIECE, len(contents))
             await self.checkpoint(going)
@@ -83,7 +81,7 @@ class _Pieces:
 
 
 class TimeSlices(_Pieces):
-    """Shared by tasks of one loop that work for the same cause."""
+    """Slices of time, shared by the tasks of one loop that do the same work."""
 
     def __init__(self, observer: SliceObserver | None = None, slice_s: float = SLICE_S) -> None:
         self._observer = observer
@@ -105,13 +103,14 @@ class TimeSlices(_Pieces):
 
     def close(self) -> None:
         if self._observer is not None:
-            self._observer.work_ends()
+            self._observer.on_work_end()
 
     def _start_slice(self) -> None:
+        """Begin a slice in this pass of the loop."""
         self._pass_began_at = None
 
     async def _wait_for_slice(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Return in an iteration of the loop in which no other task begins a slice."""
+        """Wait for a pass of the loop in which no other task begins a slice."""
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if not self._is_waking:
@@ -120,12 +119,13 @@ class TimeSlices(_Pieces):
         await turn
 
     def _wake_next(self) -> None:
+        """Wake the task that waits longest for a slice."""
         loop = asyncio.get_running_loop()
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 if self._observer is not None:
-                    self._observer.slice_ends()
+                    self._observer.on_slice_end()
                 turn.set_result(None)
                 break
         if self._waiting:
@@ -135,7 +135,7 @@ class TimeSlices(_Pieces):
 
 
 class CountedSlices(_Pieces):
-    """Slices of so many items in one pass of the loop. Work on fewer never gives the loop back."""
+    """Slices of a number of items in one pass of the loop. Work on fewer items never yields."""
 
     def __init__(self, items: int = COUNTED_ITEMS) -> None:
         self._most = items
@@ -153,4 +153,5 @@ class CountedSlices(_Pieces):
         self._count = 0
 
     def _next_pass(self) -> None:
+        """A new pass of the loop begins: count items from zero again."""
         self._count = 0

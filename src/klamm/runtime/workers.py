@@ -1,7 +1,7 @@
-"""Long computations in processes of their own: a thread would hold the interpreter, and with it the event loop.
+"""Long computations in worker processes: in a thread they would hold the interpreter, and with it the event loop.
 
-A worker process is started by the first call that needs it, and ends when this process closes its end of the pipe or
-dies. Calls and results are pickled.
+A worker process is started by the first call that needs it, and ends when this process closes its pipe or dies. Calls
+and results are pickled.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 MAX_PROCESSES: Final = 2
 MAX_WORKER_BYTES: Final = 1024 * 1024 * 1024
+"""The memory limit of a worker process."""
 _END_TIMEOUT_S: Final = 5
 _NICENESS: Final = 10  # the event loops come first
 _LENGTH: Final = struct.Struct(">Q")
@@ -39,24 +40,34 @@ class Workers(Protocol):
         """Run `call`, a function of a module, in a worker process and return its result. Raises WorkerFailed."""
         ...
 
+    def pool(self, processes: int) -> "Workers":
+        """Workers for one kind of work; the caller closes them.
+
+        With one process, what a call leaves in memory is there for the next call.
+        """
+        ...
+
     async def close(self) -> None:
         """End running calls, whose callers get WorkerFailed."""
         ...
 
 
 class InlineWorkers:
-    """Runs every call here, after one pass of the event loop: for tests and simulated time."""
+    """Runs every call in this process, after one pass of the event loop: for tests and simulated time."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(0)
         return call(*args, **kwargs)
+
+    def pool(self, processes: int) -> "InlineWorkers":  # noqa: ARG002 - all work is done here
+        return self
 
     async def close(self) -> None:
         return
 
 
 class ProcessWorkers:
-    """At most `processes` calls at a time; more wait, in order. Used by one event loop."""
+    """Runs at most `processes` calls at a time; further calls wait in order. For one event loop."""
 
     def __init__(self, processes: int = MAX_PROCESSES) -> None:
         self._processes = processes
@@ -76,6 +87,9 @@ class ProcessWorkers:
             raise WorkerFailed(result)
         value: T = result
         return value
+
+    def pool(self, processes: int) -> "ProcessWorkers":
+        return ProcessWorkers(processes)
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None
@@ -97,19 +111,19 @@ class ProcessWorkers:
             try:
                 worker = self._take_worker(is_new=is_retry)
             except OSError as error:
-                return False, f"cannot start a worker process: {error}"
+                return False, f"cannot start a worker process ({error}); check the limits on processes and memory"
             if worker is None:
-                return False, "the workers are closed"
+                return False, "the worker processes are closed, because the node stops"
             try:
                 return worker.ask(request)
             except (OSError, EOFError):
                 status = worker.end()
             finally:
                 self._give_back(worker)
-        return False, f"the worker process ended with status {status}"
+        return False, f"the worker process ended twice, last with exit status {status}"
 
     def _take_worker(self, *, is_new: bool) -> "_Worker | None":
-        """None where the workers are closed. Raises OSError where no process can be started."""
+        """An idle or new worker; None if the workers are closed. Raises OSError if no process can be started."""
         with self._lock:
             if self._is_closed:
                 return None
@@ -118,6 +132,7 @@ class ProcessWorkers:
             return worker
 
     def _give_back(self, worker: "_Worker") -> None:
+        """Make the worker available for the next call."""
         with self._lock:
             self._running.discard(worker)
             if worker.is_running:
@@ -137,7 +152,7 @@ class _Worker:
         return self._process.returncode is None
 
     def ask(self, request: object) -> tuple[bool, Any]:
-        """Raises OSError, EOFError where the process ends."""
+        """Send a request and wait for its answer. Raises OSError, EOFError if the process ends."""
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None
         assert answers is not None
@@ -149,7 +164,7 @@ class _Worker:
         self._process.kill()
 
     def end(self) -> int:
-        """End the process and wait for it: its exit status, negative where a signal ended it."""
+        """End the process and return its exit status, negative for a signal."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -176,6 +191,7 @@ def _receive(pipe: IO[bytes]) -> Any:
 
 
 def _read_exactly(pipe: IO[bytes], count: int) -> bytearray:
+    """Read this many bytes. Raises EOFError."""
     content = bytearray(count)
     view = memoryview(content)
     while view:

@@ -1,4 +1,4 @@
-"""Time, network, disk and randomness as one value, handed to all code that needs them."""
+"""Time, network, disk, randomness and workers in one object, which code gets instead of using them directly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class World:
     randomness: Randomness
     workers: Workers = field(default_factory=InlineWorkers)
     make_slices: Callable[[], Slices] = CountedSlices
-    """How long work shares the loop; counted where time stands still while a callback computes."""
+    """Makes the time slices of long work; in a simulation slices that count items."""
     process_id: int = field(default_factory=own_pid)
 
 

@@ -1,4 +1,4 @@
-"""`python -m klamm.sim`: schedules for some seconds over all cores, or one seed with its story, or made small."""
+"""`python -m klamm.sim`: run random schedules on all cores, replay one seed with its log, or shrink a failing one."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,33 +6,33 @@ from dataclasses import fields
 from typing import Any, Final
 
 from klamm.runtime.clock import RealClock
-from klamm.sim.campaign import Campaign, be_quiet
+from klamm.sim.campaign import Campaign, silence_logging
 from klamm.sim.cluster import Outcome
 from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test
 from klamm.sim.tiers import CONTROLLER, TIERS, Tier
 
-_LEAST_FOR_SHRINKING_S: Final = 20.0
+_MIN_SHRINKING_S: Final = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run what it asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim", description="Run simulated clusters from seeds.")
-    parser.add_argument("--seconds", type=float, default=60, help="how long to go on with new seeds")
+    parser.add_argument("--seconds", type=float, default=60, help="run new seeds for this many seconds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--schedules", type=int, default=1 << 30, help="how many seeds at most")
-    parser.add_argument("--violations", type=int, default=1, help="end when so many seeds broke an invariant")
-    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
-    parser.add_argument("--seed", type=int, help="run this one, and tell its story")
-    parser.add_argument("--shrink", type=int, help="make this one, which breaks an invariant, as small as possible")
-    parser.add_argument("--digests", type=int, help="print the digests of so many seeds, to compare processes by")
+    parser.add_argument("--schedules", type=int, default=1 << 30, help="run at most this many seeds")
     parser.add_argument(
-        "--tier",
-        choices=TIERS,
-        default=CONTROLLER.name,
-        help="controllers with stub brokers, or whole nodes",
+        "--violations", type=int, default=1, help="stop when this many seeds have violated an invariant"
+    )
+    parser.add_argument("--cores", type=int, help="number of processor cores to use; default: all")
+    parser.add_argument("--seed", type=int, help="run this seed and print what happens")
+    parser.add_argument("--shrink", type=int, help="reduce the schedule of this seed, which violates an invariant")
+    parser.add_argument("--digests", type=int, help="print the digests of this many seeds, to compare runs")
+    parser.add_argument(
+        "--tier", choices=TIERS, default=CONTROLLER.name, help="simulate controllers with stub brokers, or whole nodes"
     )
     chosen = parser.parse_args(arguments)
     tier = TIERS[chosen.tier]
-    be_quiet()
+    silence_logging()
     if chosen.digests is not None:
         for seed in range(chosen.first, chosen.first + chosen.digests):
             print(seed, tier.run_schedule(seed).digest, flush=True)
@@ -44,15 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     campaign = Campaign(chosen.first, chosen.seconds, chosen.schedules, chosen.violations, chosen.cores, tier)
     status = campaign.run()
     if campaign.tally.broken and not campaign.is_stopped:
-        seconds = max(campaign.seconds_left, _LEAST_FOR_SHRINKING_S)
-        print(f"made as small as it can be within {seconds:.0f} s:", flush=True)
+        seconds = max(campaign.seconds_left, _MIN_SHRINKING_S)
+        print(f"the smallest schedule found within {seconds:.0f} s that violates the same invariant:", flush=True)
         _shrink(tier, campaign.first_broken, seconds)
     return status
 
 
 def _replay(tier: Tier, seed: int) -> int:
     """Run one seed and print its story; the exit code is 1 if it breaks an invariant."""
-    print(described(tier.options.of(seed)))
+    print(describe_options(tier.options.of(seed)))
     outcome = tier.run_schedule(seed, with_story=True)
     for line in outcome.story:
         print(line)
@@ -82,7 +82,7 @@ def reproducer(tier: Tier, found: Outcome, until_ms: float) -> str:
     return f"{told}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed)}\n"
 
 
-def described(options: Any) -> str:
+def describe_options(options: Any) -> str:
     """The options of a run as text, one line each."""
     values = {f.name: getattr(options, f.name) for f in fields(options)}
     return "\n".join(

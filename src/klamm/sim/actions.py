@@ -1,4 +1,4 @@
-"""What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
+"""How faults and verbs change the simulated cluster, and how their random decisions are recorded."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Draw:
-    """What one action decides at random, each decision under a name.
+    """The random decisions of one action, each recorded under a name.
 
-    A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
-    Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
+    Call it with a name and a function of a random generator. A decision that was given in advance is reused instead, so
+    a recorded run can be repeated and edited. Decisions are plain values (numbers, texts, lists): they can be printed.
     """
 
     def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
@@ -33,6 +33,7 @@ class Draw:
         self.facts: dict[str, Any] = dict(given)
 
     def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
+        """Return the decision with this name, making it with `decide` if it was not given."""
         if name not in self.facts:
             drawn = decide(self._dice)
             self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
@@ -41,7 +42,7 @@ class Draw:
 
 
 class NodeUnderTest(Protocol):
-    """One run of a node's process, as faults see it."""
+    """One node process, as faults see it."""
 
     @property
     def host(self) -> Host: ...
@@ -61,7 +62,7 @@ class NodeUnderTest(Protocol):
 
 
 class ScheduledCluster(Protocol):
-    """A cluster of any nodes, as faults and verbs see and change it."""
+    """The simulated cluster as faults change it, with nodes of any kind."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
@@ -98,18 +99,21 @@ class ScheduledCluster(Protocol):
         """A future that is done when ZooKeeper commits the next transaction."""
         ...
 
-    def start(self, number: int) -> None: ...
+    def start(self, number: int) -> None:
+        """Start a new process of the node with this number."""
+
     def power_off(self, number: int) -> None:
         """The node's machine loses power."""
 
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
 
-    def log(self, what: str) -> None: ...
+    def log(self, what: str) -> None:
+        """Add a line to the run's log."""
 
 
 class ClusterUnderTest(ScheduledCluster, Protocol):
-    """A cluster of controllers with stub brokers."""
+    """The simulated cluster as verbs see and change it: a `ScheduledCluster` of simulated brokers."""
 
     @property
     def nodes(self) -> Mapping[int, Node]: ...
@@ -125,6 +129,6 @@ def restart(cluster: ScheduledCluster, number: int) -> None:
         cluster.start(number)
 
 
-def later(cluster: ScheduledCluster, after_s: float, call: Callable[..., object], *args: object) -> None:
-    """Call a function after a delay, whichever hosts have died by then."""
+def call_after(cluster: ScheduledCluster, after_s: float, call: Callable[..., object], *args: object) -> None:
+    """Call a function after a delay, even if hosts were killed meanwhile."""
     cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

@@ -1,4 +1,4 @@
-"""Many schedules over all cores, with progress, until the time is over or an invariant is broken."""
+"""Runs random schedules on all cores until the time is over or an invariant is violated, and prints the progress."""
 
 import itertools
 import warnings
@@ -14,14 +14,14 @@ from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.signals import interrupted_by_stop_signals
-from klamm.sim.coverage_goals import GOALS, WITHIN, left_out
+from klamm.sim.coverage_goals import GOALS, SCHEDULES_TO_REACH_ALL_GOALS, unreached_goals
 from klamm.sim.tiers import CONTROLLER, TIERS, Tier
 
 MIN_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
-GC_OBJECTS: Final = 100_000
+GC_THRESHOLD_OBJECTS: Final = 100_000
 """Between two looks for what refers to itself: a schedule makes few of these, and keeps what happened."""
-_LOGGED: Final = 50
+_LOG_LEVEL: Final = 50
 _PROGRESS_INTERVAL_MS: Final = 5_000
 
 
@@ -45,13 +45,13 @@ class Report(NamedTuple):
         return self.violation is None and self.effects < MIN_EFFECTS
 
 
-def be_quiet() -> None:
+def silence_logging() -> None:
     """Turn off logging and the warnings about coroutines of killed processes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOG_LEVEL))
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
-def report_on(seed: int, tier: str = CONTROLLER.name) -> Report:
+def run_and_report(seed: int, tier: str = CONTROLLER.name) -> Report:
     """Run the schedule of one seed and return its result."""
     began = cpu_s()
     outcome = TIERS[tier].run_schedule(seed)
@@ -71,7 +71,7 @@ def report_on(seed: int, tier: str = CONTROLLER.name) -> Report:
 
 @dataclass
 class Tally:
-    """Sums over the schedules of a campaign."""
+    """Sums over the schedules of a campaign: schedules, violations, elections, checks, simulated time."""
 
     done: int = 0
     idle: int = 0
@@ -85,6 +85,7 @@ class Tally:
     reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
+        """Add the result of one schedule to the sums."""
         self.cpu_s += report.cpu_s
         self.newest = max(self.newest, report.seed)
         if report.is_idle:
@@ -99,7 +100,7 @@ class Tally:
         if report.violation:
             self.broken.append(report)
 
-    def words(self, took_s: float) -> str:
+    def progress_line(self, took_s: float) -> str:
         """The progress line: schedules, broken ones, rates and simulated hours."""
         hours = self.virtual_s / 3600
         return (
@@ -128,8 +129,8 @@ class Campaign:
     def run(self) -> int:
         """Run the campaign; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
-        freeze_startup_objects(GC_OBJECTS)
-        run = report_on if self._tier is CONTROLLER else partial(report_on, tier=self._tier.name)
+        freeze_startup_objects(GC_THRESHOLD_OBJECTS)
+        run = run_and_report if self._tier is CONTROLLER else partial(run_and_report, tier=self._tier.name)
         reports = over_cores(run, self._seeds(), self._cores)
         try:
             with interrupted_by_stop_signals():
@@ -138,15 +139,17 @@ class Campaign:
         except KeyboardInterrupt:
             self.is_stopped = True
         self._print_summary()
-        return 1 if self.tally.broken or self.is_blind else 130 if self.is_stopped else 0
+        return 1 if self.tally.broken or self.has_unreached_goals else 130 if self.is_stopped else 0
 
     @property
-    def is_blind(self) -> bool:
+    def has_unreached_goals(self) -> bool:
         """Whether enough schedules ran to reach every coverage goal, and some goal was never reached."""
-        return self._tier.has_goals and self.tally.done >= WITHIN and bool(left_out(self.tally.reached))
+        enough = self._tier.has_goals and self.tally.done >= SCHEDULES_TO_REACH_ALL_GOALS
+        return enough and bool(unreached_goals(self.tally.reached))
 
     @property
     def first_broken(self) -> int:
+        """The smallest seed whose run violated an invariant."""
         return min(report.seed for report in self.tally.broken)
 
     @property
@@ -157,6 +160,7 @@ class Campaign:
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the campaign's time is over."""
         return (self._ends_at - self._clock.now_ms()) / 1000
 
     def _seeds(self) -> Iterator[int]:
@@ -174,21 +178,30 @@ class Campaign:
         now = self._clock.now_ms()
         if now >= self._told + _PROGRESS_INTERVAL_MS:
             self._told = now
-            print(self.tally.words((now - self._began) / 1000), flush=True)
+            print(self.tally.progress_line((now - self._began) / 1000), flush=True)
 
     def _print_summary(self) -> None:
         """Print the sums, the coverage goals never reached, and the verdict."""
         tally, took_s = self.tally, max((self._clock.now_ms() - self._began) / 1000, 1e-3)
         how = "stopped" if self.is_stopped else "done"
-        print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.words(took_s)}")
+        print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.progress_line(took_s)}")
         print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
         if tally.idle:
-            print(f"{tally.idle} more do not count: fewer than {MIN_EFFECTS} states were written amid their faults")
-        if self._tier.has_goals and (never := left_out(tally.reached)):
-            print(f"never reached, of {len(GOALS)} rare states: {'; '.join(never)}")
-            if self.is_blind:
-                print(f"BLIND: {tally.done} schedules should reach each of them")
+            print(
+                f"{tally.idle} more schedules do not count: fewer than {MIN_EFFECTS} partition states were written "
+                "during their faults"
+            )
+        if self._tier.has_goals and (never := unreached_goals(tally.reached)):
+            print(f"never reached, of {len(GOALS)} coverage goals: {'; '.join(never)}")
+            if self.has_unreached_goals:
+                print(
+                    f"BLIND: {tally.done} schedules should reach each goal. Check the faults and workloads that lead "
+                    "to it."
+                )
         if tally.broken:
-            print(f"BROKEN: {len(tally.broken)} of {tally.done}; see the first with: {self._replay}")
+            print(
+                f"BROKEN: {len(tally.broken)} of {tally.done} schedules violate an invariant. Run the first: "
+                f"{self._replay}"
+            )
         elif tally.done:
             print("every invariant held")

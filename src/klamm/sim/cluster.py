@@ -1,6 +1,7 @@
 """One simulated cluster for one seed: controllers with stub brokers, what befalls them, what is checked meanwhile."""
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,26 +20,26 @@ from klamm.sim.loop import SimulatedLoop
 from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
 from klamm.sim.nodes.replicas import Logs
 from klamm.sim.nodes.settings import NodeSettings
-from klamm.sim.scheduled_run import FIRST_ALONE_S, ScheduledRun, Violation, describe_exception
+from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import WARM_UP_S, Script, write_script
 from klamm.sim.story import lines
-from klamm.sim.workload.verbs import BY_SCRIPT, VERB_TIMEOUT_S, VERBS, Verb
+from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERB_TIMEOUT_S, VERBS, Verb
 from klamm.zk.errors import NoAuth, SessionExpired
 
-REST_S: Final = 30.1
+QUIET_PERIOD_S: Final = 30.1
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
-CORE_ALONE: Final = 0.5
+CORE_RECOVERY_SHARE: Final = 0.5
 """In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
-_ASKED: Final = by_event()
+_INVARIANTS_BY_EVENT: Final = by_event()
 
 
 class SimulatedCluster(ScheduledRun):
     faults = FAULTS
-    verbs: Mapping[str, Verb] = {**BY_SCRIPT, **VERBS}
+    verbs: Mapping[str, Verb] = ChainMap(VERBS, SCRIPTED_VERBS)
     verb_timeout_s = VERB_TIMEOUT_S
 
     def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:
@@ -66,6 +67,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def running(self) -> list[StubBroker]:
+        """The simulated brokers whose processes are alive."""
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
@@ -85,9 +87,9 @@ class SimulatedCluster(ScheduledRun):
 
     async def _heal_and_check(self) -> None:
         if self.options.heals_core:
-            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_ALONE or not self.running
+            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_RECOVERY_SHARE or not self.running
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
-        self.log("everything is healed")
+        self.log("all faults end")
         heal(self)
         await self._wait_and_check_at_rest()
 
@@ -96,7 +98,7 @@ class SimulatedCluster(ScheduledRun):
         rng, nodes, servers = Rng(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
         outside = sorted(rng.sample(range(1, nodes + 1), rng.randint(0, nodes - 1)))
         silent = sorted(rng.sample(range(servers), rng.randint(0, (servers - 1) // 2)))
-        self.log(f"all is healed but nodes {outside} and {[f'zk-{i + 1}' for i in silent]}, which are dead")
+        self.log(f"all faults end, but nodes {outside} and {[f'zk-{i + 1}' for i in silent]} stay dead")
         heal(self)
         for number in outside:
             self.loop.kill(self.nodes[number].host)
@@ -109,14 +111,17 @@ class SimulatedCluster(ScheduledRun):
     async def _heal_without_restarts(self) -> None:
         """Heal everything but dead processes and failed disks, and check that the cluster recovers without restarts."""
         self.gone = frozenset(n for n, node in self.nodes.items() if not node.host.is_alive)
-        self.log(f"all is healed, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed directories failed")
+        self.log(
+            f"all faults end, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed log directories stay "
+            "failed"
+        )
         heal_without_restarts(self)
         await self._wait_and_check_at_rest()
         self.gone = frozenset()
 
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
-        await self._sleep_until(self.loop.now + REST_S)
+        await self._sleep_until(self.loop.now + QUIET_PERIOD_S)
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
@@ -131,7 +136,7 @@ class SimulatedCluster(ScheduledRun):
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
-                await asyncio.sleep(FIRST_ALONE_S)
+                await asyncio.sleep(FIRST_NODE_HEAD_START_S)
 
     @property
     def _server_names(self) -> Sequence[str]:
@@ -143,6 +148,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def _node_settings(self) -> NodeSettings:
+        """The node settings of the run's options."""
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
@@ -165,7 +171,7 @@ class SimulatedCluster(ScheduledRun):
                 fetches,
                 self.logs.setdefault(number, {}),
                 self.injection_points.step,
-                _Journaled(host.incarnation, self.journal) if self.records_story else None,
+                _JournalSink(host.incarnation, self.journal) if self.records_story else None,
             ),
         )
         if number in self.nodes:
@@ -208,7 +214,7 @@ class SimulatedCluster(ScheduledRun):
 
     def _verb_worked(self, what: str) -> None:
         if what in VERBS:
-            self.coverage.worked(what)
+            self.coverage.count_verb(what)
 
     def _observe(self, event: Event) -> None:
         """Check an event against the invariants, then add it to the history."""
@@ -219,24 +225,25 @@ class SimulatedCluster(ScheduledRun):
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
         try:
-            for looking, holds in _ASKED.get(type(event), ()):
+            for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1
                 if wrong := holds(self.history, event):
                     self._record_violation(f"{looking}: {wrong}")
             looking = "the history"
-            self.coverage.see(event)
+            self.coverage.count_event(event)
             self.history.absorb(event)
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
             self._record_violation(f"{looking}: {describe_exception(error)}")
 
 
-class _Journaled(NamedTuple):
+class _JournalSink(NamedTuple):
     """The journal of one process."""
 
     incarnation: int
     lines: bytearray
 
     def write(self, lines: bytes) -> None:
+        """Add journal lines to the run's journal."""
         self.lines.extend(lines)
 
 

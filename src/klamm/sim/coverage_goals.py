@@ -1,4 +1,4 @@
-"""Rare states that a run of schedules must reach at least once; else it proves less than it seems to.
+"""Rare states that a campaign must reach at least once; otherwise it shows less than it seems to.
 
 To add one: name it in a table below, and count it in `CoverageGoals` where it can be seen.
 """
@@ -14,7 +14,7 @@ from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.states import ControllerState, ReplicaState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.faults.table import ROWS
+from klamm.sim.faults.table import FAULT_ROWS
 from klamm.sim.history import trace
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event
@@ -24,13 +24,13 @@ from klamm.sim.workload.verbs import VERBS
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk.znodes import CONTROLLER
 
-WITHIN: Final = 5_000
+SCHEDULES_TO_REACH_ALL_GOALS: Final = 5_000
 """Schedules after which nothing of this may be left out."""
-_NO_STATES: Final = (ControllerState.IDLE, ControllerState.CONTROLLER_SHUTDOWN)
+_STATES_WITHOUT_GOAL: Final = (ControllerState.IDLE, ControllerState.CONTROLLER_SHUTDOWN)
 """The first is none, in the second nothing is handled any more."""
 
 
-_AT_ONCE: Final = ("send_requests", "send_pending_deletions", "_start_partitions")
+_STEPS_WITHOUT_AWAIT: Final = ("send_requests", "send_pending_deletions", "_start_partitions")
 """Steps of failover that wait for nothing: nothing comes in between."""
 
 
@@ -39,10 +39,10 @@ def _awaited_steps() -> list[str]:
     tree = ast.parse(inspect.getsource(on_controller_failover))
     calls = [n.value for n in ast.walk(tree) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call)]
     names = [c.func.attr if isinstance(c.func, ast.Attribute) else getattr(c.func, "id", "") for c in calls]
-    return [name for name in dict.fromkeys(names) if name not in _AT_ONCE]
+    return [name for name in dict.fromkeys(names) if name not in _STEPS_WITHOUT_AWAIT]
 
 
-_ANSWERS: Final = {
+_PARTITION_ERRORS: Final = {
     "an ISR change is accepted": ErrorCode.NONE,
     "an ISR change of an unknown topic": ErrorCode.UNKNOWN_TOPIC_ID,
     "an ISR change of an unknown partition": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -51,11 +51,11 @@ _ANSWERS: Final = {
     "an ISR change that makes no sense": ErrorCode.INVALID_REQUEST,
     "an ISR change with somebody who may not enter": ErrorCode.INELIGIBLE_REPLICA,
 }
-_TOP_ANSWERS: Final = {
+_REQUEST_ERRORS: Final = {
     "an ISR change reaches one who is no controller": ErrorCode.NOT_CONTROLLER,
     "an ISR change of an earlier run of a broker": ErrorCode.STALE_BROKER_EPOCH,
 }
-_OTHER: Final = (
+_OTHER_GOALS: Final = (
     "an ISR change that was made already",
     "a leader is replaced while its ISR change is pending",
     "a topic goes while an ISR change is pending",
@@ -72,12 +72,12 @@ _OTHER: Final = (
 )
 FAILOVER_STEPS: Final = tuple(_awaited_steps())
 GOALS: Final = (
-    *(f"{state.name} while others wait" for state in ControllerState if state not in _NO_STATES),
+    *(f"{state.name} while others wait" for state in ControllerState if state not in _STATES_WITHOUT_GOAL),
     *(f"failover is interrupted in {step}" for step in FAILOVER_STEPS),
-    *_ANSWERS,
-    *_TOP_ANSWERS,
-    *_OTHER,
-    *(f"fault: {row.name}" for row in ROWS),
+    *_PARTITION_ERRORS,
+    *_REQUEST_ERRORS,
+    *_OTHER_GOALS,
+    *(f"fault: {row.name}" for row in FAULT_ROWS),
     *(f"work: {verb}" for verb in VERBS),
 )
 
@@ -92,12 +92,13 @@ class Cluster(Protocol):
 
 
 class CoverageGoals:
-    """Counts what one schedule reached."""
+    """Counts how often one schedule reached each coverage goal."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.reached: Counter[str] = Counter()
         self._cluster = cluster
-        self._registration_changed: dict[int, dict[BrokerId, int]] = {}
+        self._read_before: dict[int, int] = {}
+        """By controller epoch: which registrations its controller knew before the change that it handles."""
         self._deleting: set[tuple[int, BrokerId, TopicPartition]] = set()
         self._sees: Mapping[type[Any], Any] = {
             trace.EventBegan: self._event_began,
@@ -108,12 +109,12 @@ class CoverageGoals:
             trace.ReplicaMoved: self._replica_moved,
         }
 
-    def see(self, event: Event) -> None:
+    def count_event(self, event: Event) -> None:
         """Count the goals that an event reaches; call it before the history absorbs the event."""
         if (look := self._sees.get(type(event))) is not None:
             look(event)
 
-    def worked(self, verb: str) -> None:
+    def count_verb(self, verb: str) -> None:
         """Count a verb that took effect."""
         self.reached[f"work: {verb}"] += 1
 
@@ -121,43 +122,53 @@ class CoverageGoals:
         """Count each fault whose sign appears in the story."""
         text = "\n".join(what for _, what in story if isinstance(what, str))
         performed = set(faults)
-        for row in ROWS:
+        for row in FAULT_ROWS:
             if row.name in performed and row.sign in text:
                 self.reached[f"fault: {row.name}"] += 1
 
     # ---- controllers
 
     def _event_began(self, event: trace.EventBegan) -> None:
+        """Count controller states in which an event began while other events were queued."""
         if event.term is None:
             return
         if any(kind is not type(event.event) for kind in event.waiting):
             self.reached[f"{event.event.state.name} while others wait"] += 1
         if isinstance(event.event, events.BrokerChange):
-            registered = event.term.internals.context.registered
-            self._registration_changed[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
+            self._read_before[event.term.epoch] = self._cluster.history.broker_views.read_since[event.term.epoch]
 
     def _event_ended(self, event: trace.EventEnded) -> None:
+        """Count bounced brokers that the controller noticed, and the results of AlterPartition."""
         if event.term is not None and isinstance(event.event, events.BrokerChange):
-            before = self._registration_changed.pop(event.term.epoch, {})
-            after = event.term.internals.context.registered
-            if any(b in before and before[b] < broker.epoch for b, broker in after.items()):
+            if self._has_bounced(self._read_before.pop(event.term.epoch)):
                 self.reached["a broker is seen as bounced"] += 1
         elif isinstance(event.event, events.AlterPartitionReceived):
-            self._alter_partition(event.event)
+            self._count_alter_partition_result(event.event)
 
-    def _alter_partition(self, asked: events.AlterPartitionReceived) -> None:
+    def _has_bounced(self, since: int) -> bool:
+        """Whether a broker has registered again in the time since this zxid, in which no change was handled."""
+        registrations = self._cluster.history.registrations
+        for seen in registrations.changes.values():
+            then = next((epoch for at, epoch in reversed(seen) if at <= since), -1)
+            if then >= 0 and seen[-1][1] > then:
+                return True
+        return False
+
+    def _count_alter_partition_result(self, asked: events.AlterPartitionReceived) -> None:
+        """Count the error codes with which AlterPartition was answered."""
         answer = asked.reply.result()
-        for name, error in _TOP_ANSWERS.items():
+        for name, error in _REQUEST_ERRORS.items():
             self.reached[name] += answer.error_code == error
         epochs = {p.partition_index: p.partition_epoch for t in asked.request.topics for p in t.partitions}
         for topic in answer.topics:
             for got in topic.partitions:
-                for name, error in _ANSWERS.items():
+                for name, error in _PARTITION_ERRORS.items():
                     self.reached[name] += got.error_code == error
                 if not got.error_code and got.partition_epoch <= epochs.get(got.partition_index, -1):
                     self.reached["an ISR change that was made already"] += 1
 
     def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
+        """Count failovers that were interrupted because `/controller` was deleted, by failover step."""
         if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
             term = self._cluster.history.controllers.active
             if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
@@ -166,6 +177,7 @@ class CoverageGoals:
     # ---- partitions
 
     def _state_written(self, event: trace.StateWritten) -> None:
+        """Count notable changes of partition states, such as an ISR that shrinks to one broker."""
         before, after = event.before, event.after
         if before is None:
             return
@@ -180,6 +192,7 @@ class CoverageGoals:
         self.reached["an unclean leader"] += after.has_leader and after.leader not in before.isr
 
     def _topic_written(self, event: trace.TopicWritten) -> None:
+        """Count deleted topics, ended reassignments, and changes during a pending AlterPartition."""
         if event.before is None:
             return
         partitions = [TopicPartition(event.topic, n) for n in event.before.partitions]
@@ -202,6 +215,7 @@ class CoverageGoals:
         return False
 
     def _replica_moved(self, event: trace.ReplicaMoved) -> None:
+        """Count topic deletions that were retried, stopped or resumed."""
         key = event.term.epoch, event.broker, event.partition.key
         if event.after is ReplicaState.DELETION_STARTED:
             self.reached["a deletion is tried again"] += key in self._deleting
@@ -230,6 +244,6 @@ def _failover_step(term: trace.Term, host: Host) -> str | None:
     return None
 
 
-def left_out(reached: Mapping[str, int]) -> list[str]:
+def unreached_goals(reached: Mapping[str, int]) -> list[str]:
     """The coverage goals that were never reached."""
     return [goal for goal in GOALS if not reached.get(goal)]

@@ -1,8 +1,8 @@
-"""A disk in memory that forgets what was not synced when the power goes, fills up, and fails when told to.
+"""A simulated disk in memory: power loss discards unsynced data, it can fill up, and faults can be injected.
 
-What a process wrote outlives the process. Power loss keeps, of each file, what was synced and then as many of the
-later writes, in their order, as the dice say, the last of them torn at any byte (`PowerLoss` has other ways). Names
-made, renamed or removed since their directory was synced are kept up to such a point, too.
+Data that a process wrote stays when the process is killed. Power loss keeps of each file the synced content and a
+random number of the later writes, in their order; the last of them may be torn at any byte (`PowerLoss` lists other
+ways). The same holds for directory entries that were created, renamed or removed since their directory was last synced.
 """
 
 import asyncio
@@ -71,6 +71,7 @@ class Inode:
         self.unsynced.append((position, data))
 
     def sync(self) -> None:
+        """Make all writes survive a power loss."""
         for position, data in self.unsynced:
             _write_content(self.durable, position, data)
         self.unsynced.clear()
@@ -122,6 +123,8 @@ Names = dict[str, Inode | None]
 
 
 class SimulatedDisk:
+    """The disk of one simulated machine; implements the `Disk` port."""
+
     def __init__(self, rng: Rng, capacity_bytes: int = 1 << 40) -> None:
         self._dice = rng
         self.capacity_bytes = capacity_bytes
@@ -149,6 +152,7 @@ class SimulatedDisk:
         self._locks.clear()
 
     def lose_power(self, how: PowerLoss = PowerLoss.BYTES) -> None:
+        """Discard unsynced data and directory entries at random, as a power loss does."""
         for path, inode, is_there in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
             _set_name(self._durable, path, inode, is_there)
         self._unsynced.clear()
@@ -189,6 +193,7 @@ class SimulatedDisk:
         return self._names.get(path)
 
     def used_bytes(self) -> int:
+        """The number of bytes of all files."""
         return sum(len(i.content) for i in set(self._names.values()) if i is not None)
 
     # ---- runtime.disk.Disk
@@ -319,7 +324,7 @@ class SimulatedDisk:
             self.observer.on_error(call, path)
             raise OSError(code, errno.errorcode.get(code, str(code)), path)
 
-    def need_room(self, count: int, path: str) -> None:
+    def require_free_space(self, count: int, path: str) -> None:
         """Raise ENOSPC if this many more bytes do not fit."""
         if self.used_bytes() + count > self.capacity_bytes:
             self.observer.on_error("write", path)
@@ -332,6 +337,7 @@ class SimulatedDisk:
         return path
 
     def _file(self, call: str, path: str) -> Inode:
+        """The file with this path. Raises FileNotFoundError, or the error injected for this call."""
         path = self._check_call(call, path)
         inode = self._names.get(path)
         if inode is None:
@@ -357,6 +363,7 @@ class SimulatedDisk:
 
 
 def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> None:
+    """Create or remove a directory entry in this map."""
     if is_there:
         names[path] = inode
     else:
@@ -368,7 +375,7 @@ def _normalize_path(path: str) -> str:
 
 
 class SimulatedFile:
-    """An open file goes on existing after its name is gone, as everywhere in Unix."""
+    """An open simulated file; it stays usable after its name was removed, as in Unix."""
 
     __slots__ = ("_disk", "_inode", "_path")
 
@@ -389,7 +396,7 @@ class SimulatedFile:
         data = b"".join(buffers)
         growth = position + len(data) - len(self._inode.content)
         if growth > 0 and self._disk.capacity_bytes < 1 << 40:
-            self._disk.need_room(growth, self._path)
+            self._disk.require_free_space(growth, self._path)
         self._disk.observer.on_write(self._path)
         self._inode.modified_ms = self._disk.now_ms()
         self._inode.apply(position, data)
@@ -408,10 +415,12 @@ class SimulatedFile:
         self._inode.sync()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
 
 class _Lock:
+    """The lock on a directory; `release` frees it."""
+
     def __init__(self, locks: set[str], path: str) -> None:
         self._locks = locks
         self._path = path

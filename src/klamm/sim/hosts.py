@@ -1,4 +1,4 @@
-"""A host owns the tasks and timers that were started on it; it can be killed, paused and slowed."""
+"""A simulated process: it owns the tasks and timers started on it, and can be killed, paused and slowed."""
 
 import contextvars
 from asyncio import Task, TimerHandle
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
-_LABELS: Final = float(1 << 32)
-_LOOK_AFTER: Final = 128
+_LABELS_PER_HOST: Final = float(1 << 32)
+_TASKS_BETWEEN_CLEANUPS: Final = 128
 """New tasks, and those that have ended are forgotten."""
 
 
-class Entry(TimerHandle):
-    """A callback that is ready, or will be; made often, so nothing is asked of the loop.
+class ScheduledCallback(TimerHandle):
+    """A callback that is ready or waits for its time; asyncio's TimerHandle without the checks of a real loop.
 
-    The fields are asyncio's own: its timers and futures look at them.
+    The fields have asyncio's names, because timers and futures access them.
     """
 
     __slots__ = ("host",)
@@ -39,7 +39,7 @@ class Entry(TimerHandle):
 
 
 class Host:
-    """One run of one process. A restarted process is another Host of the same name."""
+    """One simulated process. A restarted process is another Host with the same name and a higher incarnation."""
 
     __slots__ = (
         "context", "graveyard", "incarnation", "is_alive", "is_paused", "label", "name", "on_kill", "parked",
@@ -48,7 +48,7 @@ class Host:
 
     def __init__(self, name: str, incarnation: int = 1, number: int = 0) -> None:
         self.name = name
-        self.label = number * _LABELS
+        self.label = number * _LABELS_PER_HOST
         """Stands for it in the digest, with room for what happens on it: of all hosts of a loop, in the order of their
         starts."""
         self.incarnation = incarnation
@@ -56,10 +56,10 @@ class Host:
         self.is_paused = False
         self.step_s = 0.0
         """Virtual seconds that each callback takes here; 0 for none."""
-        self.ready: deque[Entry] = deque()
+        self.ready: deque[ScheduledCallback] = deque()
         """What may run, for schedules that choose among hosts."""
         self.priority: float | None = None
-        self.parked: deque[Entry] = deque()
+        self.parked: deque[ScheduledCallback] = deque()
         """What became ready while the host was paused."""
         self.tasks = 0
         """How many tasks it ever started."""
@@ -70,11 +70,12 @@ class Host:
         self.on_kill: list[Callable[[], None]] = []
         """Called when it is killed, to drop its connections."""
         self.context: Context = contextvars.copy_context()
-        self.context.run(CURRENT.set, self)
+        self.context.run(CURRENT_HOST.set, self)
 
     def add(self, task: "Task[Any]") -> None:
+        """Record a task that was started on this host."""
         self.started.append(task)
-        if len(self.started) % _LOOK_AFTER == 0:
+        if len(self.started) % _TASKS_BETWEEN_CLEANUPS == 0:
             self.started = self.unfinished()
 
     def unfinished(self) -> list["Task[Any]"]:
@@ -85,5 +86,5 @@ class Host:
         return f"{self.name}.{self.incarnation}"
 
 
-CURRENT: Final[ContextVar[Host]] = ContextVar("host")
+CURRENT_HOST: Final[ContextVar[Host]] = ContextVar("host")
 """The host of a context: tasks and timers inherit it with their context."""

@@ -1,8 +1,8 @@
-"""An asyncio event loop whose time is a number and whose order is a seed's.
+"""An asyncio event loop with virtual time, in which a seed decides the order of callbacks.
 
-It jumps to the next timer whenever nothing is ready; a run of two virtual minutes takes as long as its callbacks do.
-Nothing real is waited for: there are no sockets, files, threads or signals. Everything that happened goes into a
-digest: two runs of one seed have the same, in any process, under any hash seed.
+Time jumps to the next timer when no callback is ready, so two virtual minutes take only as long as their callbacks.
+There are no real sockets, files, threads or signals. A digest of everything that ran shows that two runs of one seed
+are equal, in any process and with any hash seed.
 """
 
 import asyncio
@@ -17,36 +17,38 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.hosts import CURRENT, Entry, Host
-from klamm.sim.schedules import Policy, schedule
-from klamm.sim.waiting import discard_tasks, where
+from klamm.sim.hosts import CURRENT_HOST, Host, ScheduledCallback
+from klamm.sim.schedules import Policy, new_schedule
+from klamm.sim.waiting import discard_tasks, waiting_line
 
 T = TypeVar("T")
 
 _STEPS_HASHED_AT_ONCE: Final = 1024
-_ENDING_S: Final = 60.0
-_ENDING_STEPS: Final = 1_000_000
+_CANCELLATION_LIMIT_S: Final = 60.0
+_CANCELLATION_MAX_STEPS: Final = 1_000_000
 
 
 class Deadlock(Exception):
-    """Nothing is ready, no timer is set, and what is run is not done; lists who waits where."""
+    """No callback is ready and no timer is set, but the main coroutine has not ended; lists the waiting tasks."""
 
 
 class OutOfTime(Exception):
-    """What is run took more virtual time, or more callbacks, than it was given."""
+    """The run exceeded its limit of virtual time or of callbacks."""
 
 
 _Base: Any = AbstractEventLoop  # methods that a simulation never calls are missing: to mypy the class were abstract
 
 
 class SimulatedLoop(_Base):  # type: ignore[misc]
+    """The event loop of a simulation; `run` runs a coroutine to its end."""
+
     def __init__(self, seed: int = 0, policy: Policy = Policy.FIFO) -> None:
         self.seed = seed
         self.now = 0.0
         """Virtual seconds since the beginning."""
-        self._ready = schedule(policy, Rng(f"{seed}/schedule"))
+        self._ready = new_schedule(policy, Rng(f"{seed}/schedule"))
         self._add = self._ready.add
-        self._timers: list[tuple[float, int, Entry]] = []
+        self._timers: list[tuple[float, int, ScheduledCallback]] = []
         self._sequence = count()
         self._is_running = False
         self._closed = False
@@ -93,11 +95,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return task.result()
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, max_steps: int) -> None:
-        """One callback after the other; where none is ready, time jumps to the next timer."""
-        take, is_done, account = self._ready.take, future.done, self._record_callback
+        """Run callbacks until the future is done; when none is ready, time jumps to the next timer."""
+        pop_next, is_done, account = self._ready.pop_next, future.done, self._record_callback
         try:
             while not is_done():
-                entry = take() or self._next_due_timer(limit_s)
+                entry = pop_next() or self._next_due_timer(limit_s)
                 host = entry.host
                 if entry._cancelled or not host.is_alive:
                     continue
@@ -116,11 +118,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 if host.step_s:
                     self._pause_ready_callbacks(host)
                 if self.steps > max_steps:
-                    raise OutOfTime(f"{max_steps} callbacks at {self.now:.3f} s")
+                    raise OutOfTime(f"not finished after {max_steps} callbacks, at {self.now:.3f} s of simulated time")
         finally:
             self._current = self.main_host
 
-    def _next_due_timer(self, limit_s: float) -> Entry:
+    def _next_due_timer(self, limit_s: float) -> ScheduledCallback:
         """Advance time to the next timer and return its callback; the schedule chooses among several."""
         timers, pop = self._timers, heapq.heappop
         while timers:
@@ -129,7 +131,9 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 continue
             if due > limit_s:
                 heapq.heappush(timers, (due, -1, entry))
-                raise OutOfTime(f"{limit_s} virtual seconds; waiting:\n{self.who_waits()}")
+                raise OutOfTime(
+                    f"not finished after {limit_s} s of simulated time; waiting tasks:\n{self.describe_waiting_tasks()}"
+                )
             if due > self.now:
                 self.now = due
             if not timers or timers[0][0] > self.now:
@@ -139,10 +143,13 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 _, _, entry = pop(timers)
                 if not entry._cancelled and entry.host.is_alive:
                     self._ready.add(entry)
-            taken = self._ready.take()
+            taken = self._ready.pop_next()
             assert taken is not None
             return taken
-        raise Deadlock(f"at {self.now:.3f} s, nothing will happen any more; waiting:\n{self.who_waits()}")
+        raise Deadlock(
+            f"deadlock at {self.now:.3f} s of simulated time: no timer and no callback is left; waiting tasks:\n"
+            f"{self.describe_waiting_tasks()}"
+        )
 
     # ---- the digest
 
@@ -156,34 +163,37 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             label = getattr(callback, "__qualname__", None) or type(callback).__name__
         number = self._labels.get(label)
         if number is None:
-            number = self._number_of(label)
+            number = self._label_number(label)
         self._note((self.now, host.label + number))
         if not self.steps % _STEPS_HASHED_AT_ONCE:
-            self._hash()
+            self._update_digest()
 
-    def note(self, what: str) -> None:
+    def add_to_digest(self, what: str) -> None:
         """Add a text to the digest."""
-        self._note((self.now, self._number_of(what)))
+        self._note((self.now, self._label_number(what)))
 
-    def note_bytes(self, host: Host, port: int, size: int) -> None:
+    def add_bytes_to_digest(self, host: Host, port: int, size: int) -> None:
         """Add to the digest that a connection of a host received this many bytes."""
         self._note((self.now, -(host.label + port), size))
 
-    def _number_of(self, label: str) -> int:
+    def _label_number(self, label: str) -> int:
+        """The number that stands for this text in the digest; a new text is added to the digest."""
         number = self._labels.get(label)
         if number is None:
-            self._hash()
+            self._update_digest()
             number = self._labels[label] = len(self._labels)
             self._digest.update(label.encode())
         return number
 
-    def _hash(self) -> None:
+    def _update_digest(self) -> None:
+        """Move the recorded numbers into the digest."""
         self._digest.update(array("d", self._trace))
         self._trace.clear()
 
     @property
     def digest(self) -> str:
-        self._hash()
+        """A hash of everything that ran so far."""
+        self._update_digest()
         return self._digest.hexdigest()
 
     def _cancel_remaining_tasks(self) -> None:
@@ -197,25 +207,28 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         if left:
             with contextlib.suppress(Deadlock, OutOfTime):
                 self._run_until(
-                    asyncio.gather(*left, return_exceptions=True), self.now + _ENDING_S, self.steps + _ENDING_STEPS
+                    asyncio.gather(*left, return_exceptions=True),
+                    self.now + _CANCELLATION_LIMIT_S,
+                    self.steps + _CANCELLATION_MAX_STEPS,
                 )
         discard_tasks(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
 
     def _host_of(self, task: "Task[Any]") -> Host:
+        """The host on which this task was started."""
         name = task.get_name().partition("/")[0]
         return next((h for h in self.hosts if repr(h) == name), self.main_host)
 
-    def who_waits(self) -> str:
-        """A text with each unfinished task and the line at which it waits."""
+    def describe_waiting_tasks(self) -> str:
+        """Text with each unfinished task and the source line at which it waits."""
         tasks = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
-        return "\n".join(f"  {t.get_name()} at {where(t)}" for t in tasks)
+        return "\n".join(f"  {t.get_name()} at {waiting_line(t)}" for t in tasks)
 
     # ---- hosts
 
     def add_host(self, name: str) -> Host:
-        """A host for a new process; an earlier process of that name must be dead."""
+        """Create a host for a new process; an earlier process with this name must be dead."""
         earlier = [h for h in self.hosts if h.name == name]
-        assert not any(h.is_alive for h in earlier), f"{name} runs already"
+        assert not any(h.is_alive for h in earlier), f"host {name} is already running"
         host = Host(name, len(earlier) + 1, len(self.hosts))
         self.hosts.append(host)
         return host
@@ -233,15 +246,16 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         host.graveyard, host.started = host.unfinished(), []
         for drop in host.on_kill:
             drop()
-        self.note(f"kill {host!r}")
+        self.add_to_digest(f"kill {host!r}")
 
     def pause(self, host: Host) -> None:
         """Stop a process as SIGSTOP does: its ready callbacks and received bytes wait."""
         host.is_paused = True
-        self.note(f"pause {host!r}")
+        self.add_to_digest(f"pause {host!r}")
 
     def resume(self, host: Host) -> None:
-        self.note(f"resume {host!r}")
+        """Continue a paused process, as SIGCONT does."""
+        self.add_to_digest(f"resume {host!r}")
         self._resume_callbacks(host)
 
     def slow(self, host: Host, step_s: float) -> None:
@@ -268,46 +282,47 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> Entry:
+    ) -> ScheduledCallback:
         entry = self._entry(callback, args, context)
         self._add(entry)
         return entry
 
-    def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> Entry:
-        """`call_at` on another host: for what reaches it from outside."""
-        entry = Entry(host, callback, args, host.context, when)
+    def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> ScheduledCallback:
+        """Call a function on another host at this time: the way events reach a host from outside."""
+        entry = ScheduledCallback(host, callback, args, host.context, when)
         heapq.heappush(self._timers, (when, next(self._sequence), entry))
         return entry
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> Entry:
+    ) -> ScheduledCallback:
         entry = self._entry(callback, args, context, when)
         heapq.heappush(self._timers, (when, next(self._sequence), entry))
         return entry
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> Entry:
+    ) -> ScheduledCallback:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def _entry(
         self, callback: Callable[..., object], args: Any, context: contextvars.Context | None, when: float = 0.0
-    ) -> Entry:
-        """A callback belongs to the host of its context; without one, to the host that is running."""
+    ) -> ScheduledCallback:
+        """A callback of the host that its context belongs to; without a context, of the current host."""
         if context is None:
-            return Entry(self._current, callback, args, self._current.context, when)
-        return Entry(context.get(CURRENT) or self.main_host, callback, args, context, when)
+            return ScheduledCallback(self._current, callback, args, self._current.context, when)
+        return ScheduledCallback(context.get(CURRENT_HOST) or self.main_host, callback, args, context, when)
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> "Task[Any]":
-        current = self._current if context is None else context.get(CURRENT)
+        current = self._current if context is None else context.get(CURRENT_HOST)
         label = name or str(getattr(coro, "__qualname__", "task"))
         return self._task(current or self.main_host, coro, label, context)
 
     def _task(self, host: Host, coro: Any, name: str, context: Any) -> "Task[Any]":
+        """Create a task on a host."""
         host.tasks += 1
         task = Task(coro, loop=self, name=f"{host!r}/{name}#{host.tasks}", context=context)
         host.add(task)

@@ -1,8 +1,8 @@
-"""TCP between simulated hosts: bytes in order, late, through links that can be cut in each direction.
+"""A simulated TCP network between hosts, with latency, and links that can be cut in each direction.
 
-What TCP promises holds: a stream is never reordered, and bytes that a cut link swallowed are sent again once it is
-whole, so a cut delays and does not lose. What TCP does not promise does not hold: a peer that died or closed while the
-link was cut is noticed only when something is sent to it (half-open), and a connection may be reset at any moment.
+As with TCP, a stream is never reordered, and bytes sent over a cut link arrive once it is restored: a cut delays and
+does not lose. A peer that died or closed while the link was cut is noticed only when something is sent to it
+(half-open connection), and a connection may be reset at any moment.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
 from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.streams import End, Link, Wires, connected
+from klamm.sim.streams import ConnectionEnd, Link, NetworkServices, connect_ends
 
 ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 _FIRST_PORT: Final = 40_000
-_SYN_AGAIN_S: Final = 1.0
+_CONNECT_RETRY_S: Final = 1.0
 
 
 class SimulatedNetwork:
-    """All hosts' network; `of(host)` is what one of them sees, under the name of the host."""
+    """The network of all hosts; `of(host)` returns the view of one host."""
 
     def __init__(self, loop: SimulatedLoop, rng: Rng | None = None, link: Link | None = None) -> None:
         self.loop = loop
@@ -34,14 +34,14 @@ class SimulatedNetwork:
         self._listeners: dict[tuple[str, int], _Listener] = {}
         self._hosts: dict[str, Host] = {}
         self._down: set[str] = set()
-        self._ends: dict[End, None] = {}
+        self._ends: dict[ConnectionEnd, None] = {}
         self._next_port = _FIRST_PORT
-        self._stalled: dict[End, None] = {}
-        self._unaware: dict[End, None] = {}
+        self._stalled: dict[ConnectionEnd, None] = {}
+        self._unaware: dict[ConnectionEnd, None] = {}
         """Ends of connections that broke at the other one."""
         self.exhausted: set[str] = set()
         """Hosts without file descriptors: they connect to nobody, and nobody to them."""
-        self._wires = Wires(
+        self._wires = NetworkServices(
             loop,
             self._dice.random,
             self.is_down,
@@ -50,12 +50,14 @@ class SimulatedNetwork:
         )
 
     def of(self, host: Host) -> "HostNetwork":
+        """The network as this host sees it."""
         self._hosts[host.name] = host
         self._down.discard(host.name)
         host.on_kill.append(lambda: self._died(host))
         return HostNetwork(self, host)
 
-    def _forget(self, end: End) -> None:
+    def _forget(self, end: ConnectionEnd) -> None:
+        """Remove a connection end that was closed."""
         self._ends.pop(end, None)
         self._unaware.pop(end, None)
 
@@ -71,18 +73,20 @@ class SimulatedNetwork:
         return found
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing that `source` sends arrives at `target` until `mend`."""
+        """Hold back everything that `source` sends to `target`, until `mend`."""
         self.link(source, target).is_cut = True
-        self.loop.note(f"cut {source}>{target}")
+        self.loop.add_to_digest(f"cut {source}>{target}")
 
     def mend(self, source: str, target: str) -> None:
+        """Restore a cut link and deliver what it held back."""
         self.link(source, target).is_cut = False
-        self.loop.note(f"mend {source}>{target}")
+        self.loop.add_to_digest(f"mend {source}>{target}")
         for end in [e for e in self._stalled if (e.host.name, e.peer.host.name) == (source, target)]:
             del self._stalled[end]
             end.mend()
 
     def mend_all(self) -> None:
+        """Restore all cut links."""
         for source, target in [ends for ends, link in self._links.items() if link.is_cut]:
             self.mend(source, target)
 
@@ -96,23 +100,23 @@ class SimulatedNetwork:
         """Restore all links, free file descriptors on all hosts, and close half-open connections."""
         self.exhausted.clear()
         for end in list(self._unaware):
-            end.break_off()
+            end.break_connection()
         for ends in self._links:
             self.restore(*ends)
         self.mend_all()
 
     def half_open(self, one: str, other: str) -> None:
-        """Connections between two hosts break under the first; the second learns of it when it next sends something."""
+        """Break connections at the first host; the second host notices only when it next sends something."""
         for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
-            end.break_off()
+            end.break_connection()
             if end.peer in self._ends:
                 self._unaware[end.peer] = None
 
     def reset(self, one: str, other: str) -> int:
-        """Break every connection between two hosts on both sides; the number of connection ends."""
+        """Break every connection between two hosts at both ends; return the number of ends."""
         broken = [e for e in self._ends if (e.host.name, e.peer.host.name) in ((one, other), (other, one))]
         for end in broken:
-            end.break_off()
+            end.break_connection()
         return len(broken)
 
     def power_off(self, host: Host) -> None:
@@ -126,7 +130,7 @@ class SimulatedNetwork:
             del self._listeners[address]
         for end in list(self._ends):
             if end.host is host:
-                end.vanish(says_so=host.name not in self._down)
+                end.on_process_died(sends_reset=host.name not in self._down)
 
     # ---- what hosts ask
 
@@ -138,44 +142,50 @@ class SimulatedNetwork:
         return not (there is not None and there.is_cut) and not (back is not None and back.is_cut)
 
     def is_down(self, name: str) -> bool:
+        """Whether this machine has no power."""
         return name in self._down
 
     async def connect(self, host: Host, make: Callable[[], ProtocolT], name: str, port: int) -> ProtocolT:
+        """Connect a host to a port of another; waits while a link is cut, and fails if nothing listens."""
         if name not in self._hosts and name not in self._down:
             raise OSError(errno.ENOENT, f"unknown host {name}")
         if host.name in self.exhausted:
             raise OSError(errno.EMFILE, "too many open files")
         there, back = self.link(host.name, name), self.link(name, host.name)
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
-            await asyncio.sleep(_SYN_AGAIN_S)
-        answered: asyncio.Future[End | None] = self.loop.create_future()
+            await asyncio.sleep(_CONNECT_RETRY_S)
+        answered: asyncio.Future[ConnectionEnd | None] = self.loop.create_future()
         due = self.loop.now + there.delay_s(self._dice.random)
         self.loop.call_on(host, due, self._deliver_connect, host, name, port, answered)
         near = await answered
         if near is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
         protocol = make()
-        near.attach(protocol)
+        near.start_protocol(protocol)
         return protocol
 
-    def _deliver_connect(self, host: Host, name: str, port: int, answered: "asyncio.Future[End | None]") -> None:
-        """A connection attempt reaches its target, which sends its answer back over the link."""
+    def _deliver_connect(
+        self, host: Host, name: str, port: int, answered: "asyncio.Future[ConnectionEnd | None]"
+    ) -> None:
+        """Handle a connection attempt at its target, and send the result back over the link."""
         if answered.done():
             return  # given up
         there, back = self.link(host.name, name), self.link(name, host.name)
         listener, near = self._listeners.get((name, port)), None
         if listener is not None and listener.is_open and name not in self.exhausted:
             ends = (host, (host.name, self.new_port()), there), (listener.host, (name, port), back)
-            near, far = connected(self._wires, *ends)
+            near, far = connect_ends(self._wires, *ends)
             self._ends |= {near: None, far: None}
             self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
         self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _complete_connect, answered, near)
 
     def new_port(self) -> int:
+        """An unused ephemeral port."""
         self._next_port += 1
         return self._next_port
 
     def bind(self, host: Host, make: Callable[[], BaseProtocol], port: int) -> "_Listener":
+        """Listen on a port of this host; 0 means an unused port."""
         port = port or self.new_port()
         if (host.name, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"address {host.name}:{port} already in use")
@@ -183,26 +193,30 @@ class SimulatedNetwork:
         return listener
 
     def unbind(self, listener: "_Listener") -> None:
+        """Stop listening."""
         if self._listeners.get((listener.host.name, listener.port)) is listener:
             del self._listeners[listener.host.name, listener.port]
 
 
-def _complete_connect(answered: "asyncio.Future[End | None]", near: End | None) -> None:
-    """Finish the client's connection attempt with its end, or with None if it was refused."""
+def _complete_connect(answered: "asyncio.Future[ConnectionEnd | None]", near: ConnectionEnd | None) -> None:
+    """Complete the client's connection attempt with its end, or with None if it was refused."""
     if not answered.done():
         answered.set_result(near)
     elif near is not None:
         near.abort()
 
 
-def _accept(listener: "_Listener", end: End) -> None:
+def _accept(listener: "_Listener", end: ConnectionEnd) -> None:
+    """Start the server's protocol on a new connection, or abort it if the listener is closed."""
     if listener.is_open:
-        end.attach(listener.make())
+        end.start_protocol(listener.make())
     else:
         end.abort()
 
 
 class _Listener:
+    """A listening port of a host."""
+
     def __init__(self, network: SimulatedNetwork, host: Host, port: int, make: Callable[[], BaseProtocol]) -> None:
         self._network = network
         self.host = host

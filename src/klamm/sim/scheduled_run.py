@@ -1,6 +1,6 @@
-"""What every simulated cluster has, whatever its nodes are: ZooKeeper, an operator, a schedule, a first violation.
+"""The common part of a simulated run, for nodes of any kind: ZooKeeper, the operator, scheduled actions, violations.
 
-A schedule warms up, lets faults and work happen at random, heals everything, waits, and looks whether all is well.
+A run warms up, performs random faults and verbs, heals everything, waits, and checks the cluster at rest.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from klamm.sim.history.trace import Event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.scripts.script import ScheduledAction
 from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, Loss
+from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, InjectedFailure
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
 from klamm.zk.operations import Op
 from klamm.zk.store import Store
 
-FIRST_ALONE_S: Final = 0.5
+FIRST_NODE_HEAD_START_S: Final = 0.5
 """Node 1 starts before the others, so it is the first controller: who breaks one knows where it is."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
 _OPERATOR_SESSION_MS: Final = 60_000
@@ -33,11 +33,11 @@ _CONNECT_S: Final = 60.0
 
 
 class Violation(Exception):
-    """An invariant does not hold; says which, and how."""
+    """An invariant does not hold; the text names the invariant and the reason."""
 
 
 class ScheduledRun(ABC):
-    """Tiers of the simulation add nodes, work, and what is checked."""
+    """A simulated run of scheduled actions; subclasses add nodes, verbs and checks."""
 
     seed: int
     faults: Mapping[str, Callable[[Any, Draw], None]]
@@ -71,22 +71,23 @@ class ScheduledRun(ABC):
     def nodes(self) -> Mapping[int, NodeUnderTest]: ...
 
     @abstractmethod
-    async def _start_nodes(self) -> None: ...
+    async def _start_nodes(self) -> None:
+        """Start the processes of all nodes."""
 
     @abstractmethod
     async def _heal_and_check(self) -> None:
-        """What follows the last action. Raises Violation."""
+        """Heal the cluster after the last action, and check that it recovers. Raises Violation."""
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
         """Check an event of ZooKeeper against the invariants, then add it to the history."""
 
     def _on_refused(self, writer: int) -> None:
-        """ZooKeeper refuses a write of this node by injection."""
+        """Called when an injected ACL error refuses a ZooKeeper write of this node."""
         return
 
     def _verb_worked(self, what: str) -> None:
-        """A verb that found something to do ended well."""
+        """Called when a verb ended without error and had made a decision."""
         return
 
     # ---- what faults, verbs and invariants look at
@@ -101,18 +102,20 @@ class ScheduledRun(ABC):
 
     @property
     def zookeeper(self) -> str:
+        """The ZooKeeper connection string."""
         return ",".join(f"{server}:2181" for server in self._server_names)
 
     # ---- the schedule
 
     async def run(self) -> None:
-        """Raises Violation."""
+        """Run all actions and checks. Raises Violation."""
         try:
             await self._run()
         finally:
             self.is_over = True
 
     async def _run(self) -> None:
+        """Start the cluster, run the actions, heal and check."""
         await self._start_zookeeper()
         await self._start_nodes()
         for action in self._actions:
@@ -143,7 +146,8 @@ class ScheduledRun(ABC):
 
     @property
     @abstractmethod
-    def _server_names(self) -> Sequence[str]: ...
+    def _server_names(self) -> Sequence[str]:
+        """Host names of the ZooKeeper servers."""
 
     async def _sleep_until(self, at_s: float) -> None:
         """Sleep until this virtual time or until a violation, whichever comes first."""
@@ -161,18 +165,18 @@ class ScheduledRun(ABC):
         if what in self.faults:
             self.faults[what](self, draw)
         else:
-            self.work(self._run_verb(what, draw), what)
+            self.run_in_background(self._run_verb(what, draw), what)
 
     def power_off(self, number: int) -> None:
-        """The node's machine loses power."""
+        """Cut the power of the node's machine."""
         self.network.power_off(self.nodes[number].host)
 
-    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""
-        self.loop.spawn(self._admin_host, doing, what)
+        self.loop.spawn(self._admin_host, coroutine, what)
 
     async def _run_verb(self, what: str, draw: Draw) -> None:
-        """Run a verb within its time limit; any error other than those of a cluster in trouble is a violation."""
+        """Run a verb within its time limit; an error that a healthy client does not expect is a violation."""
         try:
             async with asyncio.timeout(self.verb_timeout_s):
                 await self.verbs[what](self, draw)
@@ -186,22 +190,24 @@ class ScheduledRun(ABC):
     # ---- what happens, as it happens
 
     def log(self, what: str) -> None:
+        """Add a line to the run's log."""
         self.story.append((self.loop.now, what))
 
     def _on_committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
-        """Pass on the events of a committed transaction, and wake those who wait for the next commit."""
+        """Report the events of a committed transaction, and wake tasks that wait for the next commit."""
         for event in self.history.events_of(transaction, ops):
             self._observe(event)
         while self._await_commit:
             _wake_sleeper(self._await_commit.pop())
 
     def next_commit(self) -> "asyncio.Future[None]":
+        """A future that is done when ZooKeeper commits the next transaction."""
         self._await_commit.append(self.loop.create_future())
         return self._await_commit[-1]
 
-    def _on_write(self, session: int, ops: Sequence[Op]) -> Loss | None:
-        """Ask the injection points whether this write's connection is lost, and whether before or after it."""
-        if not self.injection_points.are_set:
+    def _on_write(self, session: int, ops: Sequence[Op]) -> InjectedFailure | None:
+        """The injected failure of this ZooKeeper write, or None."""
+        if not self.injection_points.any_set:
             return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
@@ -218,16 +224,18 @@ class ScheduledRun(ABC):
                 _wake_sleeper(self._sleeper)
 
     def _raise_violation(self) -> None:
+        """Raise the recorded violation, if any."""
         if self.violation is not None:
             raise Violation(self.violation)
 
 
 def describe_exception(error: Exception) -> str:
-    """Text for an invariant that raised instead of returning a verdict: the exception and its line."""
+    """Text for an invariant check that raised an exception: the exception and its source line."""
     line = traceback.extract_tb(error.__traceback__)[-1]
     return f"cannot tell, it raised {error!r} in {line.filename.rpartition('/')[2]}:{line.lineno}"
 
 
 def _wake_sleeper(sleeper: "asyncio.Future[None]") -> None:
+    """Complete the future unless it is done."""
     if not sleeper.done():
         sleeper.set_result(None)

@@ -1,8 +1,8 @@
-"""In which order ready callbacks run: as they came, or as a seed says. What comes from one seed comes again from it.
+"""The order in which ready callbacks run: first in first out, or chosen by a seed.
 
-asyncio promises callbacks of one loop in the order they were scheduled, and code may rely on that. Hosts are processes
-of their own, though: between them any order is possible, so the seeded schedules choose among hosts. Only `Shuffled`
-breaks the promise, for code that must not need it.
+asyncio runs the callbacks of one loop in the order in which they were scheduled, and code may rely on that. Hosts are
+separate processes, so any order between them is possible: seeded schedules choose among hosts. Only `Shuffled` breaks
+asyncio's promise, to test code that must not rely on it.
 """
 
 from collections import deque
@@ -10,10 +10,12 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.hosts import Entry, Host
+from klamm.sim.hosts import Host, ScheduledCallback
 
 
 class Policy(StrEnum):
+    """How the next ready callback is chosen."""
+
     FIFO = "fifo"  # as asyncio does
     HOSTS = "hosts"  # any host next, each in its own order
     PRIORITIES = "priorities"  # the most important host always next; at some points it becomes the least (PCT)
@@ -21,28 +23,36 @@ class Policy(StrEnum):
 
 
 class Schedule(Protocol):
-    def add(self, entry: Entry) -> None: ...
-    def take(self) -> Entry | None:
-        """The next one; None where none is ready."""
+    """The queue of ready callbacks."""
+
+    def add(self, entry: ScheduledCallback) -> None:
+        """Add a callback that is ready."""
+
+    def pop_next(self) -> ScheduledCallback | None:
+        """Remove and return the callback to run next; None if none is ready."""
         ...
 
 
 class Fifo:
+    """Runs callbacks in the order in which they became ready."""
+
     def __init__(self) -> None:
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[ScheduledCallback] = deque()
         self.add = self._ready.append
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         return self._ready.popleft() if self._ready else None
 
 
 class Shuffled:
+    """Runs ready callbacks in random order."""
+
     def __init__(self, rng: Rng) -> None:
-        self._ready: list[Entry] = []
+        self._ready: list[ScheduledCallback] = []
         self._random = rng.random
         self.add = self._ready.append
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         ready = self._ready
         if not ready:
             return None
@@ -51,20 +61,20 @@ class Shuffled:
         return ready.pop()
 
 
-class ByHost:
-    """One queue for each host that has something ready."""
+class HostQueues:
+    """One queue for each host; the next host is chosen at random."""
 
     def __init__(self, rng: Rng) -> None:
         self._busy: list[Host] = []
         self._random = rng.random
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ScheduledCallback) -> None:
         queue = entry.host.ready
         if not queue:
             self._busy.append(entry.host)
         queue.append(entry)
 
-    def take(self) -> Entry | None:
+    def pop_next(self) -> ScheduledCallback | None:
         busy = self._busy
         if not busy:
             return None
@@ -77,15 +87,19 @@ class ByHost:
         return entry
 
     def _choose(self) -> int:
+        """The index of the host to run next."""
         return int(self._random() * len(self._busy))
 
 
-CHANGE_EVERY: Final = 100
+CHOICES_PER_PRIORITY_CHANGE: Final = 100
 """Choices between two changes of priority, on average."""
 
 
-class Priorities(ByHost):
-    """Probabilistic concurrency testing, with hosts for threads. Source: Burckhardt et al., ASPLOS 2010."""
+class Priorities(HostQueues):
+    """Runs the host with the highest random priority; priorities change at random (probabilistic concurrency testing).
+
+    Source: Burckhardt et al., ASPLOS 2010.
+    """
 
     def __init__(self, rng: Rng) -> None:
         super().__init__(rng)
@@ -94,24 +108,26 @@ class Priorities(ByHost):
     def _choose(self) -> int:
         busy = self._busy
         first = max(range(len(busy)), key=lambda i: self._priority_of(busy[i]))
-        if self._random() * CHANGE_EVERY < 1:
+        if self._random() * CHOICES_PER_PRIORITY_CHANGE < 1:
             self._lowest -= 1
             busy[first].priority = self._lowest
         return first
 
     def _priority_of(self, host: Host) -> float:
+        """The host's priority, chosen at random when first needed."""
         if host.priority is None:
             host.priority = self._random()
         return host.priority
 
 
-def schedule(policy: Policy, rng: Rng) -> Schedule:
+def new_schedule(policy: Policy, rng: Rng) -> Schedule:
+    """The schedule for this policy."""
     match policy:
         case Policy.FIFO:
             return Fifo()
         case Policy.SHUFFLED:
             return Shuffled(rng)
         case Policy.HOSTS:
-            return ByHost(rng)
+            return HostQueues(rng)
         case Policy.PRIORITIES:
             return Priorities(rng)

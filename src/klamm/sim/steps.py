@@ -1,8 +1,8 @@
-"""`python -m klamm.sim.steps`: each scripted operation, broken in each way at each of its steps.
+"""`python -m klamm.sim.steps`: run each scripted operation with each fault at each of its steps.
 
-A clean run of an operation tells its steps: writes of nodes to ZooKeeper, orders of the controller, and what brokers
-ask it. Then it is run again for every step and every fault; after that all is healed, and every invariant must hold.
-Nothing is left to chance: runs and their order are the same each time, so that what was broken off goes on by number.
+A run without faults counts the steps of an operation: ZooKeeper writes, control requests, and requests to the
+controller. Then the operation runs again for every step and fault; afterwards everything is healed, and every invariant
+must hold. The runs are the same each time and have numbers, so an interrupted campaign can be continued.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from klamm.sim.faults.step_faults import STEP_FAULTS, faults_of
 from klamm.sim.scripts.operations import BEGINS_AT_S, OPERATIONS, script_of
 from klamm.sim.scripts.script import ScheduledAction
 
-_NEVER: Final = 1 << 30
+_NO_STEP: Final = 1 << 30
 _PROGRESS_INTERVAL_MS: Final = 5_000
-_LOGGED: Final = 50
+_LOG_LEVEL: Final = 50
 
 
 class StepRun(NamedTuple):
-    """An operation, and what befalls which of its steps."""
+    """One run: an operation, a step given by kind and number, and the fault that hits it."""
 
     operation: str
     kind: StepKind
@@ -37,6 +37,7 @@ class StepRun(NamedTuple):
 
     @property
     def action(self) -> ScheduledAction:
+        """The action that sets the fault."""
         return ScheduledAction(
             BEGINS_AT_S, "at step", {"kind": self.kind.value, "number": self.number, "what": self.fault}
         )
@@ -46,6 +47,8 @@ class StepRun(NamedTuple):
 
 
 class StepResult(NamedTuple):
+    """A run and the invariant it violated, or None."""
+
     run: StepRun
     violation: str | None
 
@@ -53,13 +56,13 @@ class StepResult(NamedTuple):
 def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
     """Run an operation without faults; its outcome and the steps it took."""
     steps: list[Step] = []
-    unharmed = StepRun(operation, StepKind.WRITE, _NEVER, next(iter(STEP_FAULTS)))
+    unharmed = StepRun(operation, StepKind.WRITE, _NO_STEP, next(iter(STEP_FAULTS)))
     outcome = run_script(script_of(operation, unharmed.action), watch=steps.append)
     return outcome, steps
 
 
 def runs_of(operation: str) -> Iterator[StepRun]:
-    """Every step of the operation with every fault."""
+    """One run for every step of the operation and every fault that can hit it."""
     _, steps = clean_run(operation)
     counts = Counter(step.kind for step in steps)
     for kind in StepKind:
@@ -67,31 +70,33 @@ def runs_of(operation: str) -> Iterator[StepRun]:
 
 
 def sampled(runs: Iterable[StepRun], part: float) -> Iterator[StepRun]:
-    """A part of the runs, the same ones each time."""
+    """A random part of the runs, the same each time."""
     return (run for run in runs if Rng(str(run)).random() < part)
 
 
 def run_step(run: StepRun) -> StepResult:
+    """Run an operation with its fault."""
     return StepResult(run, run_script(script_of(run.operation, run.action)).violation)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the campaign; return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm.sim.steps", description="Break operations at each of their steps.")
     parser.add_argument("--operation", nargs="*", choices=tuple(OPERATIONS), help="these alone")
-    parser.add_argument("--after", type=int, default=0, help="leave out so many runs, which are done already")
-    parser.add_argument("--sample", type=float, default=1.0, help="which part of the runs, chosen by dice")
-    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
+    parser.add_argument("--after", type=int, default=0, help="skip this many runs, which are already done")
+    parser.add_argument("--sample", type=float, default=1.0, help="the share of the runs to make, chosen at random")
+    parser.add_argument("--cores", type=int, help="number of processor cores to use; default: all")
     parser.add_argument("--fault", nargs="*", choices=tuple(STEP_FAULTS), help="these alone")
     chosen = parser.parse_args(arguments)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOG_LEVEL))
     print(f"counting the steps of {len(names := chosen.operation or list(OPERATIONS))} operations", flush=True)
     wanted = chosen.fault or list(STEP_FAULTS)
     runs = [run for name in names for run in sampled(runs_of(name), chosen.sample) if run.fault in wanted]
-    return Steps(runs, chosen.after).go_through(chosen.cores)
+    return Steps(runs, chosen.after).run_remaining(chosen.cores)
 
 
 class Steps:
-    """A campaign of all runs after the first `after`."""
+    """A campaign of all runs after the first `after`, with progress lines and a summary."""
 
     def __init__(self, runs: Sequence[StepRun], after: int) -> None:
         self._runs = runs
@@ -101,21 +106,21 @@ class Steps:
         self._clock = RealClock()
         self._began = self._told = self._clock.now_ms()
 
-    def go_through(self, cores: int | None) -> int:
-        """Run all steps that are left; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
+    def run_remaining(self, cores: int | None) -> int:
+        """Run what is left; the exit code is 1 if an invariant was violated, 130 if the user stopped it, else 0."""
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:
             with interrupted_by_stop_signals():
                 for result in over_cores(run_step, list(self._left), cores):
                     self._add_result(result)
         except KeyboardInterrupt:
-            print(f"broken off; to go on: --after {self.all_done_before}")
+            print(f"Interrupted. To continue, pass --after {self.all_done_before}.")
         self._print_summary()
         return 1 if self._broken else 130 if self._left else 0
 
     @property
     def all_done_before(self) -> int:
-        """The number of the first run that is not done; some after it may be."""
+        """The number of the first run that is not done; some later runs may be done."""
         return next((n for n, run in enumerate(self._runs) if run in self._left), len(self._runs))
 
     def _add_result(self, result: StepResult) -> None:
@@ -153,7 +158,7 @@ class Steps:
 
 
 def table(done: Counter[tuple[str, str]], broken: Counter[tuple[str, str]]) -> str:
-    """Operations by faults: runs, and where some broke an invariant, how many of them."""
+    """A text table of operations and faults: how many runs, and how many of them violated an invariant."""
     faults = [f for f in STEP_FAULTS if any(fault == f for _, fault in done)]
     rows = [["", *faults]]
     for operation in dict.fromkeys(name for name, _ in done):

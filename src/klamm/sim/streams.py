@@ -1,4 +1,4 @@
-"""One simulated connection: two ends, each an asyncio transport, and what is under way between them."""
+"""A simulated TCP connection: two ends, each an asyncio transport, and the bytes under way between them."""
 
 import asyncio
 from asyncio import BaseProtocol
@@ -16,8 +16,8 @@ Address = tuple[str, int]
 _HIGH_WATER_BYTES: Final = 64 * 1024
 
 
-class Mark(Enum):
-    """An end or a reset of the connection, which travels in order with the bytes."""
+class StreamMark(Enum):
+    """A close or a reset of the connection, which travels in order with the bytes."""
 
     END = "end"  # the peer closed in order
     RESET = "reset"
@@ -25,7 +25,7 @@ class Mark(Enum):
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One direction between two hosts."""
+    """Latency, bandwidth and faults of one direction between two hosts."""
 
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
@@ -36,28 +36,29 @@ class Link:
     """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
     def delay_s(self, roll: Callable[[], float]) -> float:
+        """A latency with random jitter."""
         return self.latency_s + self.jitter_s * roll() if self.jitter_s else self.latency_s
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class NetworkServices:
     """The services of the network that connection ends use."""
 
     loop: SimulatedLoop
     roll: Callable[[], float]
     """From 0 up to 1, for jitter."""
     is_down: Callable[[str], bool]
-    forget: Callable[["End"], object]
-    stall: Callable[["End"], object]
+    forget: Callable[["ConnectionEnd"], object]
+    stall: Callable[["ConnectionEnd"], object]
     """Told of ends whose bytes met a cut link, to `mend` them later."""
 
 
-class End(asyncio.Transport):
-    """What is written here arrives at `peer` over `link`."""
+class ConnectionEnd(asyncio.Transport):
+    """One end of a connection, as an asyncio transport; what is written arrives at `peer` over `link`."""
 
-    peer: "End"
+    peer: "ConnectionEnd"
 
-    def __init__(self, wires: Wires, host: Host, address: Address, link: Link) -> None:
+    def __init__(self, wires: NetworkServices, host: Host, address: Address, link: Link) -> None:
         super().__init__()
         self._wires = wires
         self.host = host
@@ -67,7 +68,7 @@ class End(asyncio.Transport):
         self._feed: Callable[[bytes], object]
         """How the protocol takes bytes."""
         self.is_open = True
-        self._under_way: deque[bytes | Mark] = deque()
+        self._under_way: deque[bytes | StreamMark] = deque()
         """Sent by us, not yet taken by the peer's protocol; in order."""
         self._bytes_under_way = 0
         self._flight: list[int] | None = None
@@ -86,29 +87,29 @@ class End(asyncio.Transport):
 
     # ---- for the network
 
-    def attach(self, protocol: BaseProtocol) -> None:
-        """The connection stands; what came meanwhile is handed over after this."""
+    def start_protocol(self, protocol: BaseProtocol) -> None:
+        """Connect the protocol to this end; bytes that arrived before are delivered afterwards."""
         self.set_protocol(protocol)
         protocol.connection_made(self)
         if self.peer._arrived:
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """The link works again: send what it held back."""
+        """Send what the link held back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
 
-    def vanish(self, says_so: bool) -> None:
-        """The process died; its operating system resets the connection if `says_so`."""
+    def on_process_died(self, sends_reset: bool) -> None:
+        """Close this end because its process died; `sends_reset` tells whether the peer gets a reset."""
         if self.is_open:
             self.is_open = False
-            if says_so:
-                self._send(Mark.RESET)
+            if sends_reset:
+                self._send(StreamMark.RESET)
             self._wires.forget(self)
 
-    def break_off(self) -> None:
-        """The connection breaks under this end."""
+    def break_connection(self) -> None:
+        """Break the connection at this end: its protocol gets a connection reset."""
         if self.is_open:
             self.is_open = False
             self._wires.forget(self)
@@ -116,11 +117,12 @@ class End(asyncio.Transport):
 
     # ---- on the way
 
-    def _send(self, piece: bytes | Mark) -> None:
+    def _send(self, piece: bytes | StreamMark) -> None:
+        """Put a piece on its way to the peer."""
         peer = self.peer
         if not peer.host.is_alive:
             if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
-                self.break_off()
+                self.break_connection()
             return
         size = len(piece) if isinstance(piece, bytes) else 0
         if self._link.torn_after is not None and size > 1:
@@ -137,12 +139,12 @@ class End(asyncio.Transport):
         """Send the first part of a piece, then reset the connection."""
         self._link.torn_after = None
         kept = piece[: max(1, int(len(piece) * part))]
-        for each in (kept, Mark.RESET):
+        for each in (kept, StreamMark.RESET):
             self._send(each)
-        self.break_off()
+        self.break_connection()
 
     def _schedule(self, size: int) -> None:
-        """What is written within one moment arrives as one, as far as the bandwidth lets it."""
+        """Schedule the arrival of a piece; pieces of one moment arrive together, as far as the bandwidth allows."""
         loop, link = self._wires.loop, self._link
         now = loop.now
         free_at = (now if self._free_at < now else self._free_at) + size / link.bytes_per_s
@@ -158,7 +160,7 @@ class End(asyncio.Transport):
         loop.call_on(self.peer.host, self._last_arrival, self._arrive, flight)
 
     def _arrive(self, flight: list[int]) -> None:
-        """Some more pieces are at the peer's host, which runs this."""
+        """Count the pieces that arrived at the peer's host, and deliver them; a cut link holds them back."""
         if flight is self._flight:
             self._flight = None
         if self._link.is_cut:
@@ -174,21 +176,21 @@ class End(asyncio.Transport):
         while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
             piece = source._under_way.popleft()
-            if isinstance(piece, Mark):
+            if isinstance(piece, StreamMark):
                 if self.is_open:
                     self.is_open = False
                     self._wires.forget(self)
-                    self._lost(_reset() if piece is Mark.RESET else None)
+                    self._lost(_reset() if piece is StreamMark.RESET else None)
                 continue
             size = len(piece)
             source._bytes_under_way -= size
             if not source._writes:
                 source._resume_writing_if_drained()
             if self.is_open:
-                self._wires.loop.note_bytes(self.host, self.address[1], size)
+                self._wires.loop.add_bytes_to_digest(self.host, self.address[1], size)
                 self._feed(piece)
             elif source.is_open:
-                self._send(Mark.RESET)
+                self._send(StreamMark.RESET)
 
     def _resume_writing_if_drained(self) -> None:
         """Let the protocol write again once the write buffer is below its low-water mark."""
@@ -197,10 +199,12 @@ class End(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._resume_protocol)
 
     def _resume_protocol(self) -> None:
+        """Tell the protocol that it may write again."""
         if self._protocol is not None and self.is_open:
             self._protocol.resume_writing()
 
     def _lost(self, error: Exception | None) -> None:
+        """Tell the protocol that the connection was lost."""
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(error)
@@ -217,7 +221,7 @@ class End(asyncio.Transport):
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
-            self._send(Mark.END)
+            self._send(StreamMark.END)
             self._wires.forget(self)
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._lost, None)
 
@@ -259,18 +263,22 @@ class End(asyncio.Transport):
         return self._protocol
 
 
-def connected(wires: Wires, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]) -> tuple[End, End]:
-    """Two ends of one connection; each with the link on which it sends."""
-    ends = End(wires, *near), End(wires, *far)
+def connect_ends(
+    wires: NetworkServices, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]
+) -> tuple[ConnectionEnd, ConnectionEnd]:
+    """Create the two ends of a connection, each with the link on which it sends."""
+    ends = ConnectionEnd(wires, *near), ConnectionEnd(wires, *far)
     ends[0].peer, ends[1].peer = ends[1], ends[0]
     return ends
 
 
 def _reset() -> ConnectionResetError:
+    """The error of a reset connection."""
     return ConnectionResetError("connection reset by peer")
 
 
 def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Copy data into the buffers of a BufferedProtocol."""
     position, end = 0, len(data)
     while position < end:
         room: Any = protocol.get_buffer(end - position)

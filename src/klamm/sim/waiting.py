@@ -1,4 +1,4 @@
-"""Tasks of a simulation as they stand: waiting where; and their burial."""
+"""Where simulated tasks wait, and how tasks of killed processes are discarded."""
 
 import contextlib
 import warnings
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def where(task: "Task[Any]") -> str:
-    """The innermost line of klamm's code at which a task waits."""
+def waiting_line(task: "Task[Any]") -> str:
+    """The innermost source line of klamm at which a task waits."""
     awaited: Any = task.get_coro()
     line = "its first step"
     while awaited is not None:
@@ -20,7 +20,7 @@ def where(task: "Task[Any]") -> str:
 
 
 def discard_tasks(tasks: "Iterable[Task[Any]]") -> None:
-    """End tasks that nobody runs any more, so that they are not finalised later, at a moment that nobody chose."""
+    """Close tasks that will never run again, so the garbage collector does not finalize them at a random moment."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what they were about to await has not begun: so be it
         for task in tasks:

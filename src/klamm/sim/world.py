@@ -1,4 +1,4 @@
-"""A `World` for each simulated host: virtual time, the simulated network, a disk of its own, dice of the seed."""
+"""A `World` for each simulated host: virtual time, simulated network, its own disk, randomness from the seed."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(slots=True)
 class SimulatedClock:
-    """Wall-clock time that goes with the loop's; `offset_ms` may jump."""
+    """A wall clock that follows virtual time; faults change `offset_ms`."""
 
     loop: SimulatedLoop
     offset_ms: int = 0
@@ -25,7 +25,7 @@ class SimulatedClock:
 
 
 class SeededRandomness:
-    """Named streams of one seed: a roll more in one moves nothing in another."""
+    """Random generators by name, all from one seed: use of one does not change another."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
@@ -43,7 +43,7 @@ class SeededRandomness:
 
 @dataclass(slots=True)
 class Universe:
-    """Everything simulated, from one loop: machines keep disk and clock over the runs of their processes."""
+    """All simulated machines of one loop; a machine keeps its disk and clock when its processes restart."""
 
     loop: SimulatedLoop
     network: SimulatedNetwork
@@ -52,10 +52,11 @@ class Universe:
 
     @classmethod
     def of(cls, loop: SimulatedLoop) -> "Universe":
+        """Create the machines' network, disks and clocks for this loop."""
         return cls(loop, SimulatedNetwork(loop))
 
     def start(self, name: str) -> tuple[Host, World]:
-        """Start a process on the machine of that name: its host, and its world."""
+        """Start a process on the machine with this name; return its host and its world."""
         host = self.loop.add_host(name)
         disk = self.disks.get(name)
         if disk is None:
@@ -67,6 +68,6 @@ class Universe:
         return host, World(clock, self.network.of(host), disk, randomness, process_id=host.incarnation)
 
     def power_off(self, host: Host) -> None:
-        """The machine loses power: its process, its silence on the network, and what was not synced."""
+        """Cut the machine's power: the process dies, its peers get no reset, and unsynced data is lost."""
         self.network.power_off(host)
         self.disks[host.name].lose_power()

@@ -1,7 +1,11 @@
 """What ends a read: each text names topic, partition, offset and what to do."""
 
+from typing import Final
+
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
+
+READ_AGAIN: Final = "Read again; if it fails in the same way, the log on the leader of this partition is damaged."
 
 
 class BadOption(KlammError):
@@ -9,10 +13,11 @@ class BadOption(KlammError):
 
 
 class DataLoss(KlammError):
-    """Records that were asked for are gone."""
+    """Records of the requested range are gone; `lost` says which and why."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; to read on without them set failOnDataLoss to false")
+        self.lost = what
+        super().__init__(f"{what}. To read on without these records, set the option failOnDataLoss to false.")
 
 
 class RangeLost(DataLoss):

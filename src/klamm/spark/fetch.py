@@ -14,7 +14,7 @@ from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, pa
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.spark.errors import RangeLost
+from klamm.spark.errors import READ_AGAIN, RangeLost
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.transactions import Aborted
@@ -82,7 +82,8 @@ class RangeReader:
         run = self._complete_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
-                f"{self._partition}: fetched from offset {self._position}, but records end at {run.next_offset - 1}"
+                f"{self._partition}: the answer to a fetch from offset {self._position} ends at {run.next_offset - 1}. "
+                f"{READ_AGAIN}"
             )
         self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         self._position = run.next_offset
@@ -92,16 +93,22 @@ class RangeReader:
         return Fetched(run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
 
     def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
+        """The complete batches of a fetch response."""
         records = answer.records or b""
         try:
             run = read_run(records)
         except CorruptBatch as error:
-            raise CorruptBatch(f"{self._partition}, fetched from offset {self._position}: {error}") from error
+            raise CorruptBatch(
+                f"{self._partition}, answer to a fetch from offset {self._position}: {error}. {READ_AGAIN}"
+            ) from error
         if run.positions:
             return run
         if records:  # not even one whole batch: brokers before KIP-74 cut it at the limit
             self._min_bytes = min(2 * self._fetch_bytes, MAX_RESPONSE_BYTES)
-        raise RetriableError(f"no records at this offset yet; the high watermark is {answer.high_watermark}")
+        raise RetriableError(
+            f"{self._partition} has no records at offset {self._position} yet, its high watermark is "
+            f"{answer.high_watermark}"
+        )
 
     # ---- requests
 
@@ -160,9 +167,9 @@ class RangeReader:
             self._brokers.cluster.forget_leader(self._partition)
             self._brokers.client.run(self._brokers.cluster.leader(self._partition))
             warnings.warn(
-                f"{self._partition}: broker {connection.address} offers FETCH only up to version {version}, which "
-                "names topics without their id; a topic that is deleted and created again during this read is not "
-                "noticed",
+                f"{self._partition}: broker {connection.address} offers Fetch only up to version {version}, which has "
+                "no topic ids: this read cannot notice that the topic is deleted and created again. Do not recreate it "
+                "during the read, or upgrade the broker.",
                 stacklevel=2,
             )
 
@@ -173,11 +180,11 @@ class RangeReader:
         earliest = self._list_offset(EARLIEST)
         latest = self._list_offset(LATEST)
         if self._position < earliest:
-            reason = f"the log now begins at offset {earliest}; they were deleted, by retention or by a request"
+            reason = f"retention or a DeleteRecords request deleted them; the log now begins at offset {earliest}"
             self._skip_lost(min(earliest, self._end), reason)
         elif self._position > latest:
             self._skip_lost(
-                self._end, f"the log now ends at offset {latest}; it was truncated, or the topic created again"
+                self._end, f"the log now ends at offset {latest}; it was truncated, or the topic was created again"
             )
         else:
             raise RetriableError(
@@ -192,5 +199,5 @@ class RangeReader:
         loss = RangeLost(self._partition, self._position, behind, reason)
         if self._options.fail_on_data_loss:
             raise loss
-        warnings.warn(f"skipped, as failOnDataLoss is false: {loss}", stacklevel=2)
+        warnings.warn(f"records are skipped, as the option failOnDataLoss is false: {loss.lost}", stacklevel=2)
         self._position = behind

@@ -33,6 +33,7 @@ class Bound(NamedTuple):
     by_time: bool = False
 
     def of(self, partition: TopicPartition) -> int:
+        """The value for this partition."""
         if self.each is not None:
             return self.each[partition]
         assert self.everywhere is not None
@@ -44,8 +45,8 @@ def subscription(value: Mapping[str, Any]) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if value[name] is not None]
     if len(given) != 1:
-        what = f"found {' and '.join(given)}" if given else "found none"
-        raise BadOption(f"exactly one of the options {', '.join(names)} must say what to read; {what}")
+        what = f"{' and '.join(given)} are set" if given else "none is set"
+        raise BadOption(f"set exactly one of the options {', '.join(names)}: {what}")
     return Subscription(*(value[name] for name in names))
 
 
@@ -62,30 +63,39 @@ def bound(side: str, value: Mapping[str, Any]) -> Bound:
 def _parse_offsets_option(side: str, option: str, text: str) -> Bound:
     word, number, other = ("latest", LATEST, "earliest") if side == "starting" else ("earliest", EARLIEST, "latest")
     if text.lower() == word:
-        raise BadOption(f"option {option} is {word}: a batch read would find nothing; give {other} or JSON")
+        raise BadOption(f"option {option}={word} would read nothing in a batch read; give {other} or offsets as JSON")
     if text.lower() == other:
         return Bound(option, everywhere=EARLIEST if side == "starting" else LATEST)
     each = parse_offsets(option, text)
     for partition, offset in each.items():
         if offset == number:
-            raise BadOption(f"option {option} has {number} ({word}) for {partition}, which a batch read cannot take")
+            raise BadOption(
+                f"option {option} has {number} ({word}) for {partition}, which would read nothing in a batch read; "
+                f"give {other} or an offset"
+            )
         if offset < EARLIEST:
             raise BadOption(
-                f"option {option} has {offset} for {partition}; give an offset, -2 (earliest) or -1 (latest)"
+                f"option {option} has {offset} for {partition}, which is not valid; give an offset, -2 (earliest) or "
+                "-1 (latest)"
             )
     return Bound(option, each=each)
 
 
 def _parse_time(option: str, text: str) -> int:
     if not text.strip().isdigit():
-        raise BadOption(f"option {option} is {text!r}; give milliseconds since 1970")
+        raise BadOption(
+            f"option {option}={text!r} is not a time; give milliseconds since 1970, for example 1700000000000"
+        )
     return int(text)
 
 
 def _checked_times(option: str, each: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """The times, if all are valid. Raises BadOption."""
     for partition, time in each.items():
         if time < 0:
-            raise BadOption(f"option {option} has {time} for {partition}; give milliseconds since 1970")
+            raise BadOption(
+                f"option {option} has {time} for {partition}, which is not a time; give milliseconds since 1970"
+            )
     return each
 
 
@@ -98,9 +108,9 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
             TopicPartition(t, _parse_partition(p)): _check_integer(o) for t, ps in parsed.items() for p, o in ps.items()
         }
     except (ValueError, AttributeError) as error:
-        raise BadOption(f"option {option} is {text!r}; give JSON as {example}") from error
+        raise BadOption(f"option {option}={text!r} is not valid; give JSON, for example {example}") from error
     if not found:
-        raise BadOption(f"option {option} names no partition; give JSON as {example}")
+        raise BadOption(f"option {option}={text!r} has no partition; give JSON, for example {example}")
     return dict(sorted(found.items()))
 
 
@@ -110,9 +120,9 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError('give JSON as {"orders": [0, 1]}') from error
+        raise ValueError('it is not valid; give JSON, for example {"orders": [0, 1]}') from error
     if not found:
-        raise ValueError("names no partition")
+        raise ValueError('it has no partition; give JSON, for example {"orders": [0, 1]}')
     return tuple(sorted(found))
 
 

@@ -44,14 +44,14 @@ class Option(NamedTuple):
 
 def _parse_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
+        raise ValueError("it must be true or false")
     return text.lower() == "true"
 
 
 def _parse_positive(text: str) -> int:
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
-        raise ValueError("must be an integer above 0")
+        raise ValueError("it must be a whole number, at least 1")
     return number
 
 
@@ -62,7 +62,7 @@ def _parse_seconds(text: str) -> float:
 def _parse_topics(text: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
     if not topics:
-        raise ValueError("names no topic")
+        raise ValueError("it has no topic; give one or more names, separated by commas")
     return topics
 
 
@@ -70,14 +70,14 @@ def _parse_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
+        raise ValueError(f"it is not a regular expression ({error}); correct it") from error
     return text
 
 
 def _parse_one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in allowed:
-            raise ValueError(f"must be {' or '.join(allowed)}")
+            raise ValueError(f"it must be {' or '.join(allowed)}")
         return text.lower()
 
     return parse
@@ -115,9 +115,11 @@ TABLE: Final = (
 )
 _BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 
-_STREAMING: Final = "is for streaming reads, and this is a batch read: leave it out"
-_NO_GROUP: Final = "has no meaning here, klamm reads without a consumer group: leave it out"
-_OURS: Final = "must not be set, the source gives out bytes: cast or decode the column instead"
+_STREAMING: Final = "is only for streaming reads, and the klamm source reads in batches: remove it"
+_NO_GROUP: Final = "has no effect, because the klamm source reads without a consumer group: remove it"
+_OURS: Final = (
+    "must not be set, because the source returns key and value as bytes: remove it, and cast the column instead"
+)
 REFUSED: Final = {
     "maxOffsetsPerTrigger": _STREAMING,
     "minOffsetsPerTrigger": _STREAMING,
@@ -125,10 +127,10 @@ REFUSED: Final = {
     "groupIdPrefix": _NO_GROUP,
     "kafka.group.id": _NO_GROUP,
     "kafka.enable.auto.commit": _NO_GROUP,
-    "kafka.auto.offset.reset": "must not be set: say where to begin with startingOffsets",
+    "kafka.auto.offset.reset": "must not be set: remove it, and set startingOffsets instead",
     "kafka.key.deserializer": _OURS,
     "kafka.value.deserializer": _OURS,
-    "kafka.interceptor.classes": "must not be set: there is no Java client to intercept",
+    "kafka.interceptor.classes": "must not be set, because the klamm source uses no Java client: remove it",
 }
 _REFUSED: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
 
@@ -140,7 +142,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         _check_known(name)
     value = {o.name: _parse_option(o, lower) for o in TABLE}
     if value["kafka.bootstrap.servers"] is None:
-        raise BadOption("option kafka.bootstrap.servers is missing; give HOST:PORT,HOST:PORT")
+        raise BadOption("option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT]")
     return ReadOptions(
         bootstrap=value["kafka.bootstrap.servers"],
         subscription=subscription(value),
@@ -170,8 +172,8 @@ def _check_known(name: str) -> None:
         raise BadOption(f"option {_REFUSED[name][0]} {_REFUSED[name][1]}")
     near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
     if near:
-        raise BadOption(f"option {name} is unknown; the nearest known one is {_BY_NAME[near[0]].name}")
-    raise BadOption(f"option {name} is unknown; known ones are {', '.join(o.name for o in TABLE)}")
+        raise BadOption(f"option {name} does not exist. Did you mean {_BY_NAME[near[0]].name}?")
+    raise BadOption(f"option {name} does not exist. Use some of: {', '.join(o.name for o in TABLE)}")
 
 
 def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
@@ -181,4 +183,4 @@ def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise BadOption(f"option {option.name} is {text!r}: {error}") from error
+        raise BadOption(f"option {option.name}={text!r}: {error}") from error

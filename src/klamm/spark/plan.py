@@ -43,6 +43,7 @@ def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
 
 
 def _resolve_ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+    """The offset range of each partition."""
     options = brokers.options
     latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
     starts = _resolve_offsets(brokers, options.start, partitions)
@@ -68,10 +69,12 @@ def _log_ends(
 
 
 def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
+    """Warn if a topic has no id, because a recreated topic then cannot be detected."""
     for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
         warnings.warn(
-            f"topic {topic} has no id, as its brokers are older than 2.8 or their inter.broker.protocol.version is; "
-            "if it is deleted and created again during this read, that is not noticed",
+            f"topic {topic} has no topic id, because the brokers or their inter.broker.protocol.version are older "
+            "than 2.8: this read cannot notice that the topic is deleted and created again. Do not recreate it during "
+            "the read.",
             stacklevel=2,
         )
 
@@ -80,7 +83,7 @@ def _warn_or_raise(brokers: ReadClient, loss: DataLoss) -> None:
     """Warn of data loss, or raise it where failOnDataLoss is set."""
     if brokers.options.fail_on_data_loss:
         raise loss
-    warnings.warn(f"skipped, as failOnDataLoss is false: {loss}", stacklevel=2)
+    warnings.warn(f"records are skipped, as the option failOnDataLoss is false: {loss.lost}", stacklevel=2)
 
 
 def _resolve_offsets(
@@ -96,15 +99,15 @@ def _checked_start(brokers: ReadClient, partition: TopicPartition, start: int, l
     """The first offset to read. Raises DataLoss beyond the log end, BadOption where no record has the time."""
     option = brokers.options.start
     if start > log_end:
-        reason = f"{option.option} says {start}, but the log ends at offset {log_end}; give an offset up to {log_end}"
+        reason = f"option {option.option} says {start}, but the log ends at {log_end}; give an offset up to {log_end}"
         _warn_or_raise(brokers, RangeLost(partition, log_end, start, reason))
     if start != NO_OFFSET:
         return start
     if brokers.options.no_offset_for_time_is_latest:
         return latest
     raise BadOption(
-        f"option {option.option}: {partition} has no record at or after {option.of(partition)}; "
-        "set startingOffsetsByTimestampStrategy to latest to read nothing there"
+        f"option {option.option}: {partition} has no record at or after time {option.of(partition)}. Give an earlier "
+        "time, or set startingOffsetsByTimestampStrategy to latest to read nothing from this partition."
     )
 
 
@@ -113,18 +116,22 @@ def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end
     if end <= latest:
         return end
     if start < end:
-        reason = f"the log ends at offset {latest}, {brokers.options.end.option} says {end}"
+        reason = f"option {brokers.options.end.option} says {end}, but the log ends at {latest}"
         _warn_or_raise(brokers, RangeLost(partition, max(start, latest), end, reason))
     return latest
 
 
 def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
+    """Raises BadOption unless the option names exactly the partitions to read."""
     if given.each is None:
         return
     if missing := [str(p) for p in partitions if p not in given.each]:
-        raise BadOption(f"option {given.option} must name every partition; {', '.join(missing)} is missing")
+        raise BadOption(f"option {given.option} must have every partition of the read. Add {', '.join(missing)}.")
     if unexpected := [str(p) for p in given.each if p not in partitions]:
-        raise BadOption(f"option {given.option} names {', '.join(unexpected)}, which this read does not include")
+        raise BadOption(
+            f"option {given.option} has {', '.join(unexpected)}, which subscribe, subscribePattern or assign does not "
+            "include. Remove it."
+        )
 
 
 # ---- which partitions
@@ -143,7 +150,7 @@ def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
     if assigned is None:
         return partitions
     if missing := [str(p) for p in assigned if p not in set(partitions)]:
-        raise BadOption(f"option assign names {', '.join(missing)}, which does not exist")
+        raise BadOption(f"option assign has {', '.join(missing)}, which does not exist in the cluster. Remove it.")
     return list(assigned)
 
 
@@ -172,7 +179,7 @@ def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> dict[str, Met
 def _unknown_topic_error(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
     if refused:
         name, code = next(iter(refused.items()))
-        return BadOption(f"topic {name!r} is refused by the broker with {code_name(code)}")
+        return BadOption(f"the brokers refuse to describe topic {name!r}: {code_name(code)}. Check the topic's name.")
     near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
-    hint = f"; the nearest one there is {near[0]}" if near else ""
-    return BadOption(f"topic {', '.join(unknown)} does not exist{hint}")
+    hint = f"Did you mean {near[0]}?" if near else "Correct the option subscribe or assign."
+    return BadOption(f"topic {', '.join(unknown)} does not exist. {hint}")

@@ -62,6 +62,7 @@ class ClientPool:
         return None
 
     def _return(self, idle: _Idle) -> None:
+        """Keep a client for the next reader."""
         self._idle.append(idle)
         if len(self._idle) > MAX_IDLE_CLIENTS:
             self._idle.pop(0).client.close()

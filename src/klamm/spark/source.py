@@ -68,8 +68,8 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in known or field.dataType != known[field.name].dataType:
             raise BadOption(
-                f"the schema asks for {field.name} {field.dataType.simpleString()}; klamm has "
-                + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
+                f"the schema has the column {field.name} {field.dataType.simpleString()}, which klamm does not have. "
+                "Use some of: " + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
             )
     return tuple(field.name for field in schema.fields)
 
@@ -89,7 +89,7 @@ class KlammReader(DataSourceReader):
         return [InputPartition(task) for task in pack(ranges, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark calls this with a partition of its own making where we planned none: then there is nothing to read."""
+        """Read the ranges of a task; nothing for a partition that was not planned here."""
         if isinstance(partition.value, TaskRanges):
             yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
         freeze_heap()

@@ -1,1 +1,1 @@
-"""Floor 1: logs, metrics, the journal of what happened and why."""
+"""Floor 1: logs, metrics, and the journal of events and their causes."""

@@ -1,4 +1,4 @@
-"""Readings as text that Prometheus understands; the format itself is prometheus-client's."""
+"""The metrics page for Prometheus; prometheus-client formats it."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from klamm.telemetry.metric_table import COUNTER, SUMMARY, TABLE
 
 
 class Reading(NamedTuple):
-    """A metric's value now; `labels` in the order of its row."""
+    """The current value of a metric; `labels` are in the order of its row."""
 
     name: str
     value: float | Timer
@@ -20,6 +20,8 @@ class Reading(NamedTuple):
 
 
 class _Readings:
+    """A collector of prometheus-client over these readings."""
+
     def __init__(self, readings: Iterable[Reading]) -> None:
         self._readings = readings
 

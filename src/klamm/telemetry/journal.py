@@ -1,10 +1,10 @@
-"""The journal: what happened in a node, and why, as JSON lines.
+"""The journal: JSON lines of what a node did and why.
 
-Each line has `ts_ms`, `node`, `controller_epoch`, `seq`, `cause` and `kind`. An event's line opens a cause; what
-the event leads to (decisions with the candidates rejected, znode writes, requests, responses) names it. Decisions are
-one line per partition; writes and requests are one line per batch and list their partitions as `{topic: [numbers]}`.
-Lines are kept until `flush` and then written at once, so that a killed process loses at most the event it was in.
-Read it with `journal_reader`.
+Each line has `ts_ms`, `node`, `controller_epoch`, `seq`, `cause` and `kind`. An event's line begins a cause; the lines
+that follow from the event (decisions with the rejected candidates, znode writes, requests, responses) name it. A
+decision has one line per partition; writes and requests have one line per batch, with their partitions as `{topic:
+[numbers]}`. Lines are buffered until `flush`, so that a killed process loses at most the lines of one event.
+`journal_reader` reads them.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 class Sink(Protocol):
-    """Where lines go. `incarnation` tells one start of a node from the next."""
+    """Stores journal lines. `incarnation` differs between two starts of a node."""
 
     @property
     def incarnation(self) -> int:
@@ -47,7 +47,7 @@ class Partitioned(Protocol):
 
 
 def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:
-    """Partitions as a batch line lists them."""
+    """Partition numbers by topic, as batch lines have them."""
     grouped: dict[str, list[int]] = {}
     for p in partitions:
         grouped.setdefault(p.topic, []).append(p.partition)
@@ -55,7 +55,7 @@ def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:
 
 
 class _LeaderDecision(msgspec.Struct, gc=False):
-    """One line's keys, in order."""
+    """The keys of a leader decision's line, in order."""
 
     ts_ms: int
     node: int
@@ -81,9 +81,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """Writes one node's journal. A full disk raises nothing: lost lines are counted, and told when there is room.
+    """Writes one node's journal.
 
-    Without a sink nobody reads it, and no line is made; causes are numbered all the same.
+    A full disk raises nothing: lost lines are counted, and their number is written when there is room again. Without a
+    sink no line is made; causes are numbered nevertheless.
     """
 
     def __init__(self, sink: Sink | None, node_id: int, clock: Clock) -> None:
@@ -106,24 +107,24 @@ class Journal:
 
     @property
     def is_kept(self) -> bool:
-        """Whether lines are written anywhere; where not, facts that cost time need not be gathered."""
+        """Whether lines are stored; if not, expensive facts need not be collected."""
         return self._sink is not None
 
     def event(self, kind: str, **facts: Any) -> str:
-        """Begin an event: the id that all its lines carry as their cause."""
+        """Begin an event; returns the id that its lines have as cause."""
         self._causes += 1
         cause = f"{self._causes_of}{self._causes}"
         self.line(cause, "event", event=kind, **facts)
         return cause
 
     def found(self, cause: str, **facts: Any) -> None:
-        """Write what an event turned out to be about once ZooKeeper was read: dead brokers, new topics."""
+        """Write what an event found in ZooKeeper: dead brokers, new topics."""
         self.line(cause, "found", **facts)
 
     def decision(
         self, cause: str, kind: str, partition: Partitioned, chosen: int | None, rejected: Rejected = (), **facts: Any
     ) -> None:
-        """Write a decision; `chosen` is a broker, None where none was eligible, `facts` what it was based on."""
+        """Write a decision; `chosen` is a broker, or None if none was eligible; `facts` are its reasons."""
         self.line(
             cause,
             "decision",
@@ -186,11 +187,11 @@ class Journal:
         self.line(cause, "response", broker=broker, api=api, **facts)
 
     def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
-        """Write that this controller does not do something that was requested, and why."""
+        """Write that this controller refuses something that was requested, and why."""
         self.notify(cause, "refused", what=what, why=why, **facts)
 
     def notify(self, cause: str, kind: str, **facts: Any) -> None:
-        """Write a line that retries of the event do not repeat while it stays the same."""
+        """Write a line, unless the event is a retry and wrote the same line before."""
         if self._sink is None:
             return
         content = hash(_encode((kind, facts)))
@@ -231,13 +232,14 @@ class Journal:
         self._end_line()
 
     def _end_line(self) -> None:
+        """End the line; flush when the buffer is full."""
         self._buffer += b"\n"
         self._buffered_lines += 1
         if len(self._buffer) >= FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the sink; called at the end of each event."""
+        """Pass all lines to the sink; called at the end of each event."""
         if self._sink is None or not self._buffer:
             return
         lines, count = bytes(self._buffer), self._buffered_lines

@@ -34,7 +34,7 @@ class JournalDisk(Protocol):
 
 
 def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
-    """(node, number, path) of each journal file in a directory, in order; nothing where there is no such directory."""
+    """(node, number, path) of each journal file in a directory, in order; empty without such a directory."""
     if not disk.exists(directory):
         return []
     matches = (_NAME.fullmatch(name) for name in disk.list_directory(directory))
@@ -42,11 +42,10 @@ def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str
 
 
 class JournalFiles:
-    """A sink. A start begins a new file, whose number is the incarnation; no line is ever written into an old one.
+    """A sink that writes files; each start begins a new file, whose number is the incarnation.
 
-    Files lie in `directory`, and in one of `others` while that is out of use.
-
-    Calls only touch the page cache: lines written survive a killed process, not a lost machine.
+    Files are in `directory`, or in one of `others` while that one has failed. Lines are written to the page cache only:
+    they survive a killed process, but not a power loss.
     """
 
     def __init__(

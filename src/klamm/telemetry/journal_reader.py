@@ -1,4 +1,4 @@
-"""Reading journals back: a partition's story, who led and why it changed, how long nobody was controller."""
+"""Reading journals: the lines about a partition, leader changes and their causes, controller terms."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,7 @@ from klamm.telemetry.journal_files import JournalDisk, journal_files
 
 
 class Entry(NamedTuple):
-    """One line. `facts` holds what its kind adds."""
+    """One journal line; `facts` has the keys of its kind."""
 
     ts_ms: int
     node: int
@@ -40,7 +40,7 @@ class LeaderChange(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One controller's term, as far as its journal tells; a killed one never wrote `resigned_ms`."""
+    """One controller's term according to its journal; `resigned_ms` is None if the controller was killed."""
 
     controller_epoch: int
     node: int
@@ -58,11 +58,11 @@ _BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"')
 _NOT_LISTED: Final = b'"partitions":{}'
 """A request may be about too many partitions to list them."""
 _HEAD: Final = 160
-"""The kind stands among a line's first bytes."""
+"""The kind is within this many bytes of a line."""
 
 
 def about(*words: str) -> Wanted:
-    """A filter for lines with one of these words as JSON texts; lines of kinds that are always few pass, too."""
+    """A filter for lines with one of these words as JSON string; lines of rare kinds always pass."""
     quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
     return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
 
@@ -88,7 +88,7 @@ def parse_lines(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]
 
 
 def distinct(entries: Iterable[Entry]) -> list[Entry]:
-    """Each line once: the topic may hold one more than once. A node's incarnation is part of its causes."""
+    """Each line once: the journal topic may have duplicates. Causes contain the node's incarnation."""
     seen: set[tuple[int, str, int, int, str]] = set()
     found: list[Entry] = []
     for e in entries:
@@ -116,12 +116,12 @@ def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -
 
 
 def _lists_none_of_many(entry: Entry) -> bool:
-    """A request about so many partitions that they are not listed."""
+    """Whether the line is a request with so many partitions that they are not listed."""
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
 def events_by_cause(ordered: Iterable[Entry]) -> dict[str, Entry]:
-    """Events by cause, with what they turned out to be about; one that won an election has that epoch."""
+    """Events by cause, with what they found; an event that won an election has the epoch it won."""
     events = {e.cause: e for e in ordered if e.kind == "event"}
     for e in ordered:
         event = events.get(e.cause)
@@ -202,11 +202,11 @@ def was_handed_over(before: Term, after: Term) -> bool:
 
 
 def controller_absence_ms(before: Term, after: Term, lost_at_ms: int | None = None) -> int | None:
-    """From the end of one term to the next controller being ready; None while it is not.
+    """The time from the end of one term to the next controller being ready; None if it is not yet ready.
 
-    A resignation tells its own time, unless it came after the next election: a frozen controller hears of that as it
-    wakes. For such a one, and for one that was killed, give `lost_at_ms`; without it the time of its last line stands
-    in, which is too early by however long it had nothing to write.
+    The end is the time of the resignation, unless that is after the next election: a frozen controller learns of that
+    when it wakes. For such a controller, and for a killed one, pass `lost_at_ms`; without it the time of its last line
+    counts, which may be too early.
     """
     end_ms = before.resigned_ms if was_handed_over(before, after) else lost_at_ms or before.last_line_ms
     assert end_ms is not None

@@ -1,4 +1,4 @@
-"""Following a node's own journal files from where somebody stopped reading, over rotations and restarts."""
+"""Reading a node's own journal files from a saved position, across rotations and restarts."""
 
 from typing import NamedTuple, Self
 
@@ -6,7 +6,7 @@ from klamm.telemetry.journal_files import JournalDisk, journal_files
 
 
 class Position(NamedTuple):
-    """Up to here everything was read: `offset` bytes of the file with that number."""
+    """A position in the journal: all files before `number`, and `offset` bytes of that file, were read."""
 
     number: int = 0
     offset: int = 0
@@ -16,7 +16,7 @@ class Position(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
-        """Parse a saved position; the start where it is damaged, as repeated lines do less harm than lost ones."""
+        """Parse a saved position; a damaged one is the start, since repeated lines do less harm than lost ones."""
         words = text.split()
         if len(words) == 2 and all(word.isdigit() for word in words):
             return cls(int(words[0]), int(words[1]))
@@ -24,6 +24,8 @@ class Position(NamedTuple):
 
 
 class Tailed(NamedTuple):
+    """The lines read, the position after them, and how many files were deleted unread."""
+
     lines: list[bytes]
     """Whole ones, without their newlines."""
     position: Position
@@ -32,7 +34,7 @@ class Tailed(NamedTuple):
 
 
 def read_next_lines(disk: JournalDisk, directory: str, node: int, position: Position, max_bytes: int) -> Tailed:
-    """The next lines, about `max_bytes` of them but at least one; none where everything was read.
+    """The next lines, about `max_bytes` of them but at least one; none if all were read.
 
     An incomplete last line is skipped once a newer file exists.
     """

@@ -1,4 +1,4 @@
-"""The format of a node's log: one line per event, with keys. Set up once per process; levels can change later."""
+"""A node's log: one line per event, with keys. It is configured once per process; levels can change later."""
 
 import logging
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import structlog
 
 ROOT: Final = "root"
 LOGGERS: Final = (
-    "config", "controller-channel", "features", "isr", "journal-topic", "logs", "metrics", "net", "node",
+    "config", "controller-channel", "features", "groups", "isr", "journal-topic", "logs", "metrics", "net", "node",
     "producer-ids", "replication", "topics", "zookeeper",
 )  # fmt: skip
 """The names that modules log under."""
@@ -25,7 +25,7 @@ _OF_METHODS: Final = {**logging.getLevelNamesMapping(), "EXCEPTION": logging.ERR
 
 
 class LogLevels:
-    """The level of each logger; one without its own has that of `root`."""
+    """The level of each logger; a logger without its own level has that of `root`."""
 
     def __init__(self, root: str = "INFO") -> None:
         self._levels = {ROOT: root}
@@ -35,6 +35,7 @@ class LogLevels:
         return {name: self._levels.get(name, self._levels[ROOT]) for name in (ROOT, *LOGGERS)}
 
     def set(self, name: str, level: str) -> None:
+        """Set the level of a logger."""
         self._levels[name] = level
 
     def unset(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What is counted and timed: plain numbers that whoever works adds to, and whoever looks reads."""
+"""Counters and timers: plain values that code updates and the metrics page reads."""
 
 from array import array
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _KEPT: Final = 1_024
 
 
 class Timer:
-    """Durations in milliseconds: how many, their sum, and quantiles over the last 1,024."""
+    """Durations in ms: their number, their sum, and quantiles over the last 1,024."""
 
     __slots__ = ("_kept", "_next", "count", "total_ms")
 
@@ -36,7 +36,7 @@ class Timer:
         self._next = 0
 
     def quantiles(self) -> Sequence[tuple[float, float]]:
-        """(quantile, ms); zeros where nothing was timed."""
+        """(quantile, ms) pairs; zeros without any duration."""
         ordered = sorted(self._kept)
         if not ordered:
             return [(q, 0.0) for q in QUANTILES]

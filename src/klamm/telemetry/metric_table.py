@@ -1,7 +1,7 @@
-"""Every metric of a node, one row each. `docs/metrics.md` is drawn from here: `python -m klamm.telemetry.metric_table`.
+"""Every metric of a node, one row each. `docs/metrics.md` is generated: `python -m klamm.telemetry.metric_table`.
 
-Names are those under which the Prometheus JMX exporter shows Kafka's beans with its own example configuration for Kafka
-(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in milliseconds.
+Names are those of Kafka's beans in the Prometheus JMX exporter with its example configuration for Kafka
+(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in ms.
 """
 
 from typing import Final, NamedTuple
@@ -38,10 +38,28 @@ def _replicas(name: str, sentence: str) -> MetricRow:
     return MetricRow(f"kafka_server_replicamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
 
 
+def _groups(name: str, sentence: str) -> MetricRow:
+    """The row of a gauge of the group coordinator."""
+    bean = f"kafka.coordinator.group:type=GroupMetadataManager,name={name}"
+    return MetricRow(f"kafka_coordinator_group_groupmetadatamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
+
+
+def _group_count(name: str, attribute: str, sentence: str) -> MetricRow:
+    """The row of a counter of the group coordinator, from which Prometheus computes a rate."""
+    bean = f"kafka.server:type=group-coordinator-metrics,attribute={attribute}"
+    return MetricRow(f"kafka_server_group_coordinator_metrics_{name}", COUNTER, "", (), bean, sentence)
+
+
 def _throttled(side: str, sentence: str) -> MetricRow:
     """The row of the byte rate of throttled replication, as leader or follower."""
     bean = f"kafka.server:type={side}Replication,attribute=byte-rate"
     return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
+
+
+def _cleaner(kind: str, name: str, sentence: str, unit: str = "", labels: tuple[str, ...] = ()) -> MetricRow:
+    """The row of a gauge of the log cleaner."""
+    bean = f"kafka.log:type={kind},name={name}" + "".join(f",{label}=(.+)" for label in labels)
+    return MetricRow(f"kafka_log_{kind.lower()}_{name.lower().replace('-', '_')}", GAUGE, unit, labels, bean, sentence)
 
 
 def _per_second(room: str, kind: str, name: str, sentence: str, unit: str = "") -> MetricRow:
@@ -134,6 +152,20 @@ TABLE: Final[dict[str, MetricRow]] = {
         _per_second("server", "BrokerTopicMetrics", "ReplicationBytesOut", "Bytes that followers fetched.", "bytes"),
         _throttled("Leader", "Bytes per second sent of partitions whose replication is throttled."),
         _throttled("Follower", "Bytes per second fetched of partitions whose replication is throttled."),
+        _groups("NumGroups", "Groups that this node coordinates."),
+        _groups("NumOffsets", "Committed offsets of these groups."),
+        _groups("NumGroupsPreparingRebalance", "Groups that wait for their members to join."),
+        _groups("NumGroupsCompletingRebalance", "Groups that wait for their leader's assignment."),
+        _groups("NumGroupsStable", "Groups whose members have their assignments."),
+        _groups("NumGroupsEmpty", "Groups without members."),
+        _groups("NumGroupsDead", "Groups that are being removed."),
+        _group_count("offset_commits", "offset-commit-count", "Offsets committed."),
+        _group_count("offset_expirations", "offset-expiration-count", "Offsets that expired."),
+        _group_count("offset_deletions", "offset-deletion-count", "Offsets that an administrator deleted."),
+        _group_count("group_completed_rebalances", "group-completed-rebalance-count", "Rebalances completed."),
+        MetricRow("kafka_server_group_coordinator_metrics_partition_load_time_ms", SUMMARY, "ms", (),
+                  "kafka.server:type=group-coordinator-metrics,attribute=partition-load-time-avg",
+                  "Loading the groups of a partition that this node leads now."),
         MetricRow("kafka_network_requestmetrics_requests", COUNTER, "", ("request",),
                   "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=([A-Za-z]+)", "Requests served."),
         MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),
@@ -143,6 +175,18 @@ TABLE: Final[dict[str, MetricRow]] = {
                   "Requests answered with UNKNOWN_SERVER_ERROR because of a bug; the node's log has the stack."),
         MetricRow("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, "", (),
                   "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that failed."),
+        _cleaner("LogCleanerManager", "max-dirty-percent", "Largest share of dirty bytes of a compacted log."),
+        _cleaner("LogCleanerManager", "time-since-last-run-ms", "Time since the cleaner looked for dirty logs.", "ms"),
+        _cleaner("LogCleanerManager", "uncleanable-partitions-count", "Logs that could not be compacted.",
+                 labels=("logDirectory",)),
+        _cleaner("LogCleanerManager", "uncleanable-bytes", "Bytes of logs that could not be compacted.", "bytes",
+                 labels=("logDirectory",)),
+        _cleaner("LogCleaner", "max-buffer-utilization-percent", "How full the offset map was in the last cleaning."),
+        _cleaner("LogCleaner", "cleaner-recopy-percent", "Bytes that the last cleaning wrote, of those it read."),
+        _cleaner("LogCleaner", "max-clean-time-secs", "Duration of the last cleaning.", "s"),
+        _cleaner("LogCleaner", "max-compaction-delay-secs",
+                 "How long a record has waited beyond max.compaction.lag.ms.", "s"),
+        _cleaner("LogCleaner", "DeadThreadCount", "Cleaner tasks that ended by an unexpected error."),
         MetricRow("klamm_config_changes", COUNTER, "", (), "", "Config change notifications that this node handled."),
         MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines lost because the disk was full."),
         MetricRow("klamm_journal_topic_lost_files", COUNTER, "", (), "",
@@ -156,7 +200,7 @@ TABLE: Final[dict[str, MetricRow]] = {
 INTRODUCTION: Final = """\
 # Metrics
 
-Drawn from `telemetry/metric_table.py`: `python -m klamm.telemetry.metric_table > docs/metrics.md`.
+Drawn from `telemetry/metric_table.py` by `make docs`.
 
 With `klamm.metrics.port=9404` in its configuration a node answers `GET /metrics` on that port, in the text format of
 Prometheus or OpenMetrics, as the client asks. Without the key, or with 0, nobody listens. `klamm.metrics.host` says on
@@ -178,7 +222,3 @@ def as_markdown() -> str:
         cells = (f"`{row.name}`", row.kind, row.unit, ", ".join(row.labels), f"`{row.source}`" if row.source else "")
         lines.append(f"| {' | '.join(cells)} | {row.sentence} |\n")
     return INTRODUCTION + "".join(lines)
-
-
-if __name__ == "__main__":
-    print(as_markdown(), end="")

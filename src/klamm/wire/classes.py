@@ -8,10 +8,12 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.codec import Codec, WireMessage, WireStruct
 from klamm.wire.notation import parse
 from klamm.wire.schema import Field, Kind, Message, Struct
-from klamm.wire.tables import TABLES
+from klamm.wire.tables import RECORD_TABLES, TABLES
 
 MESSAGES: Final[dict[str, Message]] = {m.name: m for table in TABLES for m in parse(table)}
 """Facts by message name."""
+RECORDS: Final[dict[str, Message]] = {m.name: m for table in RECORD_TABLES for m in parse(table)}
+"""Facts by the name of a record's key or value."""
 
 _ZERO: Final[dict[Kind, object]] = {
     Kind.STR: "",
@@ -26,11 +28,11 @@ _ZERO: Final[dict[Kind, object]] = {
 def make_classes() -> dict[str, type[WireStruct]]:
     """Every class by its name, structs before the messages that hold them."""
     made: dict[str, type[WireStruct]] = {}
-    for message in MESSAGES.values():
+    for message in (*MESSAGES.values(), *RECORDS.values()):
         own: dict[str, type[WireStruct]] = {}
         for struct in message.structs():
             if struct.name in made:
-                raise ValueError(f"two structs are named {struct.name}")
+                raise ValueError(f"message table of {message.name}: the struct name {struct.name} is in use; rename it")
             own[struct.name] = made[struct.name] = _make_class(struct, message, own)
     return made
 

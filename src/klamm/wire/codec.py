@@ -93,7 +93,10 @@ class WireMessage(WireStruct, gc=False):
             return codec.decoders[version](whole, offset)
         except _DECODE_ERRORS as error:
             plain.decode(codec.message, version, codec.classes, whole, offset)
-            raise AssertionError(f"only compiled code refuses this {codec.message.name} v{version}") from error
+            raise AssertionError(
+                f"bug: the compiled decoder rejects {codec.message.name} v{version} with {error!r}, "
+                "the plain decoder accepts it"
+            ) from error
 
 
 def join_small(pieces: Parts) -> Parts:

@@ -285,4 +285,4 @@ def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
 
 
 def _raise_too_long(length: int) -> None:
-    raise ValueError(f"a string field has {length} bytes, the protocol allows {MAX_STRING_BYTES}")
+    raise ValueError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")

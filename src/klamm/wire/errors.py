@@ -15,7 +15,8 @@ class MalformedMessage(WireError):
     """
 
     def __init__(self, message: str, version: int, field: str, offset: int, reason: str) -> None:
-        super().__init__(f"{message} v{version}: {field or 'body'} at byte {offset}: {reason}")
+        place = f"field {field} at byte {offset}" if field else f"byte {offset}"
+        super().__init__(f"{message} v{version}, {place}: {reason}")
         self.message = message
         self.version = version
         self.field = field
@@ -27,7 +28,7 @@ class UnsupportedVersion(WireError):
     """`message` has no such version in Kafka 3.9."""
 
     def __init__(self, message: str, version: int, known: str) -> None:
-        super().__init__(f"{message} has no version {version}; it has {known}")
+        super().__init__(f"{message} has no version {version} in Kafka 3.9; use one of {known}")
         self.message = message
         self.version = version
 
@@ -36,7 +37,9 @@ class UnknownApi(WireError):
     """A request names an API key that no 3.9 broker in ZooKeeper mode serves."""
 
     def __init__(self, api_key: int) -> None:
-        super().__init__(f"API key {api_key} is not served by brokers in ZooKeeper mode")
+        super().__init__(
+            f"API key {api_key} is not served by brokers in ZooKeeper mode; use one that ApiVersions lists"
+        )
         self.api_key = api_key
 
 
@@ -44,7 +47,10 @@ class UnsupportedField(WireError):
     """A field was given a value, but `version` has no place for it and it must not be dropped."""
 
     def __init__(self, message: str, version: int, field: str, value: object) -> None:
-        super().__init__(f"{message} v{version} cannot carry {field}={value!r}; leave it at its default")
+        super().__init__(
+            f"cannot encode {message} v{version}: this version has no field {field}, which is set to {value!r}; "
+            "use a version that has it, or leave it at its default"
+        )
         self.message = message
         self.version = version
         self.field = field
@@ -54,7 +60,8 @@ class UnencodableField(WireError):
     """A value does not fit its field: None where null is not allowed, a number out of range, a wrong type."""
 
     def __init__(self, message: str, version: int, field: str, reason: str) -> None:
-        super().__init__(f"{message} v{version}: {field or 'body'}: {reason}")
+        place = f", field {field}" if field else ""
+        super().__init__(f"cannot encode {message} v{version}{place}: {reason}")
         self.message = message
         self.version = version
         self.field = field
@@ -68,7 +75,10 @@ class MalformedFrame(WireError):
     """
 
     def __init__(self, size: int, max_bytes: int, frames: list[bytes]) -> None:
-        super().__init__(f"a frame of {size} bytes: the size must be 0 to {max_bytes}")
+        super().__init__(
+            f"a frame announces {size} bytes, valid are 0 to {max_bytes}; close the connection: "
+            "where the next frame begins is unknown"
+        )
         self.size = size
         self.frames = frames
 

@@ -39,7 +39,9 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
     try:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error:
-        raise MalformedHeader(f"a request of {len(frame)} bytes has no header") from None
+        raise MalformedHeader(
+            f"request header: the frame has {len(frame)} bytes, a header at least {_REQUEST.size}"
+        ) from None
     form = api(key).request_header_version(version)
     at = _REQUEST.size
     client_id = ""
@@ -47,13 +49,17 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
         try:
             (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, at)
         except struct.error:
-            raise MalformedHeader("the request ends before its client id") from None
+            raise MalformedHeader(
+                f"request header, client_id at byte {at}: the frame ends after {len(frame)} bytes"
+            ) from None
         at += _CLIENT_ID_LENGTH.size
         if length > 0:
             client_id = frame[at : at + length].decode("utf-8", "replace")
             at += length
             if at > len(frame):
-                raise MalformedHeader("the request ends inside its client id")
+                raise MalformedHeader(
+                    f"request header, client_id: its {length} bytes do not fit into the frame of {len(frame)} bytes"
+                )
     if form == 2:
         at = _skip_tagged(frame, at)
     return RequestHeader(key, version, correlation_id, client_id), at
@@ -95,7 +101,7 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]
     """
     about = api(api_key)
     if len(frame) < _SIZE.size:
-        raise MalformedHeader(f"a response of {len(frame)} bytes has no header")
+        raise MalformedHeader(f"response header: the frame has {len(frame)} bytes, a header at least {_SIZE.size}")
     (correlation_id,) = _SIZE.unpack_from(frame)
     at = _SIZE.size
     if about.response_header_version(version):
@@ -110,7 +116,9 @@ def _skip_tagged(frame: bytes, at: int) -> int:
     try:
         return skip_tagged(frame, at + 1, frame[at])
     except (IndexError, ParseError):
-        raise MalformedHeader("the header's tagged fields do not parse") from None
+        raise MalformedHeader(
+            f"header, tagged fields at byte {at}: they do not fit into the frame of {len(frame)} bytes"
+        ) from None
 
 
 class FrameReader:

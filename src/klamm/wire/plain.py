@@ -45,6 +45,7 @@ class _FieldPath:
 
     @property
     def _field_path(self) -> str:
+        """The path of the current field as text."""
         return "".join(s if s.startswith("[") else f".{s}" for s in self._path).lstrip(".")
 
 
@@ -60,10 +61,11 @@ class _Reader(_FieldPath):
         try:
             return self._struct(self._message.body)
         except (ParseError, IndexError) as error:
-            reason = str(error) if isinstance(error, ParseError) else "the bytes end here"
+            reason = str(error) if isinstance(error, ParseError) else "the message ends within this field"
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
+        """Decode a struct."""
         values = {f.name: self._with_path(f.name, partial(self._field, f)) for f in struct_.in_order(self._version)}
         if self._flexible:
             values |= self._tagged(dict(struct_.tagged(self._version)))
@@ -87,10 +89,11 @@ class _Reader(_FieldPath):
         """Decode a tagged field that must end at `stop`."""
         value = self._field(field)
         if self._at != stop:
-            raise ParseError("the tagged field does not have its declared size")
+            raise ParseError(f"the tagged field ends at byte {self._at}, its size says byte {stop}")
         return value
 
     def _field(self, field: Field) -> Any:
+        """Decode one field."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             count = self._length(None, nullable)
@@ -102,16 +105,19 @@ class _Reader(_FieldPath):
         return self._primitive(field.element, nullable)
 
     def _array(self, element: Kind | Struct, count: int) -> Any:
+        """Decode an array of this many elements."""
         minimum = min_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // minimum:
-            raise ParseError(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
+            raise ParseError(f"{count} elements do not fit into the {len(self._buffer) - self._at} bytes that remain")
         items = [self._with_path(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
     def _element(self, element: Kind | Struct) -> Any:
+        """Decode one element of an array."""
         return self._struct(element) if isinstance(element, Struct) else self._primitive(element, False)
 
     def _primitive(self, kind: Kind, nullable: bool) -> Any:
+        """Decode a value of a primitive type."""
         if kind is Kind.UUID:
             return uuid.UUID(bytes=self._read_bytes(16))
         if kind in FIXED:
@@ -120,23 +126,26 @@ class _Reader(_FieldPath):
         if length is None:
             return None
         if kind is Kind.STR and length > MAX_STRING_BYTES:
-            raise ParseError(f"a string of {length} bytes")
+            raise ParseError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         raw = self._read_bytes(length)
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
     def _length(self, kind: Kind | None, nullable: bool) -> int | None:
+        """Decode a length; None for null."""
         length = self._uvarint() - 1 if self._flexible else self._number(*_LENGTH.get(kind, _LONG_LENGTH))
         if length >= 0:
             return length
         if not nullable:
-            raise ParseError("null, where null is not allowed")
+            raise ParseError("the value is null, but this field is not nullable")
         return None
 
     def _uvarint(self) -> int:
+        """Decode an unsigned varint."""
         value, self._at = read_uvarint(self._buffer, self._at)
         return value
 
     def _number(self, character: str, size: int) -> Any:
+        """Decode a number of this `struct` format."""
         return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
     def _read_bytes(self, size: int) -> bytes:
@@ -147,7 +156,7 @@ class _Reader(_FieldPath):
 
     def _check_remaining(self, size: int) -> None:
         if self._at + size > len(self._buffer):
-            raise ParseError(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
+            raise ParseError(f"the field needs {size} bytes, only {len(self._buffer) - self._at} remain")
 
 
 class _Writer(_FieldPath):
@@ -159,6 +168,7 @@ class _Writer(_FieldPath):
             raise UnencodableField(self._message.name, self._version, self._field_path, str(error)) from None
 
     def _struct(self, struct_: Struct, value: Any) -> bytes:
+        """Encode a struct."""
         for f in struct_.absent(self._version):
             held = getattr(value, f.name)
             if not f.ignorable and not is_default(f, held):
@@ -179,6 +189,7 @@ class _Writer(_FieldPath):
         return out
 
     def _field(self, field: Field, value: Any) -> bytes:
+        """Encode one field."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             if value is None:
@@ -198,6 +209,7 @@ class _Writer(_FieldPath):
         return lambda value: self._primitive(element, value, False)
 
     def _primitive(self, kind: Kind, value: Any, nullable: bool) -> bytes:
+        """Encode a value of a primitive type."""
         if kind is Kind.UUID:
             raw: bytes = value.bytes
             return raw
@@ -207,15 +219,17 @@ class _Writer(_FieldPath):
             return self._null(kind, nullable)
         raw = value.encode() if kind is Kind.STR else bytes(value)
         if kind is Kind.STR and len(raw) > MAX_STRING_BYTES:
-            raise ValueError(f"a string of {len(raw)} bytes; at most {MAX_STRING_BYTES} fit")
+            raise ValueError(f"a string of {len(raw)} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         return self._length(kind, len(raw)) + raw
 
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
+        """Encode null. Raises UnencodableField if the field is not nullable."""
         if not nullable:
-            raise ValueError("None, where null is not allowed")
+            raise ValueError("the value is None, but this field is not nullable")
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:
+        """Encode a length."""
         if self._flexible:
             return uvarint(length + 1)
         return struct.pack(_LENGTH.get(kind, _LONG_LENGTH)[0], length)

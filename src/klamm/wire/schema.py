@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 NEVER: Final = 1 << 15
 """A version no message reaches."""
+NO_API: Final = -1
+"""The api key of a record, which is no request and no response."""
 
 
 class Kind(StrEnum):
@@ -100,7 +102,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or a response body. `first_flexible` is NEVER where no version is flexible."""
+    """A request or a response body, or a record's. `first_flexible` is NEVER where no version is flexible."""
 
     name: str
     api_name: str

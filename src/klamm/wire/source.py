@@ -35,9 +35,11 @@ class Source:
         self._lines.append("    " * self._indent + text)
 
     def indent(self) -> None:
+        """Indent the following lines by one more level."""
         self._indent += 1
 
     def dedent(self) -> None:
+        """Indent the following lines by one level less."""
         self._indent -= 1
 
     def name(self, prefix: str) -> str:
@@ -108,9 +110,9 @@ def continue_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > 0x7FFFFFFF:
-                raise ParseError("a length above 2147483647")
+                raise ParseError(f"the length {value} is above 2147483647")
             return value, position
-    raise ParseError("a uvarint longer than five bytes")
+    raise ParseError("an unsigned varint is longer than five bytes")
 
 
 def skip_tagged(buffer: bytes, position: int, count: int) -> int:
@@ -122,7 +124,7 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
         size, position = read_uvarint(buffer, position)
         position += size
         if position > len(buffer):
-            raise ParseError("a tagged field longer than the bytes that remain")
+            raise ParseError(f"a tagged field of {size} bytes is longer than the bytes that remain")
     return position
 
 

@@ -3,7 +3,7 @@
 python -m klamm.wire.stubs > src/klamm/wire/messages.pyi
 """
 
-from klamm.wire.classes import MESSAGES
+from klamm.wire.classes import MESSAGES, RECORDS
 from klamm.wire.schema import Field, Kind, Struct
 
 _TYPES = {
@@ -25,7 +25,7 @@ from klamm.wire.codec import Buffer, WireMessage, WireStruct
 
 def stub_text() -> str:
     """The text of the generated stub file for all message classes."""
-    shown = [_class(s, s is m.body) for m in MESSAGES.values() for s in m.structs()]
+    shown = [_class(s, s is m.body) for m in (*MESSAGES.values(), *RECORDS.values()) for s in m.structs()]
     return "\n".join([_HEAD, *shown])
 
 

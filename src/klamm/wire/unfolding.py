@@ -61,6 +61,7 @@ def _plain(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """Decompress gzip in pieces."""
     position = 0
     while position < len(content):  # RFC 1952 allows several members, one after the other
         stream = zlib.decompressobj(wbits=31)
@@ -72,24 +73,26 @@ def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
                 yield piece
                 piece = stream.decompress(stream.unconsumed_tail, step_bytes)
         if not stream.eof:
-            raise BadCompression("gzip data ends before its stream does")
+            raise BadCompression(f"gzip data of {len(content)} bytes is cut off: its end is missing")
         position -= len(stream.unused_data)
 
 
 def _unlz4(content: memoryview, step_bytes: int) -> Iterator[bytes]:
+    """Decompress lz4 in pieces."""
     stream = lz4.frame.LZ4FrameDecompressor()
     position = 0
     while not stream.eof:
         fed = bytes(content[position : position + _INPUT_BYTES]) if stream.needs_input else b""
         position += len(fed)
         if stream.needs_input and not fed:
-            raise BadCompression("lz4 data ends before its frame does")
+            raise BadCompression(f"lz4 data of {len(content)} bytes is cut off: its end is missing")
         piece: bytes = stream.decompress(fed, max_length=step_bytes)
         if piece:
             yield piece
 
 
 def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
+    """Decompress zstd in pieces."""
     try:
         decompressor = _idle_zstd.pop()
     except IndexError:
@@ -100,7 +103,7 @@ def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
             stream = decompressor.decompressobj()
             for end in _zstd_block_ends(content, position):
                 if end > len(content):
-                    raise BadCompression("zstd data ends before its frame does")
+                    raise BadCompression(f"zstd data of {len(content)} bytes is cut off: its end is missing")
                 if piece := stream.decompress(content[position:end]):
                     yield piece
                 position = end
@@ -138,27 +141,36 @@ def _zstd_block_ends(content: memoryview, position: int) -> Iterator[int]:
 
 
 def _unsnappy(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
+    """Decompress snappy, with or without Java framing, in pieces."""
     if bytes(content[:8]) != XERIAL_MAGIC:
         yield _unsnappy_block(content)
         return
     if len(content) < len(XERIAL_HEADER):
-        raise BadCompression("snappy data ends inside its header")
+        raise BadCompression(f"snappy data of {len(content)} bytes is cut off within its header")
     position = len(XERIAL_HEADER)
     while position < len(content):
         if position + 4 > len(content):
-            raise BadCompression("snappy data ends inside a block length")
+            raise BadCompression(
+                f"snappy data of {len(content)} bytes is cut off at the block length at byte {position}"
+            )
         (length,) = XERIAL_BLOCK_LENGTH.unpack_from(content, position)
         position += 4
         if length < 0 or position + length > len(content):
-            raise BadCompression(f"snappy block of {length} bytes at {position} does not fit in its data")
+            raise BadCompression(
+                f"snappy data of {len(content)} bytes: the block at byte {position} announces {length} bytes, "
+                f"{len(content) - position} are left"
+            )
         yield _unsnappy_block(content[position : position + length])
         position += length
 
 
 def _unsnappy_block(block: memoryview) -> bytes:
+    """Decompress one snappy block."""
     length = snappy_length(block)
     if length > len(block) * MAX_SNAPPY_RATIO:  # refuse it before any memory is taken
-        raise BadCompression(f"snappy block of {len(block)} bytes announces {length}, more than it can hold")
+        raise BadCompression(
+            f"a snappy block of {len(block)} bytes announces {length} decompressed bytes, more than it can hold"
+        )
     return bytes(cramjam.snappy.decompress_raw(bytes(block)))
 
 
@@ -169,7 +181,7 @@ def snappy_length(block: memoryview) -> int:
         length |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return length
-    raise BadCompression("snappy data has no length in front")
+    raise BadCompression(f"a snappy block of {len(block)} bytes does not begin with its decompressed length")
 
 
 def decompress(codec: Codec, content: Buffer, max_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
@@ -184,7 +196,9 @@ def decompress(codec: Codec, content: Buffer, max_bytes: int = MAX_OUTPUT_BYTES)
                 break
             pieces.append(piece)
     if size > max_bytes:
-        raise BadCompression(f"{codec.name.lower()} data decompresses to more than {max_bytes} bytes")
+        raise BadCompression(
+            f"{codec.name.lower()} data of {len(content)} bytes decompresses to more than {max_bytes} bytes"
+        )
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

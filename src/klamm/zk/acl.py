@@ -1,4 +1,4 @@
-"""Who may do what to a znode. Source: ZooDefs.java, DigestAuthenticationProvider.java."""
+"""Access control lists of znodes. Source: ZooDefs.java, DigestAuthenticationProvider.java."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ class Permission(IntFlag):
 
 
 class Acl(NamedTuple):
-    """One entry: `permissions` for whoever is `identity` in `scheme`."""
+    """One entry of an access control list: `permissions` for `identity` in the authentication `scheme`."""
 
     permissions: int
     scheme: str
@@ -24,12 +24,14 @@ class Acl(NamedTuple):
 
 
 OPEN_ACL: Final = (Acl(Permission.ALL, "world", "anyone"),)
+"""All permissions for everyone."""
 READ_ACL: Final = (Acl(Permission.READ, "world", "anyone"),)
+"""Read permission for everyone."""
 CREATOR_ALL_ACL: Final = (Acl(Permission.ALL, "auth", ""),)
-"""Everything for those whose credentials the creating session carries."""
+"""All permissions for the identities of the session that creates the znode."""
 
 
 def digest_acl(user: str, password: str, permissions: int = Permission.ALL) -> Acl:
-    """An entry for whoever adds `user:password` to the session under the scheme `digest`."""
+    """An entry for sessions that present `user:password` under the scheme `digest`."""
     digest = hashlib.sha1(f"{user}:{password}".encode(), usedforsecurity=False).digest()
     return Acl(permissions, "digest", f"{user}:{base64.b64encode(digest).decode()}")

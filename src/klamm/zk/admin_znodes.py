@@ -1,7 +1,7 @@
-"""Payloads of what operators, tools and brokers leave in ZooKeeper. Source: ZkData.scala (3.9).
+"""Payloads of znodes that operators, tools and brokers write. Source: ZkData.scala (3.9).
 
 Reassignment and preferred election requests, notifications, configs and their changes, the cluster id, finalized
-features, the producer id block, and the mark of a KRaft migration.
+features, the producer id block, and the KRaft migration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ def encode_reassignment(targets: Mapping[TopicPartition, Sequence[BrokerId]]) ->
 
 
 def decode_reassignment(payload: bytes | None) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """The one strict payload: an unknown key makes all of it unreadable."""
+    """The target replicas by partition; unlike in other payloads, an unknown key is an error. Raises MalformedZnode."""
     read = decode_json(REASSIGN_PARTITIONS, payload, _Reassignment)
     return {TopicPartition(p.topic, p.partition): tuple(map(BrokerId, p.replicas)) for p in read.partitions}
 
@@ -94,6 +94,7 @@ def encode_isr_change(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_isr_change(child: str, payload: bytes | None) -> list[TopicPartition]:
+    """The partitions that an ISR change notification names."""
     return _decode_partitions(f"{ISR_CHANGES}/{child}", payload)
 
 
@@ -107,7 +108,7 @@ def encode_log_dir_event(broker: BrokerId) -> bytes:
 
 
 def decode_log_dir_event(child: str, payload: bytes | None) -> BrokerId:
-    """The broker with a failed log directory."""
+    """The broker that announced a failed log directory."""
     return BrokerId(decode_json(f"{LOG_DIR_EVENTS}/{child}", payload, _LogDirEvent).broker)
 
 
@@ -123,7 +124,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(entity_type: str, entity: str, payload: bytes | None) -> dict[str, str]:
-    """Null data, or no `config` object, is an empty config. Raises MalformedZnode where a value is not a string."""
+    """The entries of a config znode; empty for null data or without a `config` object. Raises MalformedZnode."""
     if not payload:
         return {}
     return decode_json(config_path(entity_type, entity), payload, _Config).config or {}
@@ -142,14 +143,14 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(child: str, payload: bytes | None) -> str:
-    """The entity's path below `/config`; version 1 named topics and clients only."""
+    """The path below `/config` of the entity that changed. Version 1 of the payload has only topics and clients."""
     path = f"{CONFIG_CHANGES}/{child}"
     read = decode_json(path, payload, _ConfigChange)
     if read.version == 1 and read.entity_type in ("topics", "clients") and read.entity_name:
         return f"{read.entity_type}/{read.entity_name}"
     if read.version == 2 and read.entity_path and not read.entity_path.startswith("/"):
         return read.entity_path
-    raise MalformedZnode(path, f"version {read.version} without a usable entity")
+    raise MalformedZnode(path, f"it has version {read.version} and no valid entity")
 
 
 # ---- cluster id, features, producer ids, migration
@@ -164,11 +165,12 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(payload: bytes | None) -> str:
-    """The 22 characters; not every cluster's id decodes, so it stays text."""
+    """The cluster id as text, since the ids of some clusters are not valid base64 of 16 bytes."""
     return decode_json(CLUSTER_ID, payload, _ClusterId).id
 
 
 def is_well_formed_cluster_id(text: str) -> bool:
+    """Whether the text encodes 16 bytes in base64."""
     try:
         id_from_text(text)
     except ValueError:
@@ -177,6 +179,8 @@ def is_well_formed_cluster_id(text: str) -> bool:
 
 
 class FinalizedFeatures(NamedTuple):
+    """The content of `/feature`."""
+
     version: int  # of the payload: 2 since inter.broker.protocol.version 3.3-IV0
     enabled: bool
     levels: dict[str, int]  # feature -> finalized (maximum) level
@@ -189,6 +193,8 @@ class _Feature(msgspec.Struct):
 
 
 def encode_features(features: FinalizedFeatures) -> bytes:
+    """The payload of `/feature`; version 1 also has a minimum level."""
+
     def levels(level: int) -> dict[str, int]:
         return {"max_version_level": level} if features.version >= 2 else _both_levels(level)
 
@@ -201,21 +207,23 @@ def encode_features(features: FinalizedFeatures) -> bytes:
 
 
 def _both_levels(level: int) -> dict[str, int]:
+    """The levels of a feature in version 1 of the payload."""
     return {"min_version_level": 1, "max_version_level": level}
 
 
 def decode_features(payload: bytes | None) -> FinalizedFeatures:
+    """The finalized features in the payload of `/feature`. Raises MalformedZnode."""
     read = decode_json(FEATURE, payload, _Feature)
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
-        raise MalformedZnode(FEATURE, f"version {read.version}, status {read.status}")
+        raise MalformedZnode(FEATURE, f"its version {read.version} or status {read.status} is not valid")
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
     if any(level < 1 for level in levels.values()):
-        raise MalformedZnode(FEATURE, "a max_version_level below 1")
+        raise MalformedZnode(FEATURE, "a feature has a max_version_level below 1")
     return FinalizedFeatures(read.version, read.status == FEATURE_ENABLED, levels)
 
 
 class ProducerIdBlock(NamedTuple):
-    """Both bounds are inside the block."""
+    """A block of producer ids from `first` to `last`, both included."""
 
     broker: BrokerId
     first: int
@@ -235,7 +243,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
-    """None where no block was ever handed out."""
+    """The last allocated block; None if there was none. Raises MalformedZnode."""
     if not payload:
         return None
     read = decode_json(PRODUCER_ID_BLOCK, payload, _ProducerIdBlock)
@@ -244,7 +252,7 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
     except ValueError as error:
         raise MalformedZnode(PRODUCER_ID_BLOCK, str(error)) from error
     if not 0 <= first <= last <= MAX_INT64:
-        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} are no producer ids")
+        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} is not a range of producer ids")
     return ProducerIdBlock(BrokerId(read.broker), first, last)
 
 
@@ -254,6 +262,6 @@ class _Migration(msgspec.Struct):
 
 
 def decode_migration(payload: bytes | None) -> tuple[int, int]:
-    """Id and epoch of the KRaft controller that migrates this cluster; never written here."""
+    """Id and epoch of the KRaft controller that migrates this cluster; klamm never writes this znode."""
     read = decode_json(MIGRATION, payload, _Migration)
     return read.kraft_controller_id, read.kraft_controller_epoch

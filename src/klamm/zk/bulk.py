@@ -1,4 +1,4 @@
-"""Thousands of reads at once: multiRead where the server knows it, pipelined single reads elsewhere."""
+"""Reads of many znodes at once: with multiRead where the server supports it, else with pipelined single reads."""
 
 import asyncio
 from collections import deque
@@ -15,19 +15,21 @@ from klamm.zk.states import ENDED
 from klamm.zk.transport import Driver
 
 T = TypeVar("T")
-Part: TypeAlias = Callable[[Sequence[str]], Request[list[T] | None]]
-"""Builds the read of some of the paths."""
-MultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
+BuildRead: TypeAlias = Callable[[Sequence[str]], Request[list[T] | None]]
+"""Makes a request that reads these paths."""
+BuildMultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
+"""Makes a multiRead request for these paths below a chroot."""
 
 MAX_READS_PER_REQUEST: Final = 1_000
 REPLY_BYTES: Final = 512 << 10
-"""What a reply is meant to hold: an eighth of the packet limit, so that a few large znodes do no harm."""
-FIRST_GUESS_BYTES: Final = 8 << 10
-_DEPTH: Final = 4  # requests under way: while one is decoded here, the server works on the next
+"""The aimed size of a reply: an eighth of the packet limit, so that a few large znodes do not exceed it."""
+INITIAL_ANSWER_BYTES: Final = 8 << 10
+"""The assumed size of one answer before the first reply."""
+_MAX_REQUESTS_IN_FLIGHT: Final = 4  # while one is decoded here, the server works on the next
 
 
 class BulkReads:
-    """The reads of one client; remembers which connection's server does not know multiRead."""
+    """Bulk reads of one client; remembers for the current connection that its server does not support multiRead."""
 
     def __init__(self, driver: Driver, chroot: str) -> None:
         self._driver = driver
@@ -35,43 +37,47 @@ class BulkReads:
         self._refused_at = 0
 
     async def get_many(self, paths: Sequence[str], watch: bool) -> list[GetResult]:
+        """Data and stat of each path, in order."""
         answers = await self._multi_read(paths, watch, multi_get)
-        for i, single in await self._singly(paths, answers, lambda full: requests.get(full, watch)):
+        for i, single in await self._read_singly(paths, answers, lambda full: requests.get(full, watch)):
             data, stat = single.value if single.code is ZkCode.OK else (None, None)
             answers[i] = GetResult(paths[i], _code_of(single), data, stat)
         return cast("list[GetResult]", answers)
 
     async def children_many(self, paths: Sequence[str], watch: bool) -> list[ChildrenResult]:
+        """The children of each path, in order."""
         answers = await self._multi_read(paths, watch, multi_children)
-        for i, single in await self._singly(paths, answers, lambda full: requests.children(full, watch)):
+        for i, single in await self._read_singly(paths, answers, lambda full: requests.children(full, watch)):
             answers[i] = ChildrenResult(paths[i], _code_of(single), single.value[0] if single.code is ZkCode.OK else [])
         return cast("list[ChildrenResult]", answers)
 
     async def exists_many(self, paths: Sequence[str], watch: bool) -> list[Stat | None]:
-        ended = await self._driver.complete_all(requests.exists(self._full(p), watch) for p in paths)
+        """The stat of each path, in order; None where there is no znode."""
+        ended = await self._driver.complete_all(requests.exists(self._full_path(p), watch) for p in paths)
         return [None if r.code is ZkCode.NO_NODE else value_of(r) for r in ended]
 
-    async def _multi_read(self, paths: Sequence[str], watch: bool, build: MultiRead[T]) -> list[T | None]:
-        """Answers in order; None for what has to be read singly."""
-        reading = _Reading(self._driver, paths, lambda part: build(part, self._chroot))
+    async def _multi_read(self, paths: Sequence[str], watch: bool, build: BuildMultiRead[T]) -> list[T | None]:
+        """Read with multiRead; answers in order, None for paths that have to be read singly."""
+        reading = _BulkRead(self._driver, paths, lambda part: build(part, self._chroot))
         if not watch and self._refused_at != self._driver.session.attempt and not await reading.run():
             self._refused_at = self._driver.session.attempt
         return reading.answers
 
-    async def _singly(
+    async def _read_singly(
         self, paths: Sequence[str], answers: Sequence[object], build: Callable[[str], Request[T]]
     ) -> list[tuple[int, Request[T]]]:
-        """Read what has no answer yet; with its place."""
+        """Read each path without an answer with a request of its own; returns the requests with their indexes."""
         missing = [i for i, answer in enumerate(answers) if answer is None]
-        ended = await self._driver.complete_all(build(self._full(paths[i])) for i in missing)
+        ended = await self._driver.complete_all(build(self._full_path(paths[i])) for i in missing)
         return list(zip(missing, ended, strict=True))
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
+        """The path with the chroot in front."""
         return self._chroot + path if path != "/" else self._chroot or path
 
 
 def value_of(request: Request[T]) -> T:
-    """What an ended request brought; raises what its refusal stands for."""
+    """The value of a completed request. Raises the exception of its error code."""
     if request.code is not ZkCode.OK:
         assert request.code is not None
         raise error_of(request.code, request.path)
@@ -79,7 +85,7 @@ def value_of(request: Request[T]) -> T:
 
 
 def _code_of(request: Request[Any]) -> ZkCode:
-    """The code as data; raises where it ended the session."""
+    """The error code of a completed request. Raises if the session ended."""
     code = request.code
     assert code is not None
     if code in ENDED.values():
@@ -87,8 +93,8 @@ def _code_of(request: Request[Any]) -> ZkCode:
     return code
 
 
-class _Part(NamedTuple, Generic[T]):
-    """A run of the paths, on its way."""
+class _PartialRead(NamedTuple, Generic[T]):
+    """A request under way for the paths from `start` to `end`."""
 
     start: int
     end: int
@@ -96,8 +102,8 @@ class _Part(NamedTuple, Generic[T]):
     future: asyncio.Future[None]
 
 
-class _Reading(Generic[T]):
-    """One read of many paths: a few requests under way, each as long as replies have been small."""
+class _BulkRead(Generic[T]):
+    """One read of many paths with several requests at a time; their size follows the size of the replies."""
 
     def __init__(
         self, driver: Driver, paths: Sequence[str], build: Callable[[Sequence[str]], Request[list[T] | None]]
@@ -106,37 +112,37 @@ class _Reading(Generic[T]):
         self._paths = paths
         self._build = build
         self._next = 0
-        self._under_way: deque[_Part[T]] = deque()
-        self._expected_bytes = float(FIRST_GUESS_BYTES)  # of one answer
+        self._under_way: deque[_PartialRead[T]] = deque()
+        self._expected_bytes = float(INITIAL_ANSWER_BYTES)  # of one answer
         self.answers: list[T | None] = [None] * len(paths)
 
     async def run(self) -> bool:
-        """False where the server does not know the request. What could not be read so has no answer."""
+        """Read all paths; false if the server does not support the request, and then some paths have no answer."""
         try:
             while self._next < len(self._paths) or self._under_way:
-                while self._next < len(self._paths) and len(self._under_way) < _DEPTH:
+                while self._next < len(self._paths) and len(self._under_way) < _MAX_REQUESTS_IN_FLIGHT:
                     start = self._next
-                    self._next = min(len(self._paths), start + self._count())
+                    self._next = min(len(self._paths), start + self._next_count())
                     await self._start(start, self._next)
                 await self._under_way[0].future
-                if not await self._take(self._under_way.popleft()):
+                if not await self._store_answers(self._under_way.popleft()):
                     return False
         finally:
             for part in self._under_way:
                 part.request.abandoned = True
         return True
 
-    def _count(self) -> int:
+    def _next_count(self) -> int:
         """How many paths the next request reads, from the expected reply size."""
         return max(1, min(MAX_READS_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
 
     async def _start(self, start: int, end: int) -> None:
         """Submit one request that reads the paths from `start` to `end`."""
         request = self._build(self._paths[start:end])
-        self._under_way.append(_Part(start, end, request, await self._driver.start(request)))
+        self._under_way.append(_PartialRead(start, end, request, await self._driver.start(request)))
 
-    async def _take(self, part: _Part[T]) -> bool:
-        """Store the answers of a finished request, or split it; False where multi-read is unsupported."""
+    async def _store_answers(self, part: _PartialRead[T]) -> bool:
+        """Store the answers of a completed request, or split it; false if multiRead is not supported."""
         start, end, request, _ = part
         if request.code is ZkCode.REPLY_TOO_LARGE:
             self._expected_bytes *= 4

@@ -1,7 +1,7 @@
-"""The ZooKeeper client: what a session can be asked, as coroutines. Source: ZooKeeper.java, ZooKeeperClient.scala.
+"""The ZooKeeper client: coroutines that send requests in a session. Source: ZooKeeper.java, ZooKeeperClient.scala.
 
-Every call waits while there is no connection and is sent again after one was lost, for ever, until the session is
-closed or expires (Kafka retries CONNECTION_LOSS alone, and so does this). See `session` for what that means for writes.
+Every call waits while there is no connection, and is sent again after a connection was lost, until the session is
+closed or expires. As in Kafka, no other error is retried. What this means for writes is described in `session`.
 """
 
 import asyncio
@@ -26,14 +26,15 @@ from klamm.zk.watches import WatchEvent
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S: Final = 5.0
+"""How long `close` waits for the server."""
 
 
 class ZooKeeper:
-    """One session. After expiry, refused credentials or `close` it is finished: make a new one.
+    """One session. It cannot be used again after expiry, refused credentials or `close`: make a new one.
 
-    `hosts` is `h1:2181,h2:2181/chroot`; `chroot`, where given, replaces the one in the text ("" for none). Set
-    `on_watch` and `on_state` at will; they are called from the event loop, must not block and must not raise.
-    A watch event is handed out before any answer that already reflects the change.
+    `hosts` is `h1:2181,h2:2181/chroot`; `chroot`, if given, replaces the one in `hosts` ("" for none). `on_watch` and
+    `on_state` may be set at any time; they are called from the event loop, must not block and must not raise. A watch
+    event is delivered before any answer that already reflects the change.
     """
 
     def __init__(
@@ -63,34 +64,34 @@ class ZooKeeper:
             auth=auth,
         )
         self._driver = Driver(
-            world, self._session, 2 * max_in_flight, self._take_event, lambda state: self.on_state(state)
+            world, self._session, 2 * max_in_flight, self._forward_event, lambda state: self.on_state(state)
         )
         self._bulk = BulkReads(self._driver, self._chroot)
 
     # ---- the session
 
     def on_latency_ms(self, observe: Callable[[float], None]) -> None:
-        """`observe` hears of each request that is answered how many milliseconds after it was sent; must not raise."""
+        """Call `observe` with the time in ms from sending each answered request to its answer; it must not raise."""
         self._driver.on_latency_ms = observe
 
     @property
     def session_id(self) -> int:
-        """0 before the first connection."""
+        """The session's id; 0 before the first connection."""
         return self._session.session_id
 
     @property
     def session_timeout_ms(self) -> int:
-        """As asked for; after the first connection, as negotiated with the ensemble."""
+        """The requested session timeout; after the first connection the negotiated one."""
         return self._session.timeout_ms
 
     @property
     def is_alive(self) -> bool:
-        """Not expired, refused or closed; says nothing about being connected."""
+        """Whether the session has not expired, been refused or closed; it may be disconnected."""
         return not self._session.has_ended
 
     @property
     def seen_zxid(self) -> int:
-        """The newest transaction that a server told of: whatever is read from now on is not older."""
+        """The newest transaction id that a server reported; later reads are not older."""
         return self._session.last_zxid
 
     @property
@@ -99,34 +100,40 @@ class ZooKeeper:
         return str(self._session.server)
 
     async def connect(self, timeout_s: float) -> None:
-        """Raises ConnectionLoss where no server gives a session in time; then, or when cancelled, it is finished."""
+        """Wait for the first connection. Raises ConnectionLoss after `timeout_s`.
+
+        After a failure or a cancellation the session cannot be used.
+        """
         self._driver.run()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._driver.decided.wait()
         except asyncio.CancelledError:
-            self._give_up()
+            self._abort_session()
             raise
         except TimeoutError:
-            self._give_up()
-            why = self._session.last_failure or "no answer yet"
-            detail = f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}); is the ensemble running?"
+            self._abort_session()
+            why = self._session.last_failure or "no server has answered"
+            detail = (
+                f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}). Check that ZooKeeper runs, "
+                "and the address in zookeeper.connect or --zookeeper."
+            )
             raise ConnectionLoss("", detail) from None
         if self._session.has_ended:
             raise error_of(ENDED[self._session.phase], "")
 
     async def close(self) -> None:
-        """End the session after what was asked before; without a connection the ensemble ends it by its time-out."""
+        """End the session after the requests sent before; without a connection, the ensemble ends it by its timeout."""
         self._session.close()
         self._driver.wake()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._driver.ended.wait()
         except TimeoutError:
-            self._give_up()
+            self._abort_session()
             await self._driver.ended.wait()
 
-    def _give_up(self) -> None:
+    def _abort_session(self) -> None:
         """Abort the session without waiting for the server."""
         self._session.abort()
         self._driver.wake()
@@ -138,17 +145,17 @@ class ZooKeeper:
     # ---- one znode
 
     async def get(self, path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
-        """Raises NoNode."""
-        return await self._ask(requests.get(self._checked(path), watch))
+        """Data and stat of a znode. Raises NoNode."""
+        return await self._send_and_wait(requests.get(self._checked_full_path(path), watch))
 
     async def exists(self, path: str, watch: bool = False) -> Stat | None:
-        """None where there is no such znode; the watch then waits for its creation."""
-        request = await self._driver.complete(requests.exists(self._checked(path), watch))
+        """The stat of a znode, or None if it does not exist; then the watch fires when it is created."""
+        request = await self._driver.complete(requests.exists(self._checked_full_path(path), watch))
         return None if request.code is ZkCode.NO_NODE else value_of(request)
 
     async def children(self, path: str, watch: bool = False) -> tuple[list[str], Stat]:
-        """Names in no particular order. Raises NoNode."""
-        return await self._ask(requests.children(self._checked(path), watch))
+        """The names of a znode's children, in no particular order, and its stat. Raises NoNode."""
+        return await self._send_and_wait(requests.children(self._checked_full_path(path), watch))
 
     async def create(
         self,
@@ -159,56 +166,59 @@ class ZooKeeper:
         sequential: bool = False,
         acl: Sequence[Acl] = OPEN_ACL,
     ) -> tuple[str, Stat]:
-        """The path as created (ten digits are appended where `sequential`). Raises NodeExists, NoNode (the parent)."""
-        full = self._full(path) if sequential else self._checked(path)
-        created, stat = await self._ask(requests.create(Create(full, data, ephemeral, sequential, acl)))
-        return self._relative(created), stat
+        """Create a znode; returns its path, with ten digits added if `sequential`.
+
+        Raises NodeExists, NoNode (of the parent).
+        """
+        full = self._full_path(path) if sequential else self._checked_full_path(path)
+        created, stat = await self._send_and_wait(requests.create(Create(full, data, ephemeral, sequential, acl)))
+        return self._relative_path(created), stat
 
     async def set(self, path: str, data: bytes | None, version: int = -1) -> Stat:
-        """Raises NoNode, BadVersion."""
-        return await self._ask(requests.set_data(Set(self._checked(path), data, version)))
+        """Write data, if `version` is -1 or the znode's version. Raises NoNode, BadVersion."""
+        return await self._send_and_wait(requests.set_data(Set(self._checked_full_path(path), data, version)))
 
     async def delete(self, path: str, version: int = -1) -> None:
-        """Raises NoNode, BadVersion, NotEmpty."""
-        await self._ask(requests.delete(Delete(self._checked(path), version)))
+        """Delete a znode, if `version` is -1 or its version. Raises NoNode, BadVersion, NotEmpty."""
+        await self._send_and_wait(requests.delete(Delete(self._checked_full_path(path), version)))
 
     async def sync(self, path: str) -> None:
-        """Have the server we are connected to catch up with the leader, so that a read that follows is fresh."""
-        await self._ask(requests.sync(self._checked(path)))
+        """Let the connected server catch up with the leader, so that a following read is up to date."""
+        await self._send_and_wait(requests.sync(self._checked_full_path(path)))
 
     async def get_acl(self, path: str) -> tuple[list[Acl], Stat]:
-        """Raises NoNode."""
-        return await self._ask(requests.get_acl(self._checked(path)))
+        """The ACL of a znode, and its stat. Raises NoNode."""
+        return await self._send_and_wait(requests.get_acl(self._checked_full_path(path)))
 
     async def set_acl(self, path: str, acl: Sequence[Acl], version: int = -1) -> Stat:
-        """`version` is that of the ACL (`aversion`). Raises NoNode, BadVersion, InvalidAcl."""
-        return await self._ask(requests.set_acl(self._checked(path), acl, version))
+        """Write an ACL; `version` is the ACL's (`aversion`). Raises NoNode, BadVersion, InvalidAcl."""
+        return await self._send_and_wait(requests.set_acl(self._checked_full_path(path), acl, version))
 
     async def ensure_path(self, path: str, acl: Sequence[Acl] = OPEN_ACL) -> None:
-        """Create the znode and what is missing above it, with null data; one that exists is left as it is."""
-        await self._ensure(self._checked(path), acl)
+        """Create the znode and its missing parents, with null data; existing znodes stay as they are."""
+        await self._ensure(self._checked_full_path(path), acl)
 
     async def ensure_paths(self, paths: Iterable[str]) -> None:
-        """The same for many, in two round trips.
+        """Like `ensure_path` for many znodes, in two round trips.
 
-        What is there is asked first: most often that is all of it, and a refused write is a transaction, too.
+        Existing znodes are read first: mostly all exist, and each refused create would be a transaction.
         """
-        wanted = list(dict.fromkeys(place for path in paths for place in _from_the_top(path)))
+        wanted = list(dict.fromkeys(place for path in paths for place in _ancestors_and_self(path)))
         found = await self._bulk.get_many(wanted, watch=False)
-        missing = [self._full(r.path) for r in found if r.code is ZkCode.NO_NODE]
+        missing = [self._full_path(r.path) for r in found if r.code is ZkCode.NO_NODE]
         for ended in await self._driver.complete_all([requests.create(Create(full, None)) for full in missing]):
             if ended.code is not ZkCode.NODE_EXISTS:
                 value_of(ended)
 
     async def ensure_chroot(self, acl: Sequence[Acl] = OPEN_ACL) -> None:
-        """Create the chroot itself, which no path under it can name."""
+        """Create the znode of the chroot, which no path below it can name."""
         if self._chroot:
             await self._ensure(self._chroot, acl)
 
     async def _ensure(self, full: str, acl: Sequence[Acl]) -> None:
-        """Create this path and its missing parents; an existing znode is left as it is."""
+        """Create this full path and its missing parents; existing znodes stay as they are."""
         try:
-            await self._ask(requests.create(Create(full, None, acl=acl)))
+            await self._send_and_wait(requests.create(Create(full, None, acl=acl)))
         except NodeExists:
             return
         except NoNode:
@@ -218,57 +228,57 @@ class ZooKeeper:
     # ---- many at once
 
     async def multi(self, operations: Sequence[Op]) -> list[Result]:
-        """All of them or none, in order; a refusal is data, see `Result`.
+        """Apply all operations or none, in order; a refusal is returned, see `Result`.
 
-        Raises RequestTooLarge beyond the packet limit; a server's own limit is 1 MiB unless it is told otherwise.
+        Raises RequestTooLarge above the packet limit. A server's own limit is 1 MiB by default.
         """
         if not operations:
             return []
-        results = await self._ask(multi(operations, self._chroot, operations[0].path))
+        results = await self._send_and_wait(multi(operations, self._chroot, operations[0].path))
         if not self._chroot:
             return results
-        return [r if r.path is None else r._replace(path=self._relative(r.path)) for r in results]
+        return [r if r.path is None else r._replace(path=self._relative_path(r.path)) for r in results]
 
     async def get_many(self, paths: Sequence[str], watch: bool = False) -> list[GetResult]:
-        """Data and stat of each, in order; refusals (NO_NODE, NO_AUTH) are data."""
+        """Data and stat of each path, in order; error codes (NO_NODE, NO_AUTH) are part of the results."""
         return await self._bulk.get_many(paths, watch)
 
     async def children_many(self, paths: Sequence[str], watch: bool = False) -> list[ChildrenResult]:
-        """Children of each, in order; refusals are data."""
+        """The children of each path, in order; error codes are part of the results."""
         return await self._bulk.children_many(paths, watch)
 
     async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
-        """Stat of each, in order, None where there is none."""
+        """The stat of each path, in order; None where there is no znode."""
         return await self._bulk.exists_many(paths, watch)
 
     # ---- inside
 
-    async def _ask(self, request: Request[T]) -> T:
+    async def _send_and_wait(self, request: Request[T]) -> T:
         """Send the request, and return its value or raise its ZooKeeper error."""
         return value_of(await self._driver.complete(request))
 
-    def _checked(self, path: str) -> str:
-        """The full path of a valid path; raises WrongPath for an invalid one."""
+    def _checked_full_path(self, path: str) -> str:
+        """The path with the chroot in front. Raises WrongPath for an invalid path."""
         check_path(path)
-        return self._full(path)
+        return self._full_path(path)
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         """The path with the chroot in front."""
         if path == "/":
             return self._chroot or path
         return self._chroot + path
 
-    def _relative(self, full: str) -> str:
+    def _relative_path(self, full: str) -> str:
         """The path without the chroot."""
         return full.removeprefix(self._chroot) or "/"
 
-    def _take_event(self, event: WatchEvent) -> None:
-        """Pass a watch event to the owner, with its path relative to the chroot."""
-        self.on_watch(WatchEvent(event.type, self._relative(event.path)) if self._chroot else event)
+    def _forward_event(self, event: WatchEvent) -> None:
+        """Pass a watch event to `on_watch`, with its path relative to the chroot."""
+        self.on_watch(WatchEvent(event.type, self._relative_path(event.path)) if self._chroot else event)
 
 
-def _from_the_top(path: str) -> list[str]:
-    """What is above it, and itself at last."""
+def _ancestors_and_self(path: str) -> list[str]:
+    """The paths of all parents, the topmost first, and then the path itself."""
     check_path(path)
     ends = [i for i, letter in enumerate(path) if letter == "/" and i]
     return [*(path[:end] for end in ends), path]

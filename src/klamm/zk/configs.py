@@ -1,4 +1,4 @@
-"""Configs and the notices of their changes, as every broker and tool keeps them in ZooKeeper.
+"""Configs and their change notifications in ZooKeeper, in the format of brokers and tools.
 
 Source: KafkaZkClient.setOrCreateEntityConfigs, AdminZkClient, ZkNodeChangeNotificationListener (3.9).
 """
@@ -22,36 +22,38 @@ ABSENT: Final = -1
 
 
 class NoZooKeeperController(KlammError):
-    """Configs may be written only while a controller of this mode is there."""
+    """Configs may be written only while there is a controller, and it is not a KRaft controller."""
 
 
 class ConfigChanged(KlammError):
-    """Somebody else wrote this entity since it was read."""
+    """Another client wrote the entity's config after it was read."""
 
 
 class StoredConfig(NamedTuple):
+    """An entity's config with the version of its znode."""
+
     config: dict[str, str]
     version: int
 
 
 class Change(NamedTuple):
-    """One notice: whose config changed, and when that was said."""
+    """A config change notification: which entity's config changed, and when."""
 
     child: str
     number: int
     entity: str
-    """Below `/config`: `topics/orders`. Empty where the notice cannot be read."""
+    """The path below `/config`, such as `topics/orders`; empty if the notification cannot be read."""
     created_ms: int
 
 
 class ConfigStore:
-    """Reads and writes of one ZooKeeper session."""
+    """Reads and writes configs in one ZooKeeper session."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
 
     async def read(self, entity_type: str, entity: str) -> StoredConfig:
-        """Empty, of version ABSENT, where there is none. Raises MalformedZnode."""
+        """The entity's config; empty with version ABSENT if it has none. Raises MalformedZnode."""
         try:
             data, stat = await self._client.get(znodes.config_path(entity_type, entity))
         except NoNode:
@@ -59,9 +61,9 @@ class ConfigStore:
         return StoredConfig(decode_config(entity_type, entity, data), stat.version)
 
     async def write(self, entity_type: str, entity: str, config: Mapping[str, str], version: int) -> None:
-        """Put it where the entity still has `version`, then tell every broker.
+        """Write the config if the entity still has `version`, then notify all brokers.
 
-        Raises ConfigChanged where it has another, NoZooKeeperController where none is there, or KRaft's is.
+        Raises ConfigChanged for another version, NoZooKeeperController without a controller or with a KRaft controller.
         """
         controller = await self._controller_version()
         path = znodes.config_path(entity_type, entity)
@@ -74,33 +76,33 @@ class ConfigStore:
         results = await self._client.multi([Check(znodes.CONTROLLER, controller), write])
         refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
         if results[0].code is not ZkCode.OK and refusal is not None:
-            raise NoZooKeeperController(f"the controller changed while {path} was written; try again")
+            raise NoZooKeeperController(f"{path} was not written, because the controller changed meanwhile. Try again.")
         if refusal in (ZkCode.BAD_VERSION, ZkCode.NODE_EXISTS, ZkCode.NO_NODE):
-            raise ConfigChanged(f"{path} changed while it was altered; try again")
+            raise ConfigChanged(f"{path} was not written, because another client changed it meanwhile. Try again.")
         if refusal is not None:
             raise error_of(refusal, path)
         await self.announce(f"{entity_type}/{entity}")
 
     async def announce(self, entity: str) -> None:
-        """Every broker reads the entity anew; a notice written twice does no harm."""
+        """Create a change notification, so that every broker reads the entity's config; a duplicate does no harm."""
         path = f"{CONFIG_CHANGES}/{CHANGE_PREFIX}"
         await self._client.create(path, encode_config_change(entity), sequential=True)
 
     # ---- following changes
 
     async def list_changes(self) -> list[str]:
-        """Notices, oldest first; the list is watched from here on."""
+        """The names of the notifications, oldest first; the list is watched from now on."""
         return sorted((await self._client.children(CONFIG_CHANGES, watch=True))[0])
 
     async def read_changes(self, children: Sequence[str]) -> tuple[list[Change], dict[str, str]]:
-        """Those that are still there, in order; and why some cannot be read."""
+        """The notifications that still exist, in order; and by name the reason why some cannot be read."""
         results = await self._client.get_many([f"{CONFIG_CHANGES}/{child}" for child in children])
         found: list[Change] = []
         unreadable: dict[str, str] = {}
         for child, result in zip(children, results, strict=True):
             if result.code is not ZkCode.OK or result.stat is None:
                 if result.code is not ZkCode.NO_NODE:
-                    unreadable[child] = f"ZooKeeper: {result.code.name}"
+                    unreadable[child] = f"ZooKeeper answered {result.code.name} for {CONFIG_CHANGES}/{child}"
                 continue
             entity = ""
             try:
@@ -111,23 +113,28 @@ class ConfigStore:
         return found, unreadable
 
     async def delete_changes(self, children: Sequence[str]) -> None:
-        """Another broker may have been faster; one that ZooKeeper keeps costs the others nothing."""
+        """Delete notifications; those already deleted, or protected by an ACL, are skipped."""
         for child in children:
             with contextlib.suppress(NoNode, NotEmpty, NoAuth):
                 await self._client.delete(f"{CONFIG_CHANGES}/{child}")
 
     async def _controller_version(self) -> int:
+        """The version of `/controller`. Raises NoZooKeeperController."""
         try:
             data, stat = await self._client.get(znodes.CONTROLLER)
         except NoNode:
-            raise NoZooKeeperController("configs cannot be written while there is no controller; try again") from None
+            raise NoZooKeeperController(
+                "configs cannot be written to ZooKeeper while there is no controller. Try again."
+            ) from None
         holder = znodes.decode_controller(data)
         if holder is not None and holder.is_kraft:
-            raise NoZooKeeperController("a KRaft controller has taken over: configs are written through it")
+            raise NoZooKeeperController(
+                "configs are not written to ZooKeeper: a KRaft controller is active. Change them there."
+            )
         return stat.version
 
 
 def change_number(child: str) -> int:
-    """Its place in the order of changes; -1 for a child that is no notice."""
+    """The sequence number of a notification; -1 for another znode."""
     digits = child.removeprefix(CHANGE_PREFIX)
     return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isascii() and digits.isdigit() else -1

@@ -1,8 +1,8 @@
-"""An operator's request who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
+"""An operator's request for a new controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
 
-The node it names replaces the controller in one transaction, and removes the request; one for an epoch that is
-over is only removed. It goes with the session of whoever asks: nobody who gave up waiting gets it later. Apache Kafka's
-brokers never look there.
+The named node replaces the controller in one transaction, and removes the request; a request for an earlier epoch is
+only removed. The znode is ephemeral: it ends with the session of the requester, so that nothing happens after the
+requester gave up. Apache Kafka's brokers ignore it.
 """
 
 from typing import NamedTuple
@@ -16,12 +16,14 @@ from klamm.zk.znodes import NEXT_CONTROLLER, Int32, decode_json, encode_json
 
 
 class HandoverRequest(NamedTuple):
+    """A stored request to make `broker` the controller."""
+
     broker: BrokerId
     epoch: int
-    """The controller epoch in which it was asked for, the only one in which it counts."""
+    """The controller epoch at the time of the request; in another epoch the request is void."""
     version: int
     zxid: int
-    """Of the write that brought it: another request has another one."""
+    """The zxid of the write that made the request; each request has its own."""
 
 
 class _HandoverRequest(msgspec.Struct):
@@ -30,7 +32,7 @@ class _HandoverRequest(msgspec.Struct):
 
 
 async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int) -> None:
-    """Raises NodeExists where somebody else asks; it may be this session, where only the answer was lost."""
+    """Store the request. Raises NodeExists if another session has a request; a repetition of one's own is ignored."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
     request = encode_json({"version": 1, "broker": broker, "epoch": epoch})
     try:
@@ -42,7 +44,7 @@ async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int
 
 
 async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | None:
-    """None where nobody asks; its coming is told. Raises MalformedZnode."""
+    """The stored request, or None; its next change is watched. Raises MalformedZnode."""
     while True:
         try:
             content, stat = await client.get(NEXT_CONTROLLER, watch=True)
@@ -55,6 +57,7 @@ async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | N
 
 
 async def remove_handover_request(client: ZooKeeperClient, version: int = -1) -> None:
+    """Remove the request, unless it was removed or replaced."""
     try:
         await client.delete(NEXT_CONTROLLER, version)
     except (NoNode, BadVersion):

@@ -1,4 +1,4 @@
-"""What the elected controller reads and writes; every write here is fenced by the epoch it was elected with.
+"""Reads and writes of the elected controller; every write is fenced by its controller epoch.
 
 Source: KafkaZkClient.scala (3.9): updateLeaderAndIsr, createTopicPartitionStatesRaw, deleteController and others.
 """
@@ -25,7 +25,8 @@ from klamm.zk.topic_assignments import AssignmentStore
 from klamm.zk.topic_deletion import TopicDeletionStore
 from klamm.zk.znodes import MalformedZnode, PartitionLike
 
-READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
+READ_CHUNK = 1_000
+"""States decoded between two awaits, which holds the loop for a few ms."""
 
 P = TypeVar("P", bound=PartitionLike)
 
@@ -34,26 +35,31 @@ _new = tuple.__new__  # a NamedTuple without its keyword handling: they come by 
 
 @dataclass(slots=True)
 class StatesRead(Generic[P]):
+    """Partition states read from ZooKeeper, and the partitions that could not be read."""
+
     found: dict[P, LeaderAndIsr] = field(default_factory=dict)
     unreadable: dict[P, str] = field(default_factory=dict)
-    """No state znode, a malformed one, or an error of ZooKeeper, in words."""
+    """Partitions without a state, with the reason: no znode, a malformed one, or a ZooKeeper error."""
     missing: set[P] = field(default_factory=set)
-    """Those of the unreadable that have no state znode."""
+    """The unreadable partitions without a state znode."""
     not_shown: set[P] = field(default_factory=set)
-    """Those of the unreadable that ZooKeeper refused to show: later it may."""
+    """The unreadable partitions for which ZooKeeper returned an error; a later read may succeed."""
 
 
 @dataclass(slots=True)
 class StatesWritten(Generic[P]):
+    """The outcome of writing partition states."""
+
     written: dict[P, LeaderAndIsr] = field(default_factory=dict)
-    """With the partition epoch that ZooKeeper gave."""
+    """The written states, with the new partition epochs."""
     conflicted: list[P] = field(default_factory=list)
-    """Someone else wrote since: read again. For a creation: it exists already."""
+    """Partitions whose znode changed since it was read or, at a creation, exists already."""
     failed: dict[P, str] = field(default_factory=dict)
+    """Partitions that were refused for another reason."""
 
 
 class ControllerStore(Store):
-    """A `Store` that belongs to one term; after ControllerMoved it is of no more use."""
+    """A `Store` for one term; not to be used after ControllerMoved."""
 
     def __init__(self, client: ZooKeeperClient, won: ControllerEpoch) -> None:
         super().__init__(client)
@@ -68,6 +74,7 @@ class ControllerStore(Store):
     # ---- partition states
 
     async def read_states(self, partitions: Iterable[P], watch: bool = False) -> StatesRead[P]:
+        """Read the state znodes of these partitions."""
         read: StatesRead[P] = StatesRead()
         for chunk in chunks(partitions, READ_CHUNK):
             results = await self.client.get_many([znodes.state_path(p) for p in chunk], watch=watch)
@@ -90,11 +97,11 @@ class ControllerStore(Store):
         return _outcome(writes, await self.write(ops), ZkCode.BAD_VERSION)
 
     async def create_states(self, states: Mapping[P, LeaderAndIsr], new_topics: Iterable[str]) -> StatesWritten[P]:
-        """First states of new partitions, with the znodes above them; `new_topics` have no partitions yet."""
+        """Create the state znodes of new partitions, and their parents; `new_topics` have no `partitions` znode yet."""
         parents: list[Op] = [Create(znodes.partitions_path(topic)) for topic in new_topics]
         parents += (Create(znodes.partition_path(p)) for p in states)
         made = await self.write(parents)
-        # where one was there already the others went in smaller multis at once, a child before its parent, perhaps
+        # where one existed, the others were sent in smaller multis, perhaps a child before its parent
         await self.write([op for op, r in zip(parents, made, strict=True) if r.code is ZkCode.NO_NODE])
         results = await self.write([Create(znodes.state_path(p), znodes.encode_state(s)) for p, s in states.items()])
         return _outcome(states, results, ZkCode.NODE_EXISTS)
@@ -104,7 +111,7 @@ class ControllerStore(Store):
     async def write_topic(
         self, topic: str, topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]
     ) -> None:
-        """The whole assignment, with its id. Raises WriteRefused, NoNode where the topic was deleted."""
+        """Write a topic's whole assignment and id. Raises WriteRefused, NoNode if the topic was deleted."""
         [result] = await self.write([Set(znodes.topic_path(topic), znodes.encode_topic(topic_id, partitions))])
         if result.code is ZkCode.NO_NODE:
             raise NoNode(znodes.topic_path(topic))
@@ -114,28 +121,28 @@ class ControllerStore(Store):
     # ---- notifications
 
     async def list_notifications(self, parent: str) -> list[str]:
-        """Names, oldest first; the list is watched from here on."""
+        """The names of the notifications below `parent`, oldest first; the list is watched from now on."""
         return sorted((await self.client.children(parent, watch=True))[0])
 
     async def read_notifications(
         self, parent: str, children: Sequence[str]
     ) -> tuple[dict[str, bytes | None], dict[str, str]]:
-        """What they hold, and why not where ZooKeeper does not show it; those that are gone by now are in neither."""
+        """The payloads by name, and the error codes by name; deleted notifications are in neither."""
         results = await self.client.get_many([f"{parent}/{child}" for child in children])
         read = dict(zip(children, results, strict=True))
         found = {child: r.data for child, r in read.items() if r.code is ZkCode.OK}
         return found, {c: r.code.name for c, r in read.items() if r.code not in (ZkCode.OK, ZkCode.NO_NODE)}
 
     async def delete_notifications(self, parent: str, children: Sequence[str]) -> None:
-        """Exactly these; one that is gone already is no matter."""
+        """Delete these notifications; those already deleted are skipped."""
         await self.write([Delete(f"{parent}/{child}") for child in children])
 
     # ---- the controller
 
     async def set_up_features(self, version: int, enabled: bool) -> tuple[dict[str, int], int]:
-        """`/feature` as this protocol version wants it: what is finalized then, and the znode's version.
+        """Write `/feature` for this protocol version; returns the finalized levels and the znode's version.
 
-        Kafka writes it blindly, here its own version guards it. Raises MalformedZnode.
+        The write is guarded by the znode's version, unlike in Kafka. Raises MalformedZnode.
         """
         try:
             now, epoch = await self.read_features()
@@ -157,30 +164,31 @@ class ControllerStore(Store):
         return levels, epoch
 
     async def read_features(self) -> tuple[FinalizedFeatures, int]:
-        """With the znode's version. Raises NoNode, MalformedZnode."""
+        """The finalized features and the znode's version. Raises NoNode, MalformedZnode."""
         data, stat = await self.client.get(znodes.FEATURE)
         return decode_features(data), stat.version
 
     async def write_features(self, features: FinalizedFeatures, version: int) -> int:
-        """Where the znode still has this version; its next one. Raises BadVersion."""
+        """Write `/feature` if it still has this version; returns the next version. Raises BadVersion."""
         return (await self.client.set(znodes.FEATURE, encode_features(features), version)).version
 
     async def delete_controller(self) -> None:
-        """Delete `/controller`, so that all brokers elect anew. Raises WriteRefused."""
+        """Delete `/controller`, so that a new controller is elected. Raises WriteRefused."""
         [result] = await self.write([Delete(znodes.CONTROLLER)])
         if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
             raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")
 
     async def confirm_controllership(self) -> None:
-        """Before what cannot be undone, where no write goes before it. Raises ControllerMoved."""
+        """Check that this is still the controller, before an irreversible step. Raises ControllerMoved."""
         await self.write([Check(znodes.CONTROLLER_EPOCH, -1)])
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
-        """One result per operation. Raises ControllerMoved."""
+        """Write with the controller epoch as fence; one result per operation. Raises ControllerMoved."""
         return await self.writer.write(ops)
 
 
 def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], conflict: ZkCode) -> StatesWritten[P]:
+    """The results by partition; the error code `conflict` stands for a lost race."""
     outcome: StatesWritten[P] = StatesWritten()
     for (partition, state), result in zip(states.items(), results, strict=True):
         if result.code is ZkCode.OK and result.stat is not None:

@@ -1,4 +1,4 @@
-"""Delegation tokens in ZooKeeper, as far as their end concerns. Source: DelegationTokenInfoZNode (ZkData.scala)."""
+"""Delegation tokens in ZooKeeper, as far as their expiry needs. Source: DelegationTokenInfoZNode (ZkData.scala)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -16,12 +16,15 @@ TOKEN_CHANGES: Final = "/delegation_token/token_changes"
 
 
 class Token(NamedTuple):
+    """The end times of a delegation token."""
+
     max_ms: int
-    """When it ends at the latest, however often it is renewed."""
+    """The latest time to which the token can be renewed."""
     expiry_ms: int
 
     @property
     def ends_ms(self) -> int:
+        """The time at which the token expires."""
         return min(self.max_ms, self.expiry_ms)
 
 
@@ -31,20 +34,23 @@ class _Token(msgspec.Struct):
 
 
 def decode_token(token_id: str, payload: bytes | None) -> Token:
-    """Raises MalformedZnode."""
+    """The end times in a token's payload. Raises MalformedZnode."""
     read = decode_json(f"{TOKENS}/{token_id}", payload, _Token)
     return Token(read.maxTimestamp, read.expiryTimestamp)
 
 
 class TokenStore:
-    """Fenced deletions of tokens, with the notices that tell brokers of them."""
+    """Reads and fenced deletions of tokens, with the notifications to brokers."""
 
     def __init__(self, client: ZooKeeperClient, writer: FencedWriter) -> None:
         self._client = client
         self._writer = writer
 
     async def read(self) -> tuple[dict[str, Token], list[MalformedZnode]]:
-        """Tokens by id, in order of ids; and those that cannot be decoded. One that ZooKeeper hides is in neither."""
+        """Tokens by id, in order of ids, and the errors of those that cannot be decoded.
+
+        Tokens that an ACL hides are in neither.
+        """
         try:
             ids = sorted((await self._client.children(TOKENS))[0])
         except NoNode:
@@ -61,7 +67,7 @@ class TokenStore:
         return tokens, malformed
 
     async def delete(self, ids: Sequence[str]) -> list[str]:
-        """Those that are gone now; brokers are notified of each."""
+        """Delete tokens and notify the brokers; returns the ids of tokens that do not exist any more."""
         deleted = await self._writer.write([Delete(f"{TOKENS}/{token}") for token in ids])
         gone = [t for t, r in zip(ids, deleted, strict=True) if r.code in (ZkCode.OK, ZkCode.NO_NODE)]
         if gone:

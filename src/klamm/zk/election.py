@@ -1,7 +1,7 @@
-"""How a broker becomes controller: `/controller` and the new epoch in one transaction, or neither.
+"""How a broker becomes controller: it creates `/controller` and raises the epoch in one transaction.
 
-Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch (3.9). Kafka settles a lost answer by comparing ids
-and epoch; here the ephemeral's owner must be this very session too.
+Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch (3.9). After a lost answer Kafka compares ids and
+epoch; here the ephemeral's owner must be this session, too.
 """
 
 from collections.abc import Sequence
@@ -22,31 +22,34 @@ from klamm.zk.znodes import (
 )
 
 _RACE_CODES = (ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION)
+"""Error codes of the transaction if another broker was faster."""
 
 
 class ControllerEpoch(NamedTuple):
-    """An election won: the epoch, and the version of its znode, which fences every later write."""
+    """A won election: the epoch, and the version of its znode, which fences all later writes."""
 
     epoch: int
     version: int
 
 
 async def register_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: int) -> ControllerEpoch:
-    """Raises ControllerMoved where another was faster, ZkError for anything else."""
+    """Become controller. Raises ControllerMoved if another broker was faster, ZkError for other errors."""
     epoch, version = await _read_epoch(client)
     return await _register(client, broker, now_ms, epoch, version, [])
 
 
 async def replace_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
-    """The same in place of the controller of this epoch: there is always one, so nobody else can win an election.
+    """Become controller in place of the controller of `epoch`.
 
-    The holder sees `/controller` go, finds another in it and resigns, as after any election; its writes are fenced from
-    the transaction on. Raises as `register_controller`, ControllerMoved also where the epoch is another by now.
+    `/controller` is deleted and created in one transaction, so no other broker can win an election in between. The old
+    controller notices by its watch, and resigns; its writes are fenced from the transaction on. Raises as
+    `register_controller`, and ControllerMoved if the epoch changed.
     """
     now, version = await _read_epoch(client)
     if now != epoch:
         raise ControllerMoved(
-            f"the controller epoch changed from {epoch} to {now} since the controller change was requested"
+            f"{CONTROLLER_EPOCH} changed from {epoch} to {now} since the handover was requested: another controller "
+            "was elected"
         )
     is_held = await client.exists(CONTROLLER) is not None
     return await _register(client, broker, now_ms, epoch, version, [Delete(CONTROLLER)] if is_held else [])
@@ -55,6 +58,7 @@ async def replace_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: 
 async def _register(
     client: ZooKeeperClient, broker: BrokerId, now_ms: int, epoch: int, version: int, before: Sequence[Op]
 ) -> ControllerEpoch:
+    """Create `/controller` and raise the epoch in one transaction, after the operations in `before`."""
     won = epoch + 1
     results = await client.multi(
         [
@@ -65,7 +69,7 @@ async def _register(
     )
     refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
     if refusal in _RACE_CODES or (before and refusal is ZkCode.NO_NODE):
-        return await _after_a_race(client, broker, won)
+        return await _resolve_race(client, broker, won)
     if refusal is not None:
         raise error_of(refusal, CONTROLLER)
     stat = results[-1].stat
@@ -74,6 +78,7 @@ async def _register(
 
 
 async def _read_epoch(client: ZooKeeperClient) -> tuple[int, int]:
+    """The controller epoch and the version of its znode, which is created with 0 if it does not exist."""
     try:
         data, stat = await client.get(CONTROLLER_EPOCH)
     except NoNode:
@@ -85,15 +90,15 @@ async def _read_epoch(client: ZooKeeperClient) -> tuple[int, int]:
     return decode_controller_epoch(data), stat.version
 
 
-async def _after_a_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> ControllerEpoch:
-    """The epoch if `/controller` shows that we won after a lost reply; otherwise raises ControllerMoved."""
+async def _resolve_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> ControllerEpoch:
+    """The epoch if `/controller` shows that we won and only the answer was lost; else raises ControllerMoved."""
     try:
         data, stat = await client.get(CONTROLLER)
         epoch_data, epoch_stat = await client.get(CONTROLLER_EPOCH)
     except NoNode as error:
-        raise ControllerMoved("a controller was elected and is already gone") from error
+        raise ControllerMoved(f"another broker was elected controller, and {CONTROLLER} is deleted again") from error
     winner = decode_controller(data)
     ours = winner is not None and winner.broker == broker and stat.ephemeral_owner == client.session_id
     if ours and decode_controller_epoch(epoch_data) == won:
         return ControllerEpoch(won, epoch_stat.version)
-    raise ControllerMoved(f"broker {winner.broker if winner else '?'} was elected controller first")
+    raise ControllerMoved(f"{CONTROLLER} names broker {winner.broker if winner else '?'}: it was elected first")

@@ -1,4 +1,4 @@
-"""What ZooKeeper may refuse and what may happen to a session. Source: KeeperException.java."""
+"""Error codes and exceptions of the ZooKeeper client. Source: KeeperException.java."""
 
 from enum import IntEnum
 
@@ -6,9 +6,9 @@ from klamm.model.errors import KlammError
 
 
 class ZkCode(IntEnum):
-    """ZooKeeper's error codes; the positive ones are this client's own findings.
+    """ZooKeeper's error codes; positive numbers are errors that this client detects.
 
-    A number that is not listed becomes a member of its own, so that nothing a newer server says is lost.
+    An unknown number becomes a member of its own, so that the code of a newer server is not lost.
     """
 
     OK = 0
@@ -44,6 +44,7 @@ class ZkCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ZkCode | None":
+        """A member for an unknown number."""
         if not isinstance(value, int):
             return None
         member = int.__new__(cls, value)
@@ -53,12 +54,12 @@ class ZkCode(IntEnum):
 
 
 class ZkError(KlammError):
-    """A request that ZooKeeper refused, or that could not be asked; `code` says which."""
+    """ZooKeeper refused a request, or it could not be sent; `code` has the reason."""
 
     code = ZkCode.SYSTEM_ERROR
 
     def __init__(self, path: str, detail: str = "") -> None:
-        super().__init__(f"{detail or _words(self.code)}: {path}" if path else detail or _words(self.code))
+        super().__init__(_message_of(self.code, path, detail))
         self.path = path
 
 
@@ -105,37 +106,37 @@ class ConnectionLoss(ZkError):
 
 
 class SessionExpired(ZkError):
-    """The ensemble ended the session: its ephemeral znodes are gone, this client is finished."""
+    """The ensemble ended the session and deleted its ephemeral znodes; this client cannot be used again."""
 
     code = ZkCode.SESSION_EXPIRED
 
 
 class AuthFailed(ZkError):
-    """The ensemble refused the credentials; this client is finished."""
+    """The ensemble refused the credentials; this client cannot be used again."""
 
     code = ZkCode.AUTH_FAILED
 
 
 class SessionClosed(ZkError):
-    """`close` was called; what had not been answered by then is refused."""
+    """The request was not answered before `close`."""
 
     code = ZkCode.CLOSED
 
 
 class RequestTooLarge(ZkError):
-    """The packet is beyond the limit (jute.maxbuffer) here, or the server hung up on it again and again."""
+    """The packet is above the limit (jute.maxbuffer), or servers closed the connection on it repeatedly."""
 
     code = ZkCode.REQUEST_TOO_LARGE
 
 
 class ReplyTooLarge(ZkError):
-    """The answer was beyond the limit (jute.maxbuffer) and was thrown away unread."""
+    """The answer is above the limit (jute.maxbuffer), and was dropped."""
 
     code = ZkCode.REPLY_TOO_LARGE
 
 
 class MalformedReply(ZkError):
-    """The answer could not be read; the connection it came from was dropped."""
+    """The answer could not be decoded; its connection was closed."""
 
     code = ZkCode.MALFORMED_REPLY
 
@@ -151,19 +152,22 @@ _BY_CODE: dict[ZkCode, type[ZkError]] = {
 
 
 def error_of(code: ZkCode, path: str) -> ZkError:
-    """The exception of that code; a plain ZkError carrying the code where it has no class of its own."""
+    """The exception for this code; a ZkError with this code if it has no class of its own."""
     kind = _BY_CODE.get(code)
     if kind is not None:
         return kind(path)
-    error = ZkError(path, _words(code))
-    error.code = code
+    error = ZkError("", _message_of(code, path, ""))
+    error.path, error.code = path, code
     return error
 
 
-def _words(code: ZkCode) -> str:
-    """The message for a ZooKeeper error code."""
-    return f"ZooKeeper: {code.name.lower().replace('_', ' ')}"
+def _message_of(code: ZkCode, path: str, detail: str) -> str:
+    """The message of an error: what was answered, for which znode, and what to do where an ACL forbids it."""
+    if detail:
+        return f"{detail}: {path}" if path else detail
+    answered = f"ZooKeeper answered {code.name}{f' for {path}' if path else ''}"
+    return f"{answered}: an ACL forbids it. Change the ACL (setAcl)." if code is ZkCode.NO_AUTH else answered
 
 
 class WriteRefused(KlammError):
-    """ZooKeeper keeps one znode as it is: an ACL forbids the write, or somebody put something below it."""
+    """ZooKeeper refuses to change a znode: an ACL forbids it, or the znode has children."""

@@ -1,7 +1,7 @@
-"""Writes that only the elected controller can make: each rides in a multi that checks `/controller_epoch` (KAFKA-6082).
+"""Writes of the elected controller: each multi also checks the version of `/controller_epoch` (KAFKA-6082).
 
-Many writes share one multi, cut by bytes and by number. Where one of them is refused ZooKeeper applies none, so the
-others are sent again without it: whoever calls gets an answer for every single write.
+Several writes share one multi, up to a size and a number. ZooKeeper applies none of them if it refuses one; the others
+are then sent again without it, so that every write gets a result of its own.
 """
 
 import asyncio
@@ -17,24 +17,30 @@ from klamm.zk.znodes import CONTROLLER_EPOCH
 T = TypeVar("T")
 
 MAX_OPS: Final = 1_000
-MAX_BYTES: Final = 400_000  # under half of a server's usual packet limit of 1 MiB
-OP_OVERHEAD_BYTES: Final = 64  # an open ACL, lengths, version
+"""Operations in one multi."""
+MAX_BYTES: Final = 400_000
+"""The size of one multi, less than half of a server's default packet limit of 1 MiB."""
+OP_OVERHEAD_BYTES: Final = 64
+"""The assumed size of an operation besides path and data: ACL, lengths, version."""
 DELETES_AT_ONCE: Final = 2_000
 _RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
-"""Somebody was faster: whoever wrote looks what is there now."""
-_NARROWING: Final = 4  # how much smaller the multis of a second attempt are
+"""Error codes after a concurrent change: the caller reads the znode again."""
+_BATCH_SHRINK_FACTOR: Final = 4
+"""How much smaller the multis are after a refusal."""
 
 
 class ControllerMoved(KlammError):
-    """Another controller was elected since: this one may write no more, and must resign."""
+    """Another controller was elected; this one must not write any more, and has to resign."""
 
 
 class MultiClient(Protocol):
+    """The part of a ZooKeeper client that fenced writes use."""
+
     async def multi(self, operations: Sequence[Op]) -> list[Result]: ...
 
 
 class FencedWriter:
-    """The writes of one term; after ControllerMoved it is of no more use."""
+    """The writes of one term; not to be used after ControllerMoved."""
 
     def __init__(self, client: MultiClient, epoch_version: int) -> None:
         self._client = client
@@ -42,7 +48,7 @@ class FencedWriter:
         self._refused: dict[str, None] = {}
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
-        """One result per operation. Raises ControllerMoved."""
+        """Write the operations; one result per operation. Raises ControllerMoved."""
         if not ops:
             return []
         results = await write_fenced(self._client, self._epoch_version, ops)
@@ -52,7 +58,7 @@ class FencedWriter:
         return results
 
     async def delete_all(self, paths: Sequence[str]) -> dict[str, ZkCode]:
-        """What stays, with ZooKeeper's reason; what is gone already does not matter."""
+        """Delete the znodes; returns the error code of each that could not be deleted. Missing ones are skipped."""
         failed: dict[str, ZkCode] = {}
         for chunk in chunks(paths, DELETES_AT_ONCE):
             for path, result in zip(chunk, await self.write([Delete(path) for path in chunk]), strict=True):
@@ -60,28 +66,29 @@ class FencedWriter:
                     failed[path] = result.code
         return failed
 
-    def take_refused(self) -> list[str]:
-        """Paths that ZooKeeper refused to change since the last call: what depends on them is to be retried."""
+    def pop_refused_paths(self) -> list[str]:
+        """The paths that ZooKeeper refused to change since the last call; their writes have to be retried."""
         taken, self._refused = self._refused, {}
         return list(taken)
 
     def add_refused(self, path: str) -> None:
-        """It could not be read, and a write depends on it."""
+        """Add a path that could not be read, although a write depends on it."""
         self._refused[path] = None
 
 
 async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op]) -> list[Result]:
-    """One result per operation, in order; each stands for itself, as if it had been alone in its multi.
+    """Write the operations; one result per operation, in order, as if each had a multi of its own.
 
-    `epoch_version` is the version of `/controller_epoch` that this controller won with. Raises ControllerMoved where it
-    moved on since, ZkError where the check itself could not be made.
+    `epoch_version` is the version of `/controller_epoch` after the election. Raises ControllerMoved if it changed
+    since, ZkError if it could not be checked.
     """
     assert epoch_version >= 0, "a fenced write needs a won election"
     return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)
 
 
-async def _write(client: MultiClient, check: Check, ops: Sequence[Op], most: int) -> list[Result]:
-    attempts = [_attempt(client, check, batch, most) for batch in _batches(ops, most)]
+async def _write(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: int) -> list[Result]:
+    """Write the operations in batches, several at the same time."""
+    attempts = [_write_batch(client, check, batch, max_ops) for batch in _batches(ops, max_ops)]
     if len(attempts) == 1:
         return await attempts[0]
     results: list[Result] = []
@@ -92,7 +99,7 @@ async def _write(client: MultiClient, check: Check, ops: Sequence[Op], most: int
     return results
 
 
-async def _attempt(client: MultiClient, check: Check, batch: Sequence[Op], most: int) -> list[Result]:
+async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], max_ops: int) -> list[Result]:
     """Write one batch with the epoch check; the operations around a refused one are written again."""
     checked, *answers = await client.multi([check, *batch])
     if checked.code is ZkCode.BAD_VERSION:
@@ -104,19 +111,19 @@ async def _attempt(client: MultiClient, check: Check, batch: Sequence[Op], most:
     failed = next((i for i, a in enumerate(answers) if a.code is not ZkCode.OK), None)
     if failed is None:
         return answers
-    narrower = max(1, min(most, len(batch)) // _NARROWING)
+    narrower = max(1, min(max_ops, len(batch)) // _BATCH_SHRINK_FACTOR)
     before = await _write(client, check, batch[:failed], narrower)
     return [*before, answers[failed], *await _write(client, check, batch[failed + 1 :], narrower)]
 
 
-def _batches(ops: Sequence[Op], most: int) -> Iterator[Sequence[Op]]:
-    """Cut into batches of at most `most` operations and MAX_BYTES bytes."""
+def _batches(ops: Sequence[Op], max_ops: int) -> Iterator[Sequence[Op]]:
+    """Split into batches of at most `max_ops` operations and MAX_BYTES bytes."""
     start = size = 0
     for index, op in enumerate(ops):
         weight = len(op.path) + OP_OVERHEAD_BYTES
         if isinstance(op, Create | Set):
             weight += len(op.data or b"")
-        if index > start and (index - start >= most or size + weight > MAX_BYTES):
+        if index > start and (index - start >= max_ops or size + weight > MAX_BYTES):
             yield ops[start:index]
             start, size = index, 0
         size += weight
@@ -125,7 +132,7 @@ def _batches(ops: Sequence[Op], most: int) -> Iterator[Sequence[Op]]:
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Cut into lists of at most `size`."""
+    """Split into lists of at most `size`."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

@@ -1,23 +1,25 @@
-"""Packets out of a stream of bytes: each is counted by four bytes in front. Memory stays within the limit."""
+"""Splits a stream of bytes into packets, each with its length in four bytes in front, in bounded memory."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from klamm.zk.jute import INT, MalformedPacket
 
-HEAD_BYTES: Final = 16  # enough to tell whose reply an oversized packet is: xid, zxid, error
+HEAD_BYTES: Final = 16
+"""The part of an oversized packet that is kept: xid, zxid and error, which tell whose reply it is."""
 MAX_BYTES: Final = 1 << 30
+"""A length above this is malformed."""
 
 
 class Packet(NamedTuple):
-    """`content` is whole, or only its first 16 bytes where the packet is beyond the limit; the rest is thrown away."""
+    """One packet: `whole`, or only the first 16 bytes of one that is above the limit."""
 
     content: bytes
     whole: bool
 
 
 class PacketReader:
-    """Feed it bytes as they come, cut anywhere."""
+    """Takes the bytes of a connection as they arrive, and returns packets."""
 
     __slots__ = ("_buffer", "_skip", "limit")
 
@@ -27,13 +29,13 @@ class PacketReader:
         self._skip = 0
 
     def feed(self, data: bytes) -> Iterable[Packet]:
-        """The packets that are complete now; take them all. Raises MalformedPacket on a length that cannot be."""
+        """The packets that these bytes complete; iterate to the end. Raises MalformedPacket for a wrong length."""
         size = len(data) - 4
         if not self._buffer and not self._skip and 0 <= size <= self.limit and INT.unpack_from(data)[0] == size:
             return (Packet(data[4:], True),)  # as nearly always: one packet, and all of it
-        return self._cut(data)
+        return self._split(data)
 
-    def _cut(self, data: bytes) -> Iterator[Packet]:
+    def _split(self, data: bytes) -> Iterator[Packet]:
         """Yield the packets that `data` completes, and keep the rest for the next call."""
         if self._skip:
             dropped = min(self._skip, len(data))
@@ -45,7 +47,7 @@ class PacketReader:
             while len(self._buffer) - start >= 4:
                 size: int = INT.unpack_from(self._buffer, start)[0]
                 if not 0 <= size <= MAX_BYTES:
-                    raise MalformedPacket(f"invalid packet length: {size} bytes, allowed are 0 to {MAX_BYTES}")
+                    raise MalformedPacket(f"a packet announces {size} bytes, valid are 0 to {MAX_BYTES}")
                 if size > self.limit:
                     if len(self._buffer) - start < 4 + HEAD_BYTES:
                         break

@@ -1,4 +1,7 @@
-"""Jute, ZooKeeper's serialisation: big-endian numbers, counted texts and buffers. Source: BinaryInputArchive.java."""
+"""Jute, ZooKeeper's serialisation: big-endian numbers, strings and buffers with a length.
+
+Source: BinaryInputArchive.java.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -15,11 +18,11 @@ pack_int: Final = INT.pack
 
 
 class MalformedPacket(KlammError):
-    """Bytes that are not what the protocol says."""
+    """The bytes do not follow ZooKeeper's protocol."""
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows about a znode; `ctime` and `mtime` in milliseconds since 1970."""
+    """The metadata of a znode; `ctime` and `mtime` are in ms since 1970."""
 
     czxid: int
     mzxid: int
@@ -35,26 +38,29 @@ class Stat(NamedTuple):
 
 
 def text(value: str) -> bytes:
+    """Encode a string."""
     raw = value.encode()
     return pack_int(len(raw)) + raw
 
 
 def buffer(value: bytes | None) -> bytes:
-    """None and empty are different: a znode may hold either."""
+    """Encode a buffer; None and empty are encoded differently, since a znode may hold either."""
     return b"\xff\xff\xff\xff" if value is None else pack_int(len(value)) + value
 
 
 def texts(values: Sequence[str]) -> bytes:
+    """Encode a vector of strings."""
     return pack_int(len(values)) + b"".join(map(text, values))
 
 
 def acls(values: Sequence[Acl]) -> bytes:
+    """Encode an access control list."""
     entries = (pack_int(a.permissions) + text(a.scheme) + text(a.identity) for a in values)
     return pack_int(len(values)) + b"".join(entries)
 
 
 class Reader:
-    """Reads one packet from front to back; raises MalformedPacket where it ends too early or lies about a length."""
+    """Decodes the fields of one packet in order. Raises MalformedPacket if a field exceeds the packet."""
 
     __slots__ = ("packet", "position")
 
@@ -64,6 +70,7 @@ class Reader:
 
     @property
     def left(self) -> int:
+        """The number of bytes not read yet."""
         return len(self.packet) - self.position
 
     def int32(self) -> int:
@@ -93,7 +100,7 @@ class Reader:
         return self.packet[start:end]
 
     def text(self) -> str:
-        """Raises MalformedPacket also where it is not UTF-8; a null text reads as empty."""
+        """Decode a string; a null string is empty. Raises MalformedPacket also for invalid UTF-8."""
         raw = self.buffer()
         try:
             return raw.decode() if raw is not None else ""
@@ -110,7 +117,7 @@ class Reader:
         return Stat._make(STAT.unpack_from(self.packet, self._advance(STAT.size)))
 
     def _count(self, smallest_element: int) -> int:
-        """A vector's length, refused where that many elements cannot follow; a null vector is empty."""
+        """Decode a vector's length; a null vector is empty. Raises MalformedPacket if its elements cannot fit."""
         count = self.int32()
         if count == -1:
             return 0
@@ -121,7 +128,7 @@ class Reader:
         return count
 
     def _advance(self, size: int) -> int:
-        """Where the next `size` bytes begin. The readers used most look for themselves first."""
+        """The offset of the next `size` bytes, which are skipped. Raises MalformedPacket if they exceed the packet."""
         start = self.position
         if not 0 <= size <= len(self.packet) - start:
             raise MalformedPacket(

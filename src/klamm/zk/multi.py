@@ -1,6 +1,6 @@
-"""The packets of multi and multiRead. They carry thousands of znodes, so these loops are written for speed.
+"""The packets of multi and multiRead; the loops are optimised, since a packet may have thousands of znodes.
 
-A packet is a run of items, each behind a header (type, done, error), and a last header with done set.
+A packet is a list of items, each after a header (type, done, error), and a last header with done set.
 """
 
 import struct
@@ -31,7 +31,7 @@ _CREATE, _SET, _DELETE, _CHECK, _GET, _CHILDREN = (
 )
 _SET_RESULT: Final = struct.Struct(">9x" + STAT.format[1:])
 _OPCODE_AT: Final = 3
-"""Of a header, the byte that tells opcodes apart."""
+"""The offset of the header's byte that differs between opcodes."""
 _OK: Final = ZkCode.OK
 _DONE: Final = Result(_OK)
 _NULL: Final = buffer(None)
@@ -40,21 +40,22 @@ _new = tuple.__new__  # a NamedTuple without its keyword handling
 
 
 def multi(operations: Sequence[Op], chroot: str, path: str) -> Request[list[Result]]:
-    """All or nothing, in order; `path` is for messages only."""
+    """A multi request: all operations or none, in order; `path` is for messages only."""
     return Request(path, b"".join(_multi_pieces(operations, chroot)), partial(_read_results, len(operations)))
 
 
 def multi_get(paths: Sequence[str], chroot: str) -> Request[list[GetResult] | None]:
-    """None where the server is too old to know the request and answers with nothing."""
+    """A multiRead request for data and stat. The value is None if the server does not support multiRead."""
     return _multi_read(_GET, paths, chroot, _read_gets)
 
 
 def multi_children(paths: Sequence[str], chroot: str) -> Request[list[ChildrenResult] | None]:
-    """Like `multi_get`."""
+    """A multiRead request for children. The value is None if the server does not support multiRead."""
     return _multi_read(_CHILDREN, paths, chroot, _read_children)
 
 
 def _multi_pieces(operations: Sequence[Op], chroot: str) -> list[bytes]:
+    """Encode the operations of a multi request."""
     pieces = [pack_int(Opcode.MULTI)]
     for op in operations:
         raw = (chroot + op.path if op.path != "/" else chroot or "/").encode()
@@ -76,6 +77,7 @@ def _multi_pieces(operations: Sequence[Op], chroot: str) -> list[bytes]:
 def _multi_read(
     head: bytes, paths: Sequence[str], chroot: str, read: Callable[[Sequence[str], Reader], list[T] | None]
 ) -> Request[list[T] | None]:
+    """A multiRead request of one kind, with the decoder of its reply."""
     pieces = [pack_int(Opcode.MULTI_READ)]
     for path in paths:
         raw = (chroot + path if path != "/" else chroot or "/").encode()
@@ -85,6 +87,7 @@ def _multi_read(
 
 
 def _read_results(expected: int, reader: Reader) -> list[Result]:
+    """Decode the results of a multi."""
     packet, position = reader.packet, reader.position
     last = len(packet) - _HEADER.size
     results: list[Result] = []
@@ -93,7 +96,7 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
             (opcode,) = INT.unpack_from(packet, position)
             if opcode == Opcode.SET_DATA:
                 before = len(results)
-                results += _run_of_sets(packet, position, last)
+                results += _read_consecutive_sets(packet, position, last)
                 position += (len(results) - before) * _SET_RESULT.size
             elif opcode in (Opcode.CHECK, Opcode.DELETE):
                 results.append(_DONE)
@@ -117,8 +120,8 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
     return results
 
 
-def _run_of_sets(packet: bytes, position: int, last: int) -> list[Result]:
-    """Results as they mostly come: one Set after the other. Raises struct.error where not even one is whole."""
+def _read_consecutive_sets(packet: bytes, position: int, last: int) -> list[Result]:
+    """Decode a run of Set results, the usual case, in one pass. Raises struct.error if the first is truncated."""
     size = _SET_RESULT.size
     opcodes = packet[position + _OPCODE_AT : last : size]
     count = len(opcodes) - len(opcodes.lstrip(bytes([Opcode.SET_DATA])))
@@ -128,6 +131,7 @@ def _run_of_sets(packet: bytes, position: int, last: int) -> list[Result]:
 
 
 def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:
+    """Decode the results of multi_get; None for an empty reply."""
     if not reader.left:
         return None
     packet, position = reader.packet, reader.position
@@ -160,6 +164,7 @@ def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:
 
 
 def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult] | None:
+    """Decode the results of multi_children; None for an empty reply."""
     if not reader.left:
         return None
     results: list[ChildrenResult] = []

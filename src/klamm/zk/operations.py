@@ -1,4 +1,4 @@
-"""The operations of a multi, and what comes back for each: light tuples. Source: Op.java, OpResult.java."""
+"""The operations of a multi and their results, as light tuples. Source: Op.java, OpResult.java."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -17,7 +17,7 @@ class Create(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """As the wire has it."""
+        """The flags in the encoded operation."""
         return self.ephemeral | self.sequential << 1
 
 
@@ -33,7 +33,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The znode exists and has this version; -1 asks for existence alone."""
+    """Checks that the znode exists and has this version; -1 checks only that it exists."""
 
     path: str
     version: int
@@ -43,11 +43,11 @@ Op: TypeAlias = Create | Set | Delete | Check
 
 
 class Result(NamedTuple):
-    """What one operation of a multi came to.
+    """The result of one operation of a multi.
 
-    Where one fails none is applied: those before it read OK, it has its own code, those after it
-    RUNTIME_INCONSISTENCY. `path` is set for a Create that succeeded, `stat` for Create and Set
-    (for Create not by servers before 3.6).
+    If one operation fails, none is applied: it has its own code, those before it have OK, those after it
+    RUNTIME_INCONSISTENCY. `path` is set for a successful Create, `stat` for Create and Set (before ZooKeeper 3.6 not
+    for Create).
     """
 
     code: ZkCode
@@ -56,7 +56,7 @@ class Result(NamedTuple):
 
 
 class GetResult(NamedTuple):
-    """`data` and `stat` only where `code` is OK; data may be None there too, a znode may hold null."""
+    """The result of reading one znode; `data` and `stat` are set if `code` is OK. A znode's data may be None, too."""
 
     path: str
     code: ZkCode
@@ -65,7 +65,7 @@ class GetResult(NamedTuple):
 
 
 class ChildrenResult(NamedTuple):
-    """`children` in the order the server gave; empty where `code` is not OK."""
+    """The result of listing children, in the server's order; empty if `code` is not OK."""
 
     path: str
     code: ZkCode

@@ -1,8 +1,9 @@
-"""The record of replicas that have to be deleted and are not known to be gone.
+"""Records of replicas that brokers have to delete and may still hold.
 
-`/klamm/pending_deletions/BROKER/TOPIC-ID` is klamm's own: `{"version":1,"topic":"orders","partitions":[0,3]}`. It is
-written before the topic's znodes go, or before a reassignment takes those replicas from the topic's znode, and goes
-itself once the broker has deleted what it names. It may name more than that: what is there again is never deleted.
+They are klamm's own znodes, `/klamm/pending_deletions/BROKER/TOPIC-ID`:
+`{"version":1,"topic":"orders","partitions":[0,3]}`. A record is written before the topic's znodes are deleted, or
+before a reassignment removes the replicas from the assignment. It is removed when the broker has deleted them. A record
+may name replicas that are assigned again: these are never deleted.
 """
 
 import uuid
@@ -21,17 +22,18 @@ from klamm.zk.znodes import (
     PENDING_DELETIONS,
     Int32,
     MalformedZnode,
-    broker_of,
+    broker_id_of,
     decode_json,
     encode_json,
     pending_deletion_path,
 )
 
 REMEDY: Final = "an ACL forbids it: let klamm create, read, write and delete /klamm and what is below it (setAcl)"
+"""The remedy in messages about NO_AUTH."""
 
 
 class PendingDeletion(NamedTuple):
-    """What one broker may still hold of one topic that is deleted, or that moved away from it."""
+    """Replicas of one topic, deleted or moved away, that one broker may still hold."""
 
     broker: BrokerId
     topic: str
@@ -45,16 +47,16 @@ class _PendingDeletion(msgspec.Struct):
 
 
 class PendingDeletionStore:
-    """Fenced reads and writes of the records."""
+    """Reads and fenced writes of the records."""
 
     def __init__(self, client: ZooKeeperClient, writer: FencedWriter) -> None:
         self._client = client
         self._writer = writer
 
     async def read(self) -> tuple[list[PendingDeletion], dict[str, str]]:
-        """All there are, in order of brokers; and the reasons for those that cannot be read, by path."""
+        """All records, in order of brokers; and by path the reasons for those that cannot be read."""
         [brokers] = await self._client.children_many([PENDING_DELETIONS])
-        numbers = sorted(b for b in map(broker_of, brokers.children) if b is not None)
+        numbers = sorted(b for b in map(broker_id_of, brokers.children) if b is not None)
         listed = await self._client.children_many([f"{PENDING_DELETIONS}/{b}" for b in numbers])
         names = [(b, child) for b, answer in zip(numbers, listed, strict=True) for child in sorted(answer.children)]
         answers = {answer.path: answer.code for answer in (brokers, *listed)}
@@ -73,10 +75,10 @@ class PendingDeletionStore:
     async def write(
         self, pending: Collection[PendingDeletion], written: Container[tuple[BrokerId, uuid.UUID]]
     ) -> tuple[list[PendingDeletion], dict[tuple[str, BrokerId], str]]:
-        """In place of what is there for the same broker and topic id, as for those in `written`.
+        """Write records; those for a broker and topic id in `written` replace the stored one.
 
-        What is there and was never read (an ACL forbade it, perhaps) keeps what it names. As they are in ZooKeeper
-        now; and why not, by topic and broker, for those that it refused.
+        A stored record that was never read, perhaps because of an ACL, keeps its partitions: both are merged. Returns
+        the stored records, and by topic and broker the reasons for refused ones.
         """
         above = await self._make_parents({str(c.broker): None for c in pending})
         records = {pending_deletion_path(c.broker, c.topic_id): c for c in pending}
@@ -87,7 +89,7 @@ class PendingDeletionStore:
         unread = [path for path, code in codes.items() if code is ZkCode.NODE_EXISTS]
         refused: dict[str, str] = {}
         if unread:
-            shown, refused = await self._merged({path: records[path] for path in unread})
+            shown, refused = await self._merge_with_stored({path: records[path] for path in unread})
             records |= shown
             codes |= await self._write_records(shown, shown)
         refused = _refusals({path: code for path, code in codes.items() if path not in refused}, "written") | refused
@@ -100,13 +102,14 @@ class PendingDeletionStore:
         )
 
     async def _write_records(self, records: Mapping[str, PendingDeletion], there: Container[str]) -> dict[str, ZkCode]:
+        """Set the records in `there`, create the others; returns the error codes by path."""
         ops = [Set(path, _encode(c)) if path in there else Create(path, _encode(c)) for path, c in records.items()]
         return {op.path: result.code for op, result in zip(ops, await self._writer.write(ops), strict=True)}
 
-    async def _merged(
+    async def _merge_with_stored(
         self, records: Mapping[str, PendingDeletion]
     ) -> tuple[dict[str, PendingDeletion], dict[str, str]]:
-        """With what is there under their names; and why not, where ZooKeeper does not show it."""
+        """The records merged with the stored ones, and the reasons for stored ones that cannot be read."""
         merged: dict[str, PendingDeletion] = {}
         answers: dict[str, ZkCode] = {}
         for read in await self._client.get_many(list(records)):
@@ -117,12 +120,12 @@ class PendingDeletionStore:
             try:
                 named = decode_pending_deletion(read.path, read.data).partitions
             except MalformedZnode:
-                named = ()  # told as the term began; nobody would ever read it
+                named = ()  # journalled when the term began; it cannot be read
             merged[read.path] = record._replace(partitions=tuple(sorted({*record.partitions, *named})))
         return merged, _refusals(answers, "read")
 
     async def _make_parents(self, brokers: Iterable[str]) -> dict[str, str]:
-        """Why not, by path, for those that could not be made; they may be there all the same."""
+        """Create the parent znodes; returns the reasons by path for those that were refused."""
         there = frozenset((await self._client.children_many([PENDING_DELETIONS]))[0].children)
         missing = [b for b in brokers if b not in there]
         if not missing:
@@ -134,7 +137,7 @@ class PendingDeletionStore:
         return _refusals({f"{path}/": code for path, code in made.items() if code is not ZkCode.NODE_EXISTS}, "made")
 
     async def delete(self, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
-        """Delete these records. The result maps the path of each that could not be deleted to the reason."""
+        """Delete these records; returns the reasons by path for those that could not be deleted."""
         left = await self._writer.delete_all([pending_deletion_path(broker, topic_id) for broker, topic_id in names])
         return _refusals(left, "removed")
 
@@ -143,10 +146,10 @@ def _refusals(answers: Mapping[str, ZkCode], done: str) -> dict[str, str]:
     """The reason and remedy per path that ZooKeeper refused; a missing znode is no refusal of a read."""
     fine = (ZkCode.OK, ZkCode.NO_NODE) if done == "read" else (ZkCode.OK,)
     refused = {path: code for path, code in answers.items() if code not in fine}
-    return {path: _why(path.rstrip("/"), code, done) for path, code in refused.items()}
+    return {path: _refusal_message(path.rstrip("/"), code, done) for path, code in refused.items()}
 
 
-def _why(path: str, code: ZkCode, done: str) -> str:
+def _refusal_message(path: str, code: ZkCode, done: str) -> str:
     """The message for a record that could not be written or removed, with the remedy for NO_AUTH."""
     why = f"{path} cannot be {done}: {code.name}"
     return f"{why}; {REMEDY}" if code is ZkCode.NO_AUTH else why
@@ -157,7 +160,7 @@ def _encode(record: PendingDeletion) -> bytes:
 
 
 def decode_pending_deletion(path: str, payload: bytes | None) -> PendingDeletion:
-    """Raises MalformedZnode."""
+    """The record at this path. Raises MalformedZnode."""
     broker, _, topic_id = path.removeprefix(f"{PENDING_DELETIONS}/").partition("/")
     read = decode_json(path, payload, _PendingDeletion)
     try:

@@ -1,4 +1,4 @@
-"""What a ZooKeeper session offers to the stores; `client.ZooKeeper` implements it, and so do models in tests."""
+"""The interface of a ZooKeeper session for the stores; `client.ZooKeeper` implements it, tests have simulated ones."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -10,9 +10,9 @@ from klamm.zk.watches import WatchEvent
 
 
 class ZooKeeperClient(Protocol):
-    """One session. Errors of single calls are exceptions under ZkError, refusals of many at once are data.
+    """One session. Single calls raise exceptions under ZkError; bulk calls return error codes.
 
-    See `client.ZooKeeper` for what each call promises.
+    The methods are described in `client.ZooKeeper`.
     """
 
     on_watch: Callable[[WatchEvent], None]

@@ -1,7 +1,8 @@
-"""Putting a broker's registration into ZooKeeper, and getting past the one an earlier session of ours left behind.
+"""Registers a broker in ZooKeeper, and removes the registration that an earlier session of this process left.
 
-Source: KafkaZkClient.registerBroker, CheckedEphemeral (3.9). Kafka knows one earlier session; here every session and
-every payload of this process counts, since a session may have been granted without our learning its id (KAFKA-14845).
+Kafka recognises one earlier session. Here all sessions and payloads of this process are recognised, because a session
+can be granted without the client learning its id (KAFKA-14845). Source: KafkaZkClient.registerBroker, CheckedEphemeral
+(3.9).
 """
 
 import asyncio
@@ -20,11 +21,11 @@ RETRY_S = 0.25
 
 
 class BrokerIdTaken(KlammError):
-    """A living session of someone else holds the registration of this id."""
+    """A live session of another process owns the registration of this id."""
 
 
 class BrokerRegistrar:
-    """Lives as long as the process; remembers what it wrote and in which sessions."""
+    """Registers one broker over all sessions of the process; remembers its payloads and sessions."""
 
     def __init__(
         self,
@@ -41,10 +42,11 @@ class BrokerRegistrar:
         self._payloads: set[bytes] = set()
 
     def _payload(self, now_ms: int) -> bytes:
+        """The payload of the broker's znode now."""
         return encode_registration(self._broker, now_ms, self._jmx_port, self._version, self._features)
 
     async def register(self, client: ZooKeeperClient, now_ms: int) -> int:
-        """The broker epoch, which is the znode's czxid. Raises BrokerIdTaken."""
+        """Register the broker; returns the broker epoch, which is the znode's czxid. Raises BrokerIdTaken."""
         path = broker_path(self._broker.id)
         payload = self._payload(now_ms)
         self._payloads.add(payload)
@@ -63,13 +65,13 @@ class BrokerRegistrar:
                 return epoch
 
     def change(self, broker: Broker) -> None:
-        """What every later registration says."""
+        """Set what later registrations contain."""
         self._broker = broker
 
     async def update(self, client: Callable[[], ZooKeeperClient], now_ms: Callable[[], int]) -> None:
-        """Say it in the registration that is there, whose czxid stays; again until ZooKeeper takes it.
+        """Write the changed broker into the existing registration, with retries; its czxid stays the same.
 
-        Where there is none, the next registration says it.
+        Without a registration nothing is written: the next registration contains the change.
         """
         path = broker_path(self._broker.id)
         while True:
@@ -87,7 +89,7 @@ class BrokerRegistrar:
                 await asyncio.sleep(RETRY_S)
 
     async def register_when_free(self, client: ZooKeeperClient, now_ms: int, timeout_s: float) -> int:
-        """The same, but wait for a dead session's registration to go. Raises BrokerIdTaken after the time-out."""
+        """Register, and wait up to `timeout_s` for another session's registration to end. Raises BrokerIdTaken."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             try:
@@ -101,7 +103,10 @@ class BrokerRegistrar:
                 await asyncio.sleep(RETRY_S)
 
     async def _resolve_conflict(self, client: ZooKeeperClient, path: str) -> int | None:
-        """Whose is it? Ours from this session: its epoch. Ours from before: removed. None where it is gone now."""
+        """Handle an existing registration: the epoch if this session owns it, else None once it is gone.
+
+        One of an earlier session of this process is deleted. Raises BrokerIdTaken for one of another process.
+        """
         try:
             data, stat = await client.get(path)
         except NoNode:
@@ -113,6 +118,6 @@ class BrokerRegistrar:
                 await client.delete(path)
             return None
         raise BrokerIdTaken(
-            f"{path} belongs to the session 0x{stat.ephemeral_owner:x}: another process runs as broker"
-            f" {self._broker.id}, or its session has not expired yet"
+            f"{path} belongs to the ZooKeeper session 0x{stat.ephemeral_owner:x}: another process runs as broker"
+            f" {self._broker.id}, or the session of an earlier process has not expired yet"
         )

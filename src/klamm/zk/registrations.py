@@ -1,4 +1,4 @@
-"""How a broker says that it lives: the znode `/brokers/ids/N`. Source: BrokerIdZNode (ZkData.scala), EndPoint.scala."""
+"""The registration of a broker, the znode `/brokers/ids/N`. Source: BrokerIdZNode (ZkData.scala), EndPoint.scala."""
 
 import re
 from collections.abc import Mapping
@@ -11,15 +11,20 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.zk.znodes import Int16, MalformedZnode, broker_path, decode_json, encode_json
 
-VERSION_WITH_FEATURES: Final = 5  # inter.broker.protocol.version 2.7-IV0 and later
-VERSION_WITH_LISTENERS: Final = 4  # 0.10.0-IV1
+VERSION_WITH_FEATURES: Final = 5
+"""The payload version from inter.broker.protocol.version 2.7-IV0 on."""
+VERSION_WITH_LISTENERS: Final = 4
+"""The payload version from inter.broker.protocol.version 0.10.0-IV1 on."""
 OLDEST_WRITTEN: Final = 2
+"""The oldest payload version that klamm writes."""
 MAX_PORT: Final = 65_535
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
 class FeatureRange(NamedTuple):
+    """The feature levels that a broker supports."""
+
     min_version: int
     max_version: int
 
@@ -28,7 +33,7 @@ NO_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType({})
 
 
 class Registration(NamedTuple):
-    """One broker as its znode tells; `broker.epoch` is the znode's czxid."""
+    """A broker's registration; `broker.epoch` is the znode's czxid."""
 
     broker: Broker
     features: Mapping[str, FeatureRange] = NO_FEATURES
@@ -75,44 +80,49 @@ def encode_registration(
 
 
 def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> Registration:
-    """Raises MalformedZnode; one unreadable registration is the caller's to skip."""
+    """Decode the payload of a broker's znode. Raises MalformedZnode."""
     path = broker_path(broker)
     read = decode_json(path, payload, _Registration)
     if read.version < 1:
-        raise MalformedZnode(path, f"unsupported version {read.version}")
+        raise MalformedZnode(path, f"its version is {read.version}, which klamm does not read")
     endpoints = _endpoints(path, read)
     names = [e.listener for e in endpoints]
     if len(set(names)) < len(names):
-        raise MalformedZnode(path, f"the same listener twice: {', '.join(names)}")
+        raise MalformedZnode(path, f"it has a listener twice: {', '.join(names)}")
     features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
     return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
 
 
 def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
+    """The listeners in a registration. Raises MalformedZnode."""
     if read.version == 1:
         if read.host is None:
-            raise MalformedZnode(path, "host is missing")
+            raise MalformedZnode(path, "it has neither endpoints nor host")
         return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, _port(path, read.port))]
     if read.endpoints is None:
-        raise MalformedZnode(path, "endpoints are missing")
+        raise MalformedZnode(path, "it has no endpoints")
     return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
 
 
 def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endpoint:
+    """One listener, written NAME://host:port. Raises MalformedZnode."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
-        raise MalformedZnode(path, f"{text!r} is not NAME://host:port")
+        raise MalformedZnode(path, f"the endpoint {text!r} is not LISTENER://host:port")
     listener = match[1].upper()
     if protocols is None:
         protocol: str | None = listener
     else:
         protocol = {name.upper(): value for name, value in protocols.items()}.get(listener)
     if protocol is None or protocol not in SecurityProtocol.__members__:
-        raise MalformedZnode(path, f"no known security protocol for the listener {listener}")
+        raise MalformedZnode(
+            path, f"the listener {listener} has no known security protocol in listener_security_protocol_map"
+        )
     return Endpoint(listener, SecurityProtocol[protocol], match[2], _port(path, int(match[3])))
 
 
 def _port(path: str, number: int) -> int:
+    """A valid port, or -1. Raises MalformedZnode."""
     if not -1 <= number <= MAX_PORT:
-        raise MalformedZnode(path, f"{number} is no port")
+        raise MalformedZnode(path, f"{number} is not a port (-1 to {MAX_PORT})")
     return number

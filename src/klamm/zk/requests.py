@@ -1,4 +1,4 @@
-"""Each request as bytes, and how its reply is read. Source: ZooKeeper.java, zookeeper.jute."""
+"""The encoded requests, and the decoders of their replies. Source: ZooKeeper.java, zookeeper.jute."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +38,19 @@ class Opcode(IntEnum):
 
 
 NO_WATCH: Final[Mapping[ZkCode, WatchKind]] = {}
+"""The server sets no watch."""
 DATA_WATCH: Final[Mapping[ZkCode, WatchKind]] = {ZkCode.OK: DATA}
 EXIST_WATCH: Final[Mapping[ZkCode, WatchKind]] = {ZkCode.OK: DATA, ZkCode.NO_NODE: EXIST}
+"""The watch that `exists` sets, with or without the znode."""
 CHILD_WATCH: Final[Mapping[ZkCode, WatchKind]] = {ZkCode.OK: CHILD}
 
 
 class Request(Generic[T]):
-    """One request on its way: what to send (opcode and body, no xid yet), how to read the answer, what came of it.
+    """A request: the encoded opcode and body, the decoder of the reply, and the result.
 
-    `watch` tells which watch the server keeps after an answer of that code. `abandoned` means that nobody
-    waits any more: it is not sent, or not sent again. After completion `code` is set, and `value` where it is OK;
-    `took_s`, from the last sending on, is negative where nobody answered.
+    `watch` has the watch that the server sets, by the code of its answer. `abandoned` means that the caller gave up:
+    the request is not sent, or not sent again. When it is complete, `code` is set, and `value` if the code is OK;
+    `took_s` is the time since the last sending, negative without an answer.
     """
 
     # fmt: off
@@ -76,12 +78,12 @@ class Request(Generic[T]):
         self.abandoned = False
 
 
-def nothing(_: Reader) -> None:
-    return None
+def read_nothing(_: Reader) -> None:
+    """The decoder of an empty reply."""
 
 
 def get(path: str, watch: bool) -> Request[tuple[bytes | None, Stat]]:
-    return Request(path, _path_and_watch(Opcode.GET_DATA, path, watch), _data, DATA_WATCH if watch else NO_WATCH)
+    return Request(path, _path_and_watch(Opcode.GET_DATA, path, watch), _read_data, DATA_WATCH if watch else NO_WATCH)
 
 
 def exists(path: str, watch: bool) -> Request[Stat]:
@@ -90,11 +92,11 @@ def exists(path: str, watch: bool) -> Request[Stat]:
 
 def children(path: str, watch: bool) -> Request[tuple[list[str], Stat]]:
     payload = _path_and_watch(Opcode.GET_CHILDREN2, path, watch)
-    return Request(path, payload, _children, CHILD_WATCH if watch else NO_WATCH)
+    return Request(path, payload, _read_children, CHILD_WATCH if watch else NO_WATCH)
 
 
 def create(op: Create) -> Request[tuple[str, Stat]]:
-    return Request(op.path, jute.pack_int(Opcode.CREATE2) + _create_body(op), _created)
+    return Request(op.path, jute.pack_int(Opcode.CREATE2) + _create_body(op), _read_created)
 
 
 def set_data(op: Set) -> Request[Stat]:
@@ -102,15 +104,15 @@ def set_data(op: Set) -> Request[Stat]:
 
 
 def delete(op: Delete) -> Request[None]:
-    return Request(op.path, jute.pack_int(Opcode.DELETE) + _path_and_version(op), nothing)
+    return Request(op.path, jute.pack_int(Opcode.DELETE) + _path_and_version(op), read_nothing)
 
 
 def sync(path: str) -> Request[None]:
-    return Request(path, jute.pack_int(Opcode.SYNC) + jute.text(path), nothing)
+    return Request(path, jute.pack_int(Opcode.SYNC) + jute.text(path), read_nothing)
 
 
 def get_acl(path: str) -> Request[tuple[list[Acl], Stat]]:
-    return Request(path, jute.pack_int(Opcode.GET_ACL) + jute.text(path), _acl_and_stat)
+    return Request(path, jute.pack_int(Opcode.GET_ACL) + jute.text(path), _read_acl)
 
 
 def set_acl(path: str, acl: Sequence[Acl], version: int) -> Request[Stat]:
@@ -119,19 +121,20 @@ def set_acl(path: str, acl: Sequence[Acl], version: int) -> Request[Stat]:
 
 
 def close_session() -> Request[None]:
-    return Request("", jute.pack_int(Opcode.CLOSE_SESSION), nothing)
+    return Request("", jute.pack_int(Opcode.CLOSE_SESSION), read_nothing)
 
 
 def auth(scheme: str, credentials: bytes) -> Request[None]:
     body = jute.pack_int(0) + jute.text(scheme) + jute.buffer(credentials)
-    return Request("", jute.pack_int(Opcode.AUTH) + body, nothing)
+    return Request("", jute.pack_int(Opcode.AUTH) + body, read_nothing)
 
 
 def set_watches(body: bytes) -> Request[None]:
-    return Request("", jute.pack_int(Opcode.SET_WATCHES) + body, nothing)
+    return Request("", jute.pack_int(Opcode.SET_WATCHES) + body, read_nothing)
 
 
 def _path_and_watch(opcode: Opcode, path: str, watch: bool) -> bytes:
+    """The encoded opcode, path and watch flag."""
     raw = path.encode()
     return struct.pack(">ii", opcode, len(raw)) + raw + (b"\1" if watch else b"\0")
 
@@ -148,17 +151,17 @@ def _create_body(op: Create) -> bytes:
     return jute.text(op.path) + jute.buffer(op.data) + jute.acls(op.acl) + jute.pack_int(op.flags)
 
 
-def _data(reader: Reader) -> tuple[bytes | None, Stat]:
+def _read_data(reader: Reader) -> tuple[bytes | None, Stat]:
     return reader.buffer(), reader.stat()
 
 
-def _children(reader: Reader) -> tuple[list[str], Stat]:
+def _read_children(reader: Reader) -> tuple[list[str], Stat]:
     return reader.texts(), reader.stat()
 
 
-def _created(reader: Reader) -> tuple[str, Stat]:
+def _read_created(reader: Reader) -> tuple[str, Stat]:
     return reader.text(), reader.stat()
 
 
-def _acl_and_stat(reader: Reader) -> tuple[list[Acl], Stat]:
+def _read_acl(reader: Reader) -> tuple[list[Acl], Stat]:
     return reader.acls(), reader.stat()

@@ -1,12 +1,11 @@
-"""A ZooKeeper session as a plain machine: feed it bytes and the time, ask it what to send. Source: ClientCnxn.java.
+"""A ZooKeeper session as a state machine without I/O: it takes bytes and the time, and says what to send.
 
-It never awaits, sleeps or connects. Whoever drives it opens a connection to `server` whenever `attempt` has grown,
-reports what happens to that attempt, writes what `take_outgoing` gives, and calls `tick` at `wake_at`. Times are
-seconds of any clock that only moves forward.
-
-Requests are answered in the order they were submitted. What was unanswered when a connection was lost is sent again
-on the next one, before everything newer: a write whose answer was lost may therefore have been applied already, so a
-create can come back as NODE_EXISTS and a conditional set or delete as BAD_VERSION or NO_NODE although it was ours.
+It never awaits, sleeps or connects. Its driver opens a connection to `server` whenever `attempt` has grown, reports
+what happens to that attempt, writes the bytes of `take_outgoing`, and calls `tick` at `wake_at`. Times are in seconds
+of any monotonic clock. Requests are answered in the order they were submitted. Requests without an answer when a
+connection is lost are sent again on the next one, before newer ones. A write whose answer was lost may have been
+applied before: the repeated create then fails with NODE_EXISTS, a conditional set or delete with BAD_VERSION or
+NO_NODE. Source: ClientCnxn.java.
 """
 
 import struct
@@ -37,14 +36,18 @@ from klamm.zk.states import (
 from klamm.zk.watches import EventType, Watches, WatchEvent
 
 MAX_PACKET_BYTES: Final = 4 << 20
-"""jute.maxbuffer as Kafka sets it for its client."""
+"""The value of jute.maxbuffer that Kafka sets for its client."""
 SERVER_PACKET_BYTES: Final = 0xFFFFF
-"""jute.maxbuffer as a server has it unless told otherwise; it hangs up on more."""
+"""The default of jute.maxbuffer in a server, which closes the connection on a larger packet."""
 
 _HANDSHAKE_LIMIT: Final = 4096
+"""The largest packet before the session is connected."""
 _WRITE_BYTES: Final = 1 << 20
+"""About how many bytes are written at a time."""
 _WATCHES_BYTES: Final = 128 << 10
-_MAX_LOSSES: Final = 3  # of a request so large that it may be the cause
+"""The size of one SetWatches request."""
+_MAX_LOSSES: Final = 3
+"""After so many lost connections, a request above the server's packet limit is considered their cause."""
 
 _NOTIFICATION_XID: Final = -1
 _PING_XID: Final = -2
@@ -57,24 +60,24 @@ _LAST_XID: Final = 0x7FFFFFFF
 
 
 Outcome: TypeAlias = Request[Any] | WatchEvent | SessionState
-"""A request that is completed, a watch that fired, or a change of state; in the order they happened."""
+"""A completed request, a fired watch or a change of state; outcomes are in the order in which they happened."""
 
 
 class Session:
-    """One session, from its first connection to its end; it is not used again after that."""
+    """One session from its first connection to its end."""
 
     def __init__(
         self,
         servers: Sequence[Server],
         timeout_ms: int,
-        dice: Rng,
+        rng: Rng,
         *,
         max_in_flight: int = 256,
         max_packet_bytes: int = MAX_PACKET_BYTES,
         auth: Sequence[tuple[str, bytes]] = (),
         now: float = 0.0,
     ) -> None:
-        self._rotation = ServerRotation(servers, dice)
+        self._rotation = ServerRotation(servers, rng)
         self._max_in_flight = max_in_flight
         self._max_packet_bytes = max_packet_bytes
         self.phase = WAITING
@@ -98,57 +101,61 @@ class Session:
         self._closing = False
         self._due = now  # of the next attempt, or of the end of this one
         self._sent_at = now
-        self._heard_at = now
+        self._received_at = now
         self._connected_at = now
 
-    # ---- what the driver asks
+    # ---- read by the driver
 
     @property
     def server(self) -> Server:
-        """The one to connect to in this attempt."""
+        """The server to connect to in this attempt."""
         return self._rotation.server
 
     @property
     def wants_connection(self) -> bool:
+        """Whether the driver should hold or open a connection."""
         return self.phase in (CONNECTING, HANDSHAKE, CONNECTED)
 
     @property
     def has_ended(self) -> bool:
+        """Whether the session expired, was refused or was closed."""
         return self.phase in ENDED
 
     @property
     def unanswered(self) -> int:
-        """Requests submitted and not completed."""
+        """The number of requests that are not complete."""
         return len(self._queue) + len(self._in_flight)
 
     def wake_at(self) -> float | None:
-        """When `tick` is owed; None once the session has ended."""
+        """The time at which `tick` must be called; None after the end."""
         if self.phase is CONNECTED:
-            return min(self._sent_at + self._timeout_s / 3, self._heard_at + self._timeout_s * 2 / 3)
+            return min(self._sent_at + self._timeout_s / 3, self._received_at + self._timeout_s * 2 / 3)
         return None if self.has_ended else self._due
 
     @property
-    def is_quiet(self) -> bool:
-        """Connected, and nothing to send: all that there may be is outcomes to take."""
+    def is_idle(self) -> bool:
+        """Whether the session is connected and has nothing to send; there may be outcomes to take."""
         return self.phase is CONNECTED and not self._queue and not self._urgent
 
     @property
-    def sends_at_once(self) -> bool:
-        """What was just submitted is alone on its way: nothing is gained by waiting for more to go with it."""
+    def should_send_at_once(self) -> bool:
+        """Whether the request just submitted is the only one, so that waiting for others gains nothing."""
         return self.phase is CONNECTED and not self._in_flight and len(self._queue) == 1
 
     @property
     def may_send(self) -> bool:
+        """Whether there is something to send."""
         return bool(self._urgent or self._queue)
 
     def take_outcomes(self) -> list[Outcome]:
+        """Remove and return all outcomes."""
         taken, self._outcomes = self._outcomes, []
         return taken
 
     def take_outgoing(self, now: float) -> list[bytes]:
-        """What to write to the connection of this attempt, in pieces; ask again until there is nothing.
+        """Remove and return bytes to write, about a megabyte; call again until the result is empty.
 
-        About a megabyte at a time, so that what the connection does not take is never much more than that.
+        The limit bounds what is handed over and not accepted by the connection.
         """
         pieces, self._urgent = self._urgent, []
         size = 0
@@ -168,7 +175,7 @@ class Session:
             self._sent_at = now
         return pieces
 
-    # ---- what the driver tells
+    # ---- called by the driver
 
     def submit(self, request: Request[Any]) -> None:
         """Queue a request; it completes at once where the session has ended or the packet is too large."""
@@ -189,7 +196,7 @@ class Session:
             self._send_auth(request)
 
     def close(self) -> None:
-        """End the session after what is queued; at once where there is no connection."""
+        """End the session after the queued requests, or at once if there is no connection."""
         if self.has_ended or self._closing:
             return
         if self.phase is CONNECTED:
@@ -199,16 +206,17 @@ class Session:
             self._end(CLOSED)
 
     def abort(self) -> None:
-        """End the session without telling the ensemble, which keeps it until its time-out."""
+        """End the session without telling the ensemble, which keeps it until its timeout."""
         if not self.has_ended:
             self._end(CLOSED)
 
     def connection_made(self, attempt: int, now: float) -> None:
+        """The driver connected: send the connect request."""
         if attempt != self.attempt or self.phase is not CONNECTING:
             return
-        self._move(HANDSHAKE)
+        self._enter_phase(HANDSHAKE)
         self._packets = PacketReader(_HANDSHAKE_LIMIT)
-        self._heard_at = now
+        self._received_at = now
         body = struct.pack(">iqiq", 0, self.last_zxid, self._requested_timeout_ms, self.session_id)
         body += jute.buffer(self._password) + b"\0"
         self._urgent = [jute.pack_int(len(body)), body]
@@ -216,46 +224,47 @@ class Session:
     def connection_lost(self, attempt: int, reason: str, now: float) -> None:
         """The connection broke, was refused, or could not be opened."""
         if attempt == self.attempt and self.wants_connection:
-            self._lose(reason or "the server closed the connection", now, hung_up=True)
+            self._end_connection(reason or "the server closed the connection", now, hung_up=True)
 
     def receive(self, attempt: int, data: bytes, now: float) -> None:
+        """Bytes arrived on the connection of this attempt."""
         if attempt != self.attempt or self.phase not in (HANDSHAKE, CONNECTED):
             return
-        self._heard_at = now
+        self._received_at = now
         try:
             for packet in self._packets.feed(data):
                 if self.phase is HANDSHAKE:
-                    self._take_answer(packet.content, packet.whole, now)
+                    self._on_connect_response(packet.content, packet.whole, now)
                 else:
-                    self._take_reply(packet.content, packet.whole, now)
+                    self._on_packet(packet.content, packet.whole, now)
                 if not self.wants_connection or attempt != self.attempt:
                     return
         except MalformedPacket as error:
-            self._lose(f"malformed packet: {error}", now)
+            self._end_connection(f"malformed packet: {error}", now)
 
     def tick(self, now: float) -> None:
-        """Time has passed: try the next server, send a ping, or give up on a silent connection."""
+        """Act on the time: try the next server, send a ping, or end a connection that is silent."""
         if self.phase is WAITING and now >= self._due:
-            self._try_next(now)
+            self._connect_to_next_server(now)
         elif self.phase in (CONNECTING, HANDSHAKE) and now >= self._due:
-            self._lose("no session within the time for one server", now)
+            self._end_connection("no session before the timeout for one server", now)
         elif self.phase is CONNECTED:
-            if now >= self._heard_at + self._timeout_s * 2 / 3:
-                self._lose(f"nothing heard for {(now - self._heard_at) * 1000:.0f} ms", now)
+            if now >= self._received_at + self._timeout_s * 2 / 3:
+                self._end_connection(f"no packet from the server for {(now - self._received_at) * 1000:.0f} ms", now)
             elif now >= self._sent_at + self._timeout_s / 3:
                 self._urgent.append(_PING)
                 self._sent_at = now  # also where the connection takes nothing: one ping in a third of the time-out
 
     # ---- connections
 
-    def _try_next(self, now: float) -> None:
+    def _connect_to_next_server(self, now: float) -> None:
         """Begin a connection attempt to the next server of the rotation."""
-        self._move(CONNECTING)
+        self._enter_phase(CONNECTING)
         self._rotation.advance()
         self.attempt += 1
-        self._due = now + self._rotation.attempt_s(self.timeout_ms)
+        self._due = now + self._rotation.attempt_timeout_s(self.timeout_ms)
 
-    def _lose(self, reason: str, now: float, *, hung_up: bool = False) -> None:
+    def _end_connection(self, reason: str, now: float, *, hung_up: bool = False) -> None:
         """End this connection: keep unanswered requests for the next one, and back off before it."""
         was_connected = self.phase is CONNECTED
         self.last_failure = f"{self.server}: {reason}"
@@ -264,15 +273,15 @@ class Session:
         if self._closing:
             self._end(CLOSED)
             return
-        self._move(WAITING)
+        self._enter_phase(WAITING)
         if was_connected:
             self._outcomes.append(SessionState.DISCONNECTED)
-            self._rotation.connection_lasted(now - self._connected_at)
-            self._send_again(hung_up)
-        self._due = now + self._rotation.failed()
+            self._rotation.on_connection_end(now - self._connected_at)
+            self._requeue_in_flight(hung_up)
+        self._due = now + self._rotation.on_failure()
 
-    def _send_again(self, hung_up: bool) -> None:
-        """What was in flight goes back to the front of the queue, in its order."""
+    def _requeue_in_flight(self, hung_up: bool) -> None:
+        """Put unanswered requests back to the front of the queue, in their order."""
         for request in reversed(self._in_flight):
             request.losses += hung_up
             is_suspect = len(request.payload) + 4 > SERVER_PACKET_BYTES and request.losses >= _MAX_LOSSES
@@ -284,14 +293,14 @@ class Session:
                 self._queue.appendleft(request)
         self._in_flight.clear()
 
-    def _move(self, phase: Phase) -> None:
+    def _enter_phase(self, phase: Phase) -> None:
         """Enter a phase that may follow the current one."""
         assert self.phase in VALID_PREVIOUS[phase], (self.phase, phase)
         self.phase = phase
 
     def _end(self, phase: Phase) -> None:
         """End the session in this phase: every request without an answer fails with the phase's code."""
-        self._move(phase)
+        self._enter_phase(phase)
         self._urgent.clear()
         code = ENDED[phase]
         for request in (*self._auth, *self._in_flight, *self._queue):
@@ -303,8 +312,8 @@ class Session:
 
     # ---- packets
 
-    def _take_answer(self, packet: bytes, whole: bool, now: float) -> None:
-        """The answer to a connect request: the session, or word that it is no more."""
+    def _on_connect_response(self, packet: bytes, whole: bool, now: float) -> None:
+        """The response to a connect request: the session is granted, or has expired."""
         if not whole:
             raise MalformedPacket("the connect response exceeds the packet limit")
         reader = Reader(packet)
@@ -319,47 +328,47 @@ class Session:
         self._password = password or b""
         self._connected_at = now
         self._packets.limit = self._max_packet_bytes
-        self._move(CONNECTED)
+        self._enter_phase(CONNECTED)
         self._outcomes.append(SessionState.CONNECTED)
         for request in self._auth:
             self._send_auth(request)
-        self._queue.extendleft(reversed(list(self._watches_again())))
+        self._queue.extendleft(reversed(list(self._set_watches_requests())))
 
-    def _watches_again(self) -> "list[Request[None]]":
+    def _set_watches_requests(self) -> "list[Request[None]]":
         """SetWatches requests that restore all watches on the new connection."""
         limit = min(_WATCHES_BYTES, self._max_packet_bytes // 2)
-        again = [requests.set_watches(body) for body in self.watches.set_again(self.last_zxid, limit)]
+        again = [requests.set_watches(body) for body in self.watches.set_watches_bodies(self.last_zxid, limit)]
         for request in again:
             request.xid = _WATCHES_XID
         return again
 
-    def _take_reply(self, packet: bytes, whole: bool, now: float) -> None:
-        """Match a packet with its request, ping, watch event or auth by its xid."""
+    def _on_packet(self, packet: bytes, whole: bool, now: float) -> None:
+        """Match a packet with its request, ping, watch event or credentials by its xid."""
         if len(packet) < _REPLY_HEADER.size:
             raise MalformedPacket(f"a reply of {len(packet)} bytes is shorter than its header")
         xid, zxid, error = _REPLY_HEADER.unpack_from(packet)
         if xid == _PING_XID:
             return
         if xid == _NOTIFICATION_XID and whole:
-            self._take_notification(packet)
+            self._on_watch_event(packet)
         elif xid == _AUTH_XID:
-            self._take_auth_reply(error)
+            self._on_auth_reply(error)
         elif self._in_flight and self._in_flight[0].xid == xid:
             self.last_zxid = max(self.last_zxid, zxid)
             self._in_flight[0].took_s = now - self._in_flight[0].sent_at
-            self._take_answer_to(self._in_flight.popleft(), packet if whole else None, error, now)
+            self._on_reply(self._in_flight.popleft(), packet if whole else None, error, now)
         else:
             expected = self._in_flight[0].xid if self._in_flight else "none"
             raise MalformedPacket(f"received a reply with xid {xid}, expected xid {expected}")
 
-    def _take_answer_to(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
-        """Complete the request with its reply, or end the connection or session where its code says so."""
+    def _on_reply(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
+        """Complete the request with its reply, or end the connection or session if its code says so."""
         if error == ZkCode.SESSION_EXPIRED:
             self._in_flight.appendleft(request)
             self._end(EXPIRED)
         elif error == ZkCode.SESSION_MOVED:
             self._in_flight.appendleft(request)
-            self._lose("the server reports SESSION_MOVED: another connection uses the session", now)
+            self._end_connection("the server reports SESSION_MOVED: another connection uses the session", now)
         elif request.payload[:4] == _CLOSE_SESSION:
             self._end(CLOSED)
         elif request.xid == _WATCHES_XID:
@@ -384,7 +393,7 @@ class Session:
             self.watches.add(kind, request.path)
         self._complete(request, code)
 
-    def _take_notification(self, packet: bytes) -> None:
+    def _on_watch_event(self, packet: bytes) -> None:
         """Decode a watch event, remove its watches and queue it for the owner."""
         reader = Reader(packet, _REPLY_HEADER.size)
         number = reader.int32()
@@ -394,7 +403,7 @@ class Session:
         if kind is None:
             raise MalformedPacket(f"received a watch event of unknown type {number}")
         event = WatchEvent(kind, path)
-        self.watches.fire(event)
+        self.watches.remove_triggered(event)
         self._outcomes.append(event)
 
     def _send_auth(self, request: Request[None]) -> None:
@@ -402,13 +411,13 @@ class Session:
         self._auth_unanswered.append(request)
         self._urgent += (_SIZE_AND_XID.pack(len(request.payload) + 4, _AUTH_XID), request.payload)
 
-    def _take_auth_reply(self, error: int) -> None:
+    def _on_auth_reply(self, error: int) -> None:
         """Complete the oldest unanswered credentials; refused ones end the session."""
         if not self._auth_unanswered:
             raise MalformedPacket("received an auth reply although no credentials were sent")
         request = self._auth_unanswered.popleft()
         if error:
-            self.last_failure = f"{self.server}: the credentials were refused"
+            self.last_failure = f"{self.server}: ZooKeeper refused the credentials"
             self._end(AUTH_FAILED)
         elif request.code is None:
             request.value = None
@@ -420,6 +429,7 @@ class Session:
         self._outcomes.append(request)
 
     def _next_xid(self) -> int:
+        """The next request id."""
         self._xid = 1 if self._xid == _LAST_XID else self._xid + 1
         return self._xid
 

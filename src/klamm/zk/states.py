@@ -1,4 +1,4 @@
-"""Where a session may go next; no other code decides it. Source: ClientCnxn.java, States and SendThread."""
+"""The phases of a session and the valid transitions between them. Source: ClientCnxn.java, States and SendThread."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,9 +7,11 @@ from klamm.zk.errors import ZkCode
 
 
 class Phase(StrEnum):
+    """The phases of a session; the last three are final."""
+
     WAITING = "waiting"  # no connection; the next attempt is due at a known time
-    CONNECTING = "connecting"  # somebody is opening the connection for us
-    HANDSHAKE = "handshake"  # open; the session is asked for
+    CONNECTING = "connecting"  # the driver is opening the connection
+    HANDSHAKE = "handshake"  # open; the connect request is sent
     CONNECTED = "connected"
     EXPIRED = "expired"
     AUTH_FAILED = "auth failed"
@@ -27,17 +29,18 @@ VALID_PREVIOUS: Final = {
     AUTH_FAILED: {CONNECTED},
     CLOSED: {WAITING, CONNECTING, HANDSHAKE, CONNECTED},
 }
+"""By phase, the phases from which a session may enter it."""
 
 ENDED: Final = {
     EXPIRED: ZkCode.SESSION_EXPIRED,
     AUTH_FAILED: ZkCode.AUTH_FAILED,
     CLOSED: ZkCode.CLOSED,
 }
-"""The final phases, and what each answers to every request."""
+"""The final phases, with the error code that requests get in each."""
 
 
 class SessionState(StrEnum):
-    """What the owner of a session is told; the last three are final."""
+    """The states that the owner of a session is notified of; the last three are final."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"

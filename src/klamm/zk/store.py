@@ -1,4 +1,4 @@
-"""What any node asks of ZooKeeper in Kafka's terms; what only the elected controller may do is in `controller_store`.
+"""Reads and writes of any node in ZooKeeper, in Kafka's terms; those of the controller are in `controller_store`.
 
 Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
@@ -26,6 +26,7 @@ from klamm.zk.admin_znodes import (
     encode_log_dir_event,
     encode_producer_id_block,
 )
+from klamm.zk.configs import ConfigStore
 from klamm.zk.controller_handover import HandoverRequest, remove_handover_request, watch_handover_request
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
@@ -37,15 +38,16 @@ from klamm.zk.topic_requests import TopicRequestStore
 from klamm.zk.znodes import MalformedZnode, TopicZnode
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
+"""Producer ids that a broker gets at a time."""
 _LAST_PRODUCER_ID = 2**63 - 1
 
 
 class TopicExists(KlammError):
-    """A topic of that name is there, or is being deleted."""
+    """The topic exists, or is still being deleted."""
 
 
 class ControllerZnode(NamedTuple):
-    """Who `/controller` names, and whose session keeps it there (0: a persistent one, KRaft's)."""
+    """The content of `/controller`; `owner_session` is 0 for KRaft's, which is not ephemeral."""
 
     broker: BrokerId
     owner_session: int
@@ -54,71 +56,85 @@ class ControllerZnode(NamedTuple):
 
 
 class Registrations(NamedTuple):
+    """The registered brokers, and the registrations that cannot be read."""
+
     brokers: dict[BrokerId, Registration]
     unreadable: dict[BrokerId, str]
-    """Malformed ones, and those that ZooKeeper does not show, with the reason: they must not hide the others."""
+    """Malformed registrations and those that ZooKeeper does not let this node read, with the reason."""
 
 
 class Unreadable(NamedTuple):
+    """Why a topic's znode cannot be read."""
+
     why: str
     mzxid: int = 0
-    """Of the change that made it so; 0 where ZooKeeper does not show the znode."""
+    """The zxid of the znode's last change; 0 if ZooKeeper does not let this node read it."""
 
 
 class Store:
-    """Reads and the unfenced writes: top-level paths, cluster id, topics, configs, producer ids."""
+    """Reads, and writes without a fence: top-level paths, cluster id, topics, configs, producer ids."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self.client = client
-        """For what no store has a method for: registrations, and the tools of operators and tests."""
+        """For uses without a method here: registrations, and tools for operators and tests."""
+        self.configs = ConfigStore(client)
         self.topic_requests = TopicRequestStore(client)
 
     # ---- the session
 
     @property
     def session_id(self) -> int:
-        """0 before the first connection."""
+        """The session's id; 0 before the first connection."""
         return self.client.session_id
 
     @property
+    def session_timeout_ms(self) -> int:
+        """The session timeout that was negotiated with the ensemble."""
+        return self.client.session_timeout_ms
+
+    @property
     def is_alive(self) -> bool:
-        """The session is not expired, refused or closed; says nothing about being connected."""
+        """Whether the session has not expired, been refused or closed; it may be disconnected."""
         return self.client.is_alive
 
     async def sync(self, path: str) -> None:
-        """Reads that follow show every change that was made before."""
+        """Let following reads see all changes that were made before."""
         await self.client.sync(path)
 
     # ---- elections of the controller
 
     async def register_controller(self, broker: BrokerId, now_ms: int) -> ControllerEpoch:
-        """Raises ControllerMoved where another was faster, ZkError for anything else."""
+        """Become controller. Raises ControllerMoved if another broker was faster, ZkError for other errors."""
         return await register_controller(self.client, broker, now_ms)
 
     async def replace_controller(self, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
-        """In place of the controller of this epoch. Raises as `register_controller`."""
+        """Become controller in place of the controller of `epoch`. Raises as `register_controller`."""
         return await replace_controller(self.client, broker, now_ms, epoch)
 
     async def delete_controller_version(self, version: int) -> None:
-        """Delete `/controller` where it still has this version. Raises NoNode, BadVersion."""
+        """Delete `/controller` if it still has this version. Raises NoNode, BadVersion."""
         await self.client.delete(znodes.CONTROLLER, version)
 
     async def watch_handover_request(self) -> HandoverRequest | None:
-        """None where nobody asks; its coming is notified. Raises MalformedZnode."""
+        """An operator's request for a new controller, or None; its next change is watched.
+
+        Raises MalformedZnode.
+        """
         return await watch_handover_request(self.client)
 
     async def remove_handover_request(self, version: int) -> None:
+        """Remove the request, unless it was removed or replaced."""
         await remove_handover_request(self.client, version)
 
     # ---- the cluster
 
     async def create_top_level_paths(self) -> None:
-        """The chroot, and what every Kafka broker expects to be there."""
+        """Create the chroot and the znodes that every Kafka broker expects."""
         await self.client.ensure_chroot()
         await self.client.ensure_paths(znodes.TOP_LEVEL)
 
     async def read_or_create_cluster_id(self, candidate: uuid.UUID) -> str:
-        """The cluster's id; the candidate becomes it where there is none."""
+        """The cluster's id; if there is none, the candidate becomes it."""
         try:
             return decode_cluster_id((await self.client.get(znodes.CLUSTER_ID))[0])
         except NoNode:
@@ -130,7 +146,10 @@ class Store:
         return id_to_text(candidate)
 
     async def read_controller(self, watch: bool = False) -> ControllerZnode | None:
-        """None where there is none, or one nobody can read. With `watch`, its coming and going is told."""
+        """The content of `/controller`; None if it does not exist or cannot be decoded.
+
+        With `watch`, its next creation, change or deletion is watched.
+        """
         found = await self._get(znodes.CONTROLLER, watch)
         if found is None:
             return None
@@ -141,32 +160,32 @@ class Store:
         return ControllerZnode(read.broker, stat.ephemeral_owner, stat.version, read.is_kraft)
 
     async def _get(self, path: str, watch: bool) -> tuple[bytes | None, Stat] | None:
-        """Content and stat; None where there is no such znode. With `watch`, its coming, too, is told.
+        """Content and stat of a znode; None if it does not exist. With `watch`, its creation is watched, too.
 
-        It is there most often, so its content is asked for first.
+        Since it usually exists, its content is read first.
         """
         while True:
             try:
                 return await self.client.get(path, watch)
             except NoNode:
                 if not watch or await self.client.exists(path, watch=True) is None:
-                    return None  # else it came between the two
+                    return None  # else it was created between the two calls
 
     async def generate_broker_id(self, reserved_max: int) -> BrokerId:
-        """A number above `reserved.broker.max.id` that no other broker was given."""
+        """A broker id above `reserved.broker.max.id` that no other broker gets."""
         await self.client.ensure_path(znodes.BROKER_SEQUENCE)
         stat = await self.client.set(znodes.BROKER_SEQUENCE, b"")
         return BrokerId(stat.version + reserved_max)
 
     async def read_brokers(self, watch: bool = False) -> Registrations:
-        """Every registration; `watch` arms the list and each of them."""
+        """All registrations; with `watch`, the list and each registration are watched."""
         children, _ = await self.client.children(znodes.BROKER_IDS, watch=watch)
-        ids = sorted(b for b in map(znodes.broker_of, children) if b is not None)
+        ids = sorted(b for b in map(znodes.broker_id_of, children) if b is not None)
         results = await self.client.get_many([znodes.broker_path(b) for b in ids], watch=watch)
         found = Registrations({}, {})
         for broker, result in zip(ids, results, strict=True):
             if result.code is ZkCode.NO_NODE:
-                continue  # gone since the list was read; the watch tells
+                continue  # gone since the list was read; its watch has fired
             if result.code is not ZkCode.OK or result.stat is None:
                 found.unreadable[broker] = f"ZooKeeper: {result.code.name}"
                 continue
@@ -177,6 +196,7 @@ class Store:
         return found
 
     async def read_broker(self, broker: BrokerId, watch: bool = False) -> Registration | None:
+        """The registration of one broker, or None. Raises MalformedZnode."""
         try:
             data, stat = await self.client.get(znodes.broker_path(broker), watch=watch)
         except NoNode:
@@ -184,12 +204,12 @@ class Store:
         return decode_registration(broker, data, stat.czxid)
 
     async def watch_registration(self, broker: BrokerId) -> int | None:
-        """The session that owns a broker's registration; None where there is none. Its next change is notified."""
+        """The session that owns the broker's registration, or None; its next change is watched."""
         stat = await self.client.exists(znodes.broker_path(broker), watch=True)
         return None if stat is None else stat.ephemeral_owner
 
     async def watch_features(self) -> tuple[FinalizedFeatures, int] | None:
-        """What is finalized, with the znode's version; None where nothing ever was. The next change is told.
+        """The finalized features and the znode's version, or None; the next change is watched.
 
         Raises MalformedZnode.
         """
@@ -199,13 +219,13 @@ class Store:
     # ---- topics
 
     async def list_topics(self, watch: bool = False) -> list[str]:
-        """In order of names; only the controller may ask for the watch (KAFKA-9498)."""
+        """All topics, in order of names; only the controller may set the watch (KAFKA-9498)."""
         return sorted((await self.client.children(znodes.TOPICS, watch=watch))[0])
 
     async def read_topics(
         self, topics: Sequence[str], watch: bool = False
     ) -> tuple[dict[str, TopicZnode], dict[str, Unreadable]]:
-        """Assignments and ids of those that exist; and the reasons for those that cannot be read."""
+        """The topics that exist, and the reasons for those that cannot be read."""
         results = await self.client.get_many([znodes.topic_path(t) for t in topics], watch=watch)
         found: dict[str, TopicZnode] = {}
         unreadable: dict[str, Unreadable] = {}
@@ -228,7 +248,7 @@ class Store:
         topic_id: uuid.UUID | None,
         config: Mapping[str, str],
     ) -> None:
-        """The config first, so that no controller acts before it is there. Raises TopicExists."""
+        """Create a topic, its config first, so that the controller finds it. Raises TopicExists."""
         if (why := (await self.check_new_topics([topic]))[topic]) is not None:
             raise TopicExists(why)
         await self.write_config("topics", topic, config)
@@ -237,15 +257,22 @@ class Store:
         except NodeExists as error:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
+    async def read_partition_count(self, topic: str) -> int | None:
+        """The number of the topic's partitions, or None if it does not exist. Raises MalformedZnode."""
+        found = await self._get(znodes.topic_path(topic), watch=False)
+        if found is None:
+            return None
+        return len(znodes.decode_topic(topic, found[0]).partitions)
+
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
-        """Why a name cannot be given to a new topic; None where it can."""
+        """By name, why no topic of that name can be created; None if one can."""
         return await find_taken_names(self.client, names)
 
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
-        """As many at once as ZooKeeper takes; what became of those that were not created.
+        """Create many topics in few multis; returns the errors of those that were not created.
 
-        The names were looked at before; a race for one of them is lost alone, as TopicExists. A topic that is there
-        under the very id it was to get was created: only the answer was lost, and the repetition refused.
+        The names were checked before. A topic that another client created meanwhile fails alone, with TopicExists. A
+        topic that exists with the wanted id was created by us: only the answer was lost.
         """
         refused: dict[str, KlammError] = {}
         left = await write_topics(self.client, wanted)
@@ -262,6 +289,7 @@ class Store:
     # ---- configs
 
     async def write_config(self, entity_type: str, entity: str, config: Mapping[str, str]) -> None:
+        """Write the config of an entity, and create its znode if needed."""
         path = znodes.config_path(entity_type, entity)
         try:
             await self.client.set(path, encode_config(config))
@@ -273,7 +301,7 @@ class Store:
                 await self.client.set(path, encode_config(config))
 
     async def read_config(self, entity_type: str, entity: str) -> dict[str, str]:
-        """Overrides alone; empty where there are none. Raises MalformedZnode."""
+        """The config of an entity; empty if there is none. Raises MalformedZnode."""
         try:
             data, _ = await self.client.get(znodes.config_path(entity_type, entity))
         except NoNode:
@@ -281,7 +309,7 @@ class Store:
         return decode_config(entity_type, entity, data)
 
     async def read_topic_configs(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Overrides of each topic; and the reasons for those that cannot be read."""
+        """The config of each topic, and the reasons for those that cannot be read."""
         results = await self.client.get_many([znodes.topic_config_path(t) for t in topics])
         found: dict[str, dict[str, str]] = {}
         unreadable: dict[str, str] = {}
@@ -298,36 +326,38 @@ class Store:
     # ---- partition states, as a leader of protocol 2.6 writes them
 
     async def read_state(self, partition: TopicPartition) -> LeaderAndIsr:
-        """Raises NoNode, MalformedZnode."""
+        """The state of a partition. Raises NoNode, MalformedZnode."""
         data, stat = await self.client.get(znodes.state_path(partition))
         return znodes.decode_state(partition, data, stat.version)
 
     async def write_state(self, partition: TopicPartition, state: LeaderAndIsr, version: int) -> int:
-        """The znode's new version. Raises NoNode, BadVersion."""
+        """Write a partition's state if its znode has this version; returns the next one. Raises NoNode, BadVersion."""
         return (await self.client.set(znodes.state_path(partition), znodes.encode_state(state), version)).version
 
     # ---- notifications
 
     async def announce_isr_changes(self, partitions: Sequence[TopicPartition]) -> None:
-        """The controller watches for these."""
+        """Notify the controller of ISR changes that this node wrote."""
         path = f"{znodes.ISR_CHANGES}/isr_change_"
         await self.client.create(path, encode_isr_change(partitions), sequential=True)
 
     async def announce_log_dir_failure(self, broker: BrokerId) -> None:
-        """The controller watches for these; a notice written twice does no harm."""
+        """Notify the controller of a failed log directory; a duplicate does no harm."""
         path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
         await self.client.create(path, encode_log_dir_event(broker), sequential=True)
 
     # ---- producer ids
 
     async def allocate_producer_ids(self, broker: BrokerId) -> ProducerIdBlock:
-        """The next 1000, and nobody else's. Raises MalformedZnode; KlammError once 2^63 are used up."""
+        """Allocate the next 1000 producer ids. Raises MalformedZnode; KlammError when all 2^63 are used up."""
         while True:
             data, stat = await self.client.get(znodes.PRODUCER_ID_BLOCK)
             before = decode_producer_id_block(data)
             first = before.last + 1 if before else 0
             if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE + 1:
-                raise KlammError(f"all producer ids are used up: {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}")
+                raise KlammError(
+                    f"all producer ids are used up: the last block in {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}"
+                )
             block = ProducerIdBlock(broker, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
             try:
                 await self.client.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)

@@ -1,4 +1,4 @@
-"""The two znodes in which old tools leave requests: reassignments and preferred elections.
+"""The two znodes where old tools put requests: reassignments and preferred elections.
 
 Source: KafkaZkClient.getPartitionReassignment, setOrCreatePartitionReassignment, deletePreferredReplicaElection (3.9).
 """
@@ -14,26 +14,28 @@ from klamm.zk.port import ZooKeeperClient
 
 
 class Remainder(Enum):
-    """What stays of a request that is changed, where it is not another payload."""
+    """What remains of a request if it is not a changed payload: all of it, or nothing."""
 
     AS_IT_IS = "as it is"
     NOTHING = "nothing"
 
 
 class ToolRequest(NamedTuple):
+    """A stored request, with the version of its znode."""
+
     payload: bytes | None
     version: int
 
 
 class ToolRequestStore:
-    """Fenced reads and changes of the two znodes."""
+    """Reads and fenced changes of the two znodes."""
 
     def __init__(self, client: ZooKeeperClient, writer: FencedWriter) -> None:
         self._client = client
         self._writer = writer
 
     async def read(self, path: str) -> ToolRequest | None:
-        """None where there is none. Its coming, its change and its going are watched from here on."""
+        """The request, or None; its next creation, change or deletion is watched."""
         while await self._client.exists(path, watch=True) is not None:
             try:
                 data, stat = await self._client.get(path)
@@ -42,17 +44,18 @@ class ToolRequestStore:
             return ToolRequest(data, stat.version)
         return None
 
-    async def change(self, path: str, rest: Callable[[bytes | None], bytes | Remainder]) -> bool:
-        """Whether it was changed: `rest` says what of a payload stays.
+    async def change(self, path: str, remainder: Callable[[bytes | None], bytes | Remainder]) -> bool:
+        """Replace a request by what `remainder` returns for its payload; whether it was changed.
 
-        Guarded by the version read: what a tool asks for meanwhile is not lost. Raises ControllerMoved, WriteRefused.
+        The write is guarded by the version read, so that a request of a tool is not lost. Raises ControllerMoved,
+        WriteRefused.
         """
         while True:
             try:
                 payload, stat = await self._client.get(path)
             except NoNode:
                 return False
-            left = rest(payload)
+            left = remainder(payload)
             if left is Remainder.AS_IT_IS:
                 return False
             op: Op = Delete(path, stat.version) if left is Remainder.NOTHING else Set(path, left, stat.version)
@@ -65,6 +68,6 @@ class ToolRequestStore:
                 )
 
 
-def unless_changed(found: ToolRequest) -> Callable[[bytes | None], Remainder]:
-    """What stays of a request that was read before and is settled."""
+def remove_unless_changed(found: ToolRequest) -> Callable[[bytes | None], Remainder]:
+    """A `remainder` function that removes the request if it is still the one that was read."""
     return lambda now: Remainder.NOTHING if now == found.payload else Remainder.AS_IT_IS

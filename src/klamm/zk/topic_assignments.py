@@ -1,7 +1,7 @@
-"""Changing assignments that others may change, too. Source: KafkaZkClient.setTopicAssignmentRaw (3.9).
+"""Changes of assignments that other clients may change, too. Source: KafkaZkClient.setTopicAssignmentRaw (3.9).
 
-Kafka writes what it remembers over whatever is there; here what nobody asked to change stays as it is read, and the
-version read guards the write: partitions that somebody added meanwhile are not lost.
+Kafka overwrites the znode with what it remembers. Here other partitions stay as they are read, and the write is guarded
+by the version read, so that partitions added meanwhile are not lost.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ from klamm.zk.znodes import MalformedZnode, TopicZnode
 Changes = Mapping[int, ReplicaAssignment]
 
 TOPICS_AT_ONCE: Final = 50
-REST_AFTER: Final = 500  # partitions
+"""Topic znodes that are read and written in one step."""
+YIELD_ABOVE_PARTITIONS: Final = 500  # partitions
+"""With more changed partitions than this, the loop runs other tasks between two topics."""
 
 
 class AssignmentStore:
@@ -31,32 +33,32 @@ class AssignmentStore:
         self._writer = writer
 
     async def change(self, changes: Mapping[str, Changes], ids: Mapping[str, uuid.UUID | None]) -> dict[str, str]:
-        """Write the given partitions of each topic; why not, by topic, for those that were not written.
+        """Write the given partitions of each topic; returns the reasons by topic for those not written.
 
-        `ids` are the topics as they are known: one deleted and created anew under its name is left alone.
+        `ids` are the known topic ids: a topic that was recreated under its name is not changed.
         """
         failed: dict[str, str] = {}
         for chunk in chunks(changes, TOPICS_AT_ONCE):
             waiting, is_first = chunk, True
             while waiting:
-                waiting = await self._change({t: changes[t] for t in waiting}, ids, failed, is_first)
+                waiting = await self._try_change({t: changes[t] for t in waiting}, ids, failed, is_first)
                 is_first = False
         return failed
 
-    async def _change(
+    async def _try_change(
         self,
         changes: Mapping[str, Changes],
         ids: Mapping[str, uuid.UUID | None],
         failed: dict[str, str],
         is_first: bool,
     ) -> list[str]:
-        """One attempt; the topics that moved under us. What is there at a second one may be our own write."""
+        """One attempt; returns topics whose znode changed meanwhile. At a retry, an own write is recognised."""
         writes: dict[str, Set] = {}
         read = await self._client.get_many([znodes.topic_path(t) for t in changes])
         for (topic, partitions), result in zip(changes.items(), read, strict=True):
-            if sum(len(c) for c in changes.values()) > REST_AFTER:
+            if sum(len(c) for c in changes.values()) > YIELD_ABOVE_PARTITIONS:
                 await asyncio.sleep(0)  # decoding and encoding holds the loop
-            found = _decoded(topic, result)
+            found = _decode_or_reason(topic, result)
             if isinstance(found, str):
                 failed[topic] = found
             elif found.topic_id != ids[topic] and None not in (found.topic_id, ids[topic]):
@@ -74,7 +76,8 @@ class AssignmentStore:
         return conflicted
 
 
-def _decoded(topic: str, result: GetResult) -> TopicZnode | str:
+def _decode_or_reason(topic: str, result: GetResult) -> TopicZnode | str:
+    """The decoded topic znode, or the reason why it cannot be read."""
     if result.code is not ZkCode.OK:
         return "its znode is gone" if result.code is ZkCode.NO_NODE else f"ZooKeeper: {result.code.name}"
     try:

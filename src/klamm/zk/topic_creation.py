@@ -1,6 +1,6 @@
-"""Many topics created at once: config and topic of each in one piece, many pieces in one multi.
+"""Creation of many topics at once: several topics in one multi, each with its config.
 
-Kafka writes them one after the other, each seen by the controller as an event of its own (AdminZkClient.scala).
+Kafka creates them one by one, and its controller handles an event for each (AdminZkClient.scala).
 """
 
 import uuid
@@ -15,10 +15,14 @@ from klamm.zk.operations import Create, Op, Set
 from klamm.zk.port import ZooKeeperClient
 
 MAX_TOPICS: Final = 200
+"""Topics in one multi."""
 MAX_BYTES: Final = 400_000  # under half of a server's usual packet limit
+"""The size of one multi, less than half of a server's default packet limit."""
 
 
 class TopicToCreate(NamedTuple):
+    """A topic to create, with its assignment by partition number."""
+
     name: str
     assignment: Mapping[int, ReplicaAssignment]
     topic_id: uuid.UUID | None
@@ -26,33 +30,33 @@ class TopicToCreate(NamedTuple):
 
 
 async def find_taken_names(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
-    """Why a name cannot be given to a new topic; None where it can."""
+    """By name, why no topic of that name can be created; None if one can."""
     marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
     there = await client.exists_many([znodes.topic_path(name) for name in names])
     return {n: _why_taken(n, m is not None, t is not None) for n, m, t in zip(names, marked, there, strict=True)}
 
 
 def _why_taken(name: str, marked: bool, there: bool) -> str | None:
-    """The last topic of a name is still being deleted, or there is one (KAFKA-13175)."""
+    """The reason for a topic that exists, or is still being deleted (KAFKA-13175)."""
     if marked:
         return f"Topic '{name}' is marked for deletion."
     return f"Topic '{name}' already exists." if there else None
 
 
 async def write_topics(client: ZooKeeperClient, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
-    """Those that could not be written so: each alone may be, or tells why not.
+    """Create topics in multis; returns those that were refused, and that the caller tries singly.
 
-    A config that is left over from a topic of that name is replaced.
+    The config of an earlier topic of the same name is replaced.
     """
     configs = await client.exists_many([znodes.topic_config_path(topic.name) for topic in wanted])
-    pieces = [(t, _piece(t, config is not None)) for t, config in zip(wanted, configs, strict=True)]
+    pieces = [(t, _operations_for(t, config is not None)) for t, config in zip(wanted, configs, strict=True)]
     left: list[TopicToCreate] = []
     for batch in _batches(pieces):
         left += await _write(client, batch)
     return left
 
 
-def _piece(topic: TopicToCreate, has_config: bool) -> list[Op]:
+def _operations_for(topic: TopicToCreate, has_config: bool) -> list[Op]:
     """The operations that create one topic: its config, then its topic znode."""
     config_path, config = znodes.topic_config_path(topic.name), encode_config(topic.config)
     return [
@@ -61,11 +65,14 @@ def _piece(topic: TopicToCreate, has_config: bool) -> list[Op]:
     ]
 
 
-Piece = tuple[TopicToCreate, list[Op]]
+TopicOperations = tuple[TopicToCreate, list[Op]]
 
 
-async def _write(client: ZooKeeperClient, pieces: Sequence[Piece]) -> list[TopicToCreate]:
-    """Where one piece is refused ZooKeeper takes none: the others are sent again without it."""
+async def _write(client: ZooKeeperClient, pieces: Sequence[TopicOperations]) -> list[TopicToCreate]:
+    """Create the topics in one multi. If ZooKeeper refuses one of them, repeat the multi without it.
+
+    Returns the refused topics.
+    """
     left: list[TopicToCreate] = []
     while pieces:
         answers = await client.multi([op for _, piece in pieces for op in piece])
@@ -78,9 +85,9 @@ async def _write(client: ZooKeeperClient, pieces: Sequence[Piece]) -> list[Topic
     return left
 
 
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _batches(pieces: Iterable[TopicOperations]) -> Iterator[list[TopicOperations]]:
     """Group the operations of topics into multis below the size limit, never splitting a topic."""
-    batch: list[Piece] = []
+    batch: list[TopicOperations] = []
     size = 0
     for piece in pieces:
         weight = sum(len(op.path) + len(op.data or b"") for op in piece[1] if isinstance(op, Create | Set))

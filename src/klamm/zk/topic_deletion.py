@@ -1,4 +1,4 @@
-"""How a topic leaves ZooKeeper.
+"""Removal of topics from ZooKeeper.
 
 Source: KafkaZkClient.deleteTopicZNode, deleteTopicConfigs, deleteTopicDeletions (3.9).
 """
@@ -11,24 +11,24 @@ from klamm.zk.fenced import FencedWriter, chunks
 from klamm.zk.port import ZooKeeperClient
 
 LISTS_AT_ONCE: Final = 2_000
+"""Znodes whose children are listed in one step."""
 
 
 class TopicDeletionStore:
-    """Fenced deletions of topics and of the requests to delete them."""
+    """Fenced deletions of topics, and of the requests to delete topics."""
 
     def __init__(self, client: ZooKeeperClient, writer: FencedWriter) -> None:
         self._client = client
         self._writer = writer
 
     async def list_requests(self) -> list[str]:
-        """Topics to delete, in order of names; the list is watched from here on."""
+        """Topics with a deletion request, in order of names; the list is watched from now on."""
         return sorted((await self._client.children(znodes.DELETE_TOPICS, watch=True))[0])
 
     async def delete_topics(self, topics: Sequence[str]) -> dict[str, str]:
-        """Everything below each topic, then the topic with its config; what is gone is no matter. The requests go last.
+        """Delete all znodes of these topics; returns the reasons by topic for those that could not be deleted.
 
-        Why not, by topic, for those that stay, for example because somebody put something below them. After a crash in
-        between the request is still there, and the next controller begins again.
+        The deletion requests are not deleted here: after a crash in between, the next controller begins again.
         """
         paths = [znodes.topic_path(t) for t in topics]
         below = reversed(await self._levels_below(paths))
@@ -39,12 +39,12 @@ class TopicDeletionStore:
         return failed
 
     async def delete_requests(self, topics: Iterable[str]) -> dict[str, str]:
-        """Why not, by path, for those that stay."""
+        """Delete deletion requests; returns the reasons by path for those that could not be deleted."""
         left = await self._writer.delete_all([znodes.delete_topic_path(t) for t in topics])
         return {path: f"it cannot be removed: {code.name}" for path, code in left.items()}
 
     async def _levels_below(self, paths: Sequence[str]) -> list[list[str]]:
-        """All znodes under these, those nearest to the root first."""
+        """All znodes below these, in levels, the nearest level first."""
         levels: list[list[str]] = []
         parents = paths
         while parents:
@@ -59,5 +59,5 @@ class TopicDeletionStore:
 
 
 def _topic_of(path: str) -> str:
-    """Of `/brokers/topics/TOPIC/...` and `/config/topics/TOPIC`."""
+    """The topic in `/brokers/topics/TOPIC/...` or `/config/topics/TOPIC`."""
     return path.split("/")[3]

@@ -1,4 +1,4 @@
-"""What the administration of topics reads and writes; any node may, so none of it is fenced by an epoch.
+"""Topic administration in ZooKeeper by any node, without a fence.
 
 Source: AdminZkClient.deleteTopic, createPartitionsWithAssignment (3.9).
 """
@@ -15,23 +15,26 @@ from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import TopicZnode
 
 REQUESTS_AT_ONCE = 500
+"""Deletion requests in one multi."""
 
 
 class DeletionsRequested(NamedTuple):
+    """The topics for which no new deletion request was made."""
+
     missing: Collection[str]
     """Topics that do not exist."""
     marked_before: Collection[str]
-    """Those whose deletion somebody requested already."""
+    """Topics whose deletion was requested before."""
 
 
 class TopicRequestStore:
-    """Unfenced: any node may ask the controller for these."""
+    """Deletion requests and added partitions."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
 
     async def request_deletions(self, topics: Sequence[str]) -> DeletionsRequested:
-        """Mark topics for deletion, all of them in few steps. Raises ZkError."""
+        """Request the deletion of these topics, in few multis. Raises ZkError."""
         there = await self._client.exists_many([znodes.topic_path(t) for t in topics])
         missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
         existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
@@ -50,7 +53,7 @@ class TopicRequestStore:
         return DeletionsRequested(missing, {t for t in existing if t not in new})
 
     async def _mark_singly(self, topics: Sequence[str]) -> None:
-        """One after the other: of several, somebody else marks some in this moment."""
+        """Create deletion requests one by one, because another client creates some at the same time."""
         for topic in topics:
             try:
                 await self._client.create(znodes.delete_topic_path(topic), None)
@@ -58,7 +61,7 @@ class TopicRequestStore:
                 continue
 
     async def read(self, topic: str) -> tuple[TopicZnode, int] | None:
-        """The topic and the version of its znode; None where there is none. Raises MalformedZnode."""
+        """The topic and the version of its znode; None if there is none. Raises MalformedZnode."""
         [read] = await self._client.get_many([znodes.topic_path(topic)])
         if read.code is ZkCode.NO_NODE:
             return None
@@ -69,7 +72,7 @@ class TopicRequestStore:
     async def add_partitions(
         self, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
     ) -> bool:
-        """Add partitions to a topic as it was read; False where it changed since, or is gone."""
+        """Add partitions to a topic as it was read; false if it changed since, or was deleted."""
         grown = {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}  # type: ignore[arg-type]
         payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
         try:

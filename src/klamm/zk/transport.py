@@ -1,4 +1,4 @@
-"""Moves bytes and time between a session machine and the world, and lets coroutines wait for requests."""
+"""Drives a session: moves bytes between it and a connection, calls it in time, and lets coroutines await requests."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,8 +14,8 @@ R = TypeVar("R", bound=Request[Any])
 T = TypeVar("T")
 
 
-class _Link(asyncio.Protocol):
-    """One connection attempt; after `detach` nothing of it reaches the session any more."""
+class _ServerConnection(asyncio.Protocol):
+    """One connection attempt; after `detach` the session gets nothing from it."""
 
     def __init__(self, driver: "Driver", attempt: int) -> None:
         self._driver: Driver | None = driver
@@ -28,15 +28,15 @@ class _Link(asyncio.Protocol):
         if self._driver is None:
             transport.abort()
         else:
-            self._driver.link_made(self, self._attempt)
+            self._driver.on_connection_made(self, self._attempt)
 
     def data_received(self, data: bytes) -> None:
         if self._driver is not None:
-            self._driver.link_received(self._attempt, data)
+            self._driver.on_data_received(self._attempt, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._driver is not None:
-            self._driver.link_lost(self._attempt, str(exc) if exc is not None else "")
+            self._driver.on_connection_lost(self._attempt, str(exc) if exc is not None else "")
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -51,15 +51,16 @@ class _Link(asyncio.Protocol):
         self._transport.writelines(pieces)
 
     def detach(self) -> None:
+        """Abort the connection, and pass nothing more to the driver."""
         self._driver = None
         if self._transport is not None:
             self._transport.abort()
 
 
 class Driver:
-    """Drives one session: opens its connections, feeds it, writes for it, wakes it in time.
+    """Drives one session: opens its connections, passes bytes on, and calls it when its time comes.
 
-    At most `max_waiting` requests are with the session at once; further callers wait their turn in order.
+    At most `max_waiting` requests are submitted at a time; further callers wait in order.
     """
 
     def __init__(
@@ -72,28 +73,28 @@ class Driver:
     ) -> None:
         self._network = world.network
         self._loop: asyncio.AbstractEventLoop
-        """The one it was last woken in; nothing happens before that."""
+        """The loop in which `wake` was last called; it is set before anything else happens."""
         self.session = session
         self._on_watch = on_watch
         self._on_state = on_state
         self._slots = asyncio.Semaphore(max_waiting)
         self.on_latency_ms: Callable[[float], None] | None = None
-        """Hears how long each request was with the ensemble that it answered; must not raise."""
+        """Called with the time in ms from sending each answered request to its answer; must not raise."""
         self._futures: dict[Request[Any], asyncio.Future[None]] = {}
-        self._link: _Link | None = None
+        self._link: _ServerConnection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._attempt = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
         self._is_woken = False
         self.decided = asyncio.Event()
-        """There was a session, or there will be none."""
+        """Set when the session is connected for the first time, or has ended."""
         self.ended = asyncio.Event()
 
     # ---- for coroutines
 
     async def complete(self, request: R) -> R:
-        """Submit a request and wait for its end, which is in `request.code`."""
+        """Submit a request and wait until it is complete; the result is in `request.code`."""
         future = await self.start(request)
         try:
             await future
@@ -103,7 +104,7 @@ class Driver:
         return request
 
     async def complete_all(self, requests: Iterable[R]) -> list[R]:
-        """Submit requests one after the other without waiting between them; all of them, ended."""
+        """Submit requests without waiting for one before the next; returns all when they are complete."""
         started: list[tuple[R, asyncio.Future[None]]] = []
         try:
             for request in requests:
@@ -117,33 +118,39 @@ class Driver:
         return [request for request, _ in started]
 
     async def start(self, request: Request[Any]) -> asyncio.Future[None]:
-        """Submit once there is room; the future ends with the request. Set `abandoned` when giving up on it."""
+        """Submit a request once there is room; the future is done when the request is complete.
+
+        A caller that gives up sets `request.abandoned`.
+        """
         await self._slots.acquire()
-        return self._expect(request, self.session.submit)
+        return self._submit_with_future(request, self.session.submit)
 
     async def add_auth(self, request: Request[None]) -> Request[None]:
         """Like `complete`, for credentials."""
         await self._slots.acquire()
-        await self._expect(request, self.session.add_auth)
+        await self._submit_with_future(request, self.session.add_auth)
         return request
 
-    def _expect(self, request: Request[Any], submit: Callable[[Request[Any]], None]) -> asyncio.Future[None]:
+    def _submit_with_future(
+        self, request: Request[Any], submit: Callable[[Request[Any]], None]
+    ) -> asyncio.Future[None]:
+        """Submit a request, and return a future that is done when it is complete."""
         future = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         submit(request)
-        if self.session.sends_at_once and not self._is_woken:
+        if self.session.should_send_at_once and not self._is_woken:
             self._send(self._loop.time())
         else:
             self.wake()
         return future
 
     def run(self) -> None:
-        """Start; nothing is sent before."""
+        """Start the session; nothing is sent before."""
         self._is_running = True
         self.wake()
 
     def wake(self) -> None:
-        """Have the session looked after in this turn of the loop; many calls cost one."""
+        """Advance the session in the next pass of the loop; several calls have the effect of one."""
         if not self._is_woken and (self._is_running or self.session.has_ended):
             self._is_woken = True
             self._loop = asyncio.get_running_loop()
@@ -151,7 +158,8 @@ class Driver:
 
     # ---- for the connection
 
-    def link_made(self, link: _Link, attempt: int) -> None:
+    def on_connection_made(self, link: _ServerConnection, attempt: int) -> None:
+        """Attach the connection to the session, unless it belongs to an earlier attempt."""
         if attempt != self._attempt:
             link.detach()
             return
@@ -159,33 +167,35 @@ class Driver:
         self.session.connection_made(attempt, self._loop.time())
         self.wake()
 
-    def link_received(self, attempt: int, data: bytes) -> None:
-        """What came is handed out in this same turn: the answers, and what they make the session send."""
+    def on_data_received(self, attempt: int, data: bytes) -> None:
+        """Pass bytes to the session, and deliver the results at once."""
         session = self.session
-        was_quiet = session.is_quiet
+        was_quiet = session.is_idle
         session.receive(attempt, data, self._loop.time())
-        if was_quiet and session.is_quiet:
-            self._hand_out()
+        if was_quiet and session.is_idle:
+            self._deliver_outcomes()
         else:
-            self._look_after()
+            self._advance_session()
 
-    def link_lost(self, attempt: int, reason: str) -> None:
+    def on_connection_lost(self, attempt: int, reason: str) -> None:
+        """Tell the session that the connection of this attempt ended."""
         self.session.connection_lost(attempt, reason, self._loop.time())
         self.wake()
 
     # ---- the work of a turn
 
     def _on_wake(self) -> None:
+        """Advance the session; called by the loop after `wake`."""
         self._is_woken = False
-        self._look_after()
+        self._advance_session()
 
-    def _look_after(self) -> None:
-        """Advance the session by the clock, and carry out what it wants: connect, send, answer."""
+    def _advance_session(self) -> None:
+        """Pass the time to the session, and do what it wants: connect, send, deliver results, set a timer."""
         session, now = self.session, self._loop.time()
         session.tick(now)
-        self._follow_attempts()
+        self._update_connection()
         self._send(now)
-        self._hand_out()
+        self._deliver_outcomes()
         self._set_timer()
 
     def _send(self, now: float) -> None:
@@ -194,7 +204,7 @@ class Driver:
         while link is not None and link.writable and session.may_send and (pieces := session.take_outgoing(now)):
             link.write(pieces)
 
-    def _hand_out(self) -> None:
+    def _deliver_outcomes(self) -> None:
         """Complete the callers of finished requests, and pass watch events and states to the owner."""
         for outcome in self.session.take_outcomes():
             if isinstance(outcome, Request):
@@ -206,23 +216,23 @@ class Driver:
                     if not future.done():
                         future.set_result(None)
             elif isinstance(outcome, WatchEvent):
-                self._tell(self._on_watch, outcome)
+                self._call_owner(self._on_watch, outcome)
             else:
-                self._tell(self._on_state, outcome)
+                self._call_owner(self._on_state, outcome)
                 self.decided.set()
                 if self.session.has_ended:
                     self.ended.set()
 
-    def _tell(self, owner: Callable[[T], None], what: T) -> None:
-        """A mistake of the owner's is reported as the loop's, and keeps nobody from being answered."""
+    def _call_owner(self, owner: Callable[[T], None], what: T) -> None:
+        """Call a callback of the session's owner; an exception goes to the loop's exception handler."""
         try:
             owner(what)
         except Exception as error:
-            context = {"message": f"ZooKeeper session: the owner failed on {what}", "exception": error}
+            context = {"message": f"bug: a callback of the ZooKeeper session failed on {what}", "exception": error}
             self._loop.call_exception_handler(context)
 
-    def _follow_attempts(self) -> None:
-        """Open the connection that the session wants, and drop the one it has given up."""
+    def _update_connection(self) -> None:
+        """Open the connection that the session wants, and abort the one that it gave up."""
         session = self.session
         if session.wants_connection and session.attempt == self._attempt:
             return
@@ -239,26 +249,26 @@ class Driver:
     async def _open(self, attempt: int) -> None:
         """Connect to the session's current server; a failure is reported to the session."""
         server = self.session.server
-        link = _Link(self, attempt)
+        link = _ServerConnection(self, attempt)
         try:
             await self._network.connect(lambda: link, server.host, server.port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be looked up
-            self.link_lost(attempt, str(error) or type(error).__name__)
+            self.on_connection_lost(attempt, str(error) or type(error).__name__)
         except asyncio.CancelledError:
             link.detach()
             raise
 
     def _set_timer(self) -> None:
-        """Wake up when the session is next due; an earlier timer is kept, since it costs little."""
+        """Set a timer for the session's next `wake_at`; an earlier timer is kept."""
         due = self.session.wake_at()
         timer = self._timer
         if timer is not None and (due is None or due < timer.when()):
             timer.cancel()
             timer = self._timer = None
         if timer is None and due is not None:
-            self._timer = self._loop.call_at(due, self._on_time)
+            self._timer = self._loop.call_at(due, self._on_timer)
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         """The timer fired: advance the session."""
         self._timer = None
-        self._look_after()
+        self._advance_session()

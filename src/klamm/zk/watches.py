@@ -1,4 +1,7 @@
-"""Which one-shot watches a session has set, and how to set them again elsewhere. Source: ZKWatchManager.java."""
+"""The one-shot watches of a session, and the requests that restore them on another connection.
+
+Source: ZKWatchManager.java.
+"""
 
 from collections.abc import Iterator
 from enum import IntEnum, StrEnum
@@ -8,9 +11,11 @@ from klamm.zk import jute
 
 
 class WatchKind(StrEnum):
+    """The kinds of watches, as the server keeps them."""
+
     DATA = "data"  # the znode exists: fires when it is changed or deleted
     EXIST = "exist"  # it does not: fires when it is created
-    CHILD = "child"  # fires when a child comes or goes, or the znode itself goes
+    CHILD = "child"  # fires when a child is created or deleted, or the znode itself is deleted
 
 
 class EventType(IntEnum):
@@ -27,16 +32,17 @@ class WatchEvent(NamedTuple):
 
 DATA, EXIST, CHILD = WatchKind
 
-SPENT_BY: Final = {
+TRIGGERED_BY: Final = {
     EventType.CREATED: (DATA, EXIST),
     EventType.DATA_CHANGED: (DATA, EXIST),
     EventType.DELETED: (DATA, EXIST, CHILD),
     EventType.CHILDREN_CHANGED: (CHILD,),
 }
+"""By event, the kinds of watches that it triggers and removes."""
 
 
 class Watches:
-    """Watches are remembered as they are set by replies and forgotten as they fire."""
+    """The watches that replies have set and no event has triggered yet."""
 
     __slots__ = ("_paths",)
 
@@ -49,15 +55,15 @@ class Watches:
     def add(self, kind: WatchKind, path: str) -> None:
         self._paths[kind][path] = None
 
-    def fire(self, event: WatchEvent) -> None:
+    def remove_triggered(self, event: WatchEvent) -> None:
         """Remove the watches on the event's path that this event triggers."""
-        for kind in SPENT_BY[event.type]:
+        for kind in TRIGGERED_BY[event.type]:
             self._paths[kind].pop(event.path, None)
 
-    def set_again(self, last_zxid: int, max_bytes: int) -> Iterator[bytes]:
-        """Bodies of SetWatches requests, each of at most about `max_bytes`; none where no watch is set.
+    def set_watches_bodies(self, last_zxid: int, max_bytes: int) -> Iterator[bytes]:
+        """Bodies of SetWatches requests that restore all watches, each of at most about `max_bytes`.
 
-        SetWatches suffices: SetWatches2 adds only the persistent watches, which this client does not set.
+        SetWatches suffices: SetWatches2 adds only persistent watches, which this client does not use.
         """
         batch: dict[WatchKind, list[bytes]] = {kind: [] for kind in WatchKind}
         size = 0
@@ -75,6 +81,7 @@ class Watches:
 
 
 def _set_watches(last_zxid: int, batch: dict[WatchKind, list[bytes]]) -> bytes:
+    """The body of one SetWatches request."""
     parts = [jute.LONG.pack(last_zxid)]
     for kind in (DATA, EXIST, CHILD):
         parts.append(jute.pack_int(len(batch[kind])))

@@ -1,8 +1,8 @@
-"""What Kafka keeps in ZooKeeper and where: paths, and the payloads the controller lives on.
+"""Paths of Kafka's znodes, and the payloads that the controller reads and writes. Pure functions.
 
-Pure functions. Decoders ignore unknown keys and the order of keys; what they cannot read raises `MalformedZnode`.
-Registrations are in `registrations.py`, configs, notifications and admin requests in `admin_znodes.py`.
-Source: ZkData.scala (3.9); every payload is compact JSON.
+Decoders ignore unknown keys and the order of keys, and raise `MalformedZnode` for what they cannot read. Registrations
+are in `registrations.py`, configs, notifications and admin requests in `admin_znodes.py`. Every payload is compact
+JSON. Source: ZkData.scala (3.9).
 """
 
 import uuid
@@ -23,7 +23,7 @@ MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 Int16 = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
-"""What JSON may hold and the wire cannot: such a payload is malformed, as in Kafka, and never reaches a request."""
+"""A number outside this range fits JSON, but not the wire protocol: as in Kafka, such a payload is malformed."""
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -43,9 +43,9 @@ FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
 PENDING_DELETIONS: Final = "/klamm/pending_deletions"
-"""Klamm's own: what gone brokers still hold of deleted topics. Apache Kafka never looks there."""
+"""Klamm's own: replicas that brokers have to delete and may still hold. Apache Kafka ignores it."""
 NEXT_CONTROLLER: Final = "/klamm/next_controller"
-"""Klamm's own: which klamm node an operator wants to be controller. It is there for seconds."""
+"""Klamm's own: the broker that an operator wants as controller. It exists for seconds."""
 
 TOP_LEVEL: Final = (
     "/consumers",
@@ -63,11 +63,11 @@ TOP_LEVEL: Final = (
     "/config/brokers",
     "/config/ips",
 )
-"""What every broker creates at start, persistent and with null data."""
+"""The znodes that every broker creates at its start, persistent and with null data."""
 
 
 class PartitionLike(Protocol):
-    """Whatever names a partition: a `TopicPartition`, or the controller's own object for one."""
+    """Anything with topic and partition number: a `TopicPartition`, or the controller's own object."""
 
     @property
     def topic(self) -> str: ...
@@ -76,7 +76,7 @@ class PartitionLike(Protocol):
 
 
 class MalformedZnode(KlammError):
-    """A payload nobody can read; names the path, and what is wrong with it."""
+    """A payload that cannot be decoded; the message has path and reason."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"cannot read the znode {path}: {reason}")
@@ -115,8 +115,12 @@ def pending_deletion_path(broker: int, topic_id: uuid.UUID) -> str:
     return f"{PENDING_DELETIONS}/{broker}/{id_to_text(topic_id)}"
 
 
+def consumer_offset_path(group_id: str, partition: PartitionLike) -> str:
+    return f"/consumers/{group_id}/offsets/{partition.topic}/{partition.partition}"
+
+
 def config_path(entity_type: str, entity: str) -> str:
-    """`entity_type` is topics, clients, users, brokers or ips; the entity `<default>` holds defaults."""
+    """`entity_type` is topics, clients, users, brokers or ips; the entity `<default>` has the defaults."""
     return f"/config/{entity_type}/{entity}"
 
 
@@ -124,8 +128,8 @@ def topic_config_path(topic: str) -> str:
     return f"/config/topics/{topic}"
 
 
-def broker_of(child: str) -> BrokerId | None:
-    """The broker that a child's name stands for; None where it is not one that Kafka would write."""
+def broker_id_of(child: str) -> BrokerId | None:
+    """The broker id in a child's name; None if Kafka would not write this name."""
     if not (child.isascii() and child.isdigit() and len(child) <= 10):
         return None
     number = int(child)
@@ -141,7 +145,7 @@ def sequence_number(child: str, prefix: str) -> str:
 
 
 def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
-    """Raises MalformedZnode where the payload is missing, is no JSON, or has another shape."""
+    """Decode a payload of this shape. Raises MalformedZnode if it is missing, invalid or has another shape."""
     if payload is None:
         raise MalformedZnode(path, "it is empty")
     try:
@@ -158,12 +162,14 @@ def encode_json(value: Any) -> bytes:
 
 
 class ControllerRegistration(NamedTuple):
+    """The broker that `/controller` names."""
+
     broker: BrokerId
     kraft_controller_epoch: int = -1
 
     @property
     def is_kraft(self) -> bool:
-        """A KRaft controller took over; a ZooKeeper controller must keep its hands off."""
+        """Whether a KRaft controller took over; then a ZooKeeper controller must not act."""
         return self.kraft_controller_epoch > 0
 
 
@@ -177,7 +183,7 @@ def encode_controller(broker: BrokerId, now_ms: int) -> bytes:
 
 
 def decode_controller(payload: bytes | None) -> ControllerRegistration | None:
-    """None where the payload cannot be read: Kafka takes that for "no controller"."""
+    """The content of `/controller`; None if it cannot be decoded, which Kafka treats as "no controller"."""
     try:
         read = decode_json(CONTROLLER, payload, _Controller)
     except MalformedZnode:
@@ -190,6 +196,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(payload: bytes | None) -> int:
+    """The controller epoch. Raises MalformedZnode."""
     text = (payload or b"").strip()
     if not text.isdigit() or len(text) > 10 or int(text) > MAX_INT32:
         raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number of 31 bits")
@@ -200,10 +207,12 @@ def decode_controller_epoch(payload: bytes | None) -> int:
 
 
 class TopicZnode(NamedTuple):
+    """A topic's id, and the assignment of each partition."""
+
     topic_id: uuid.UUID | None
     partitions: dict[int, ReplicaAssignment]
     czxid: int = 0
-    """Of its creation, where it was read from ZooKeeper: what tells it from an earlier topic of that name."""
+    """The zxid at which the znode was created: it differs from that of an earlier topic of the same name."""
 
 
 class _Topic(msgspec.Struct):
@@ -214,7 +223,7 @@ class _Topic(msgspec.Struct):
 
 
 def encode_topic(topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]) -> bytes:
-    """The key `topic_id` is left out where there is none; the two reassignment maps are always there."""
+    """The payload of a topic's znode; `topic_id` is omitted if it is None, the reassignment maps never."""
     content: dict[str, Any] = {
         "removing_replicas": {str(p): a.removing for p, a in partitions.items() if a.removing},
         "partitions": {str(p): a.replicas for p, a in partitions.items()},
@@ -227,6 +236,7 @@ def encode_topic(topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAss
 
 
 def decode_topic(topic: str, payload: bytes | None) -> TopicZnode:
+    """The content of a topic's znode. Raises MalformedZnode."""
     path = topic_path(topic)
     read = decode_json(path, payload, _Topic)
     try:
@@ -244,6 +254,7 @@ def decode_topic(topic: str, payload: bytes | None) -> TopicZnode:
 
 
 def _ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
+    """The same numbers as broker ids, without a copy."""
     return numbers  # type: ignore[return-value]  # a BrokerId is an int at run time; no copy for 200,000 partitions
 
 
@@ -262,7 +273,7 @@ _read_state: Final = msgspec.json.Decoder(_State).decode
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """The partition epoch is not inside: it is the znode's version."""
+    """The payload of a state znode, without the partition epoch, which is the znode's version."""
     leader, leader_epoch, isr, controller_epoch, _, recovery = state
     last = f',"leader_recovery_state":{recovery:d}' if recovery else ""
     return (
@@ -273,20 +284,24 @@ def encode_state(state: LeaderAndIsr) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _json_list(ids: tuple[int, ...]) -> str:
+    """Broker ids as a JSON list."""
     return f"[{','.join(map(str, ids))}]"
 
 
 def decode_state(partition: PartitionLike, payload: bytes | None, version: int) -> LeaderAndIsr:
-    """`version` is the znode's, which is the partition epoch."""
+    """The state in a payload; `version` is the znode's version, which is the partition epoch.
+
+    Raises MalformedZnode.
+    """
     try:
-        return _state_of(payload or b"", version)
+        return _decode_state(payload or b"", version)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedZnode(state_path(partition), str(error)) from error
 
 
 @lru_cache(maxsize=4_096)
-def _state_of(payload: bytes, version: int) -> LeaderAndIsr:
-    """Many partitions are in the same state: it is read once, and one object then."""
+def _decode_state(payload: bytes, version: int) -> LeaderAndIsr:
+    """Decode a state; equal states of many partitions become one object."""
     read = _read_state(payload)
     return LeaderAndIsr(
         BrokerId(read.leader),

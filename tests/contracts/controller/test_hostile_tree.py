@@ -15,8 +15,8 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.zk.acl import OPEN_ACL, READ_ACL
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.store import Store
 from klamm.zk.znodes import state_path
 
@@ -104,7 +104,7 @@ async def world(shared_zookeeper: ZooKeeperServer) -> AsyncIterator[World]:
     await made.close()
 
 
-async def write_znodes(client: ZooKeeper, znodes: dict[str, bytes | None]) -> None:
+async def write_znodes(client: ZooKeeperClient, znodes: dict[str, bytes | None]) -> None:
     for path, data in znodes.items():
         if (parent := path.rpartition("/")[0]) != "":
             await client.ensure_path(parent)

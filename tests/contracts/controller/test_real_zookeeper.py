@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from kazoo.client import KazooClient
-from tests.support.controller_room import broker as broker_of
+from tests.support.controller_room import broker as broker_id_of
 from tests.support.real_controllers import World, eventually
 from tests.support.recorder_broker import RecorderBroker
 
@@ -274,7 +274,7 @@ async def test_registering_a_broker_id_of_a_live_session_waits_and_then_fails(wo
 async def test_a_registration_of_an_earlier_session_of_the_broker_is_replaced(world: World) -> None:
     await world.store()
     first, second, third = await world.client(), await world.client(), await world.client()
-    registrar = BrokerRegistrar(broker_of(5))
+    registrar = BrokerRegistrar(broker_id_of(5))
 
     epochs = [await registrar.register(c, 1) for c in (first, second, second)]
     assert epochs[0] < epochs[1] == epochs[2]

@@ -65,7 +65,7 @@ async def test_klamms_client_works_against_the_model(model: str) -> None:
     await other.create("/e", b"", ephemeral=True)
     await one.sync("/")
     assert await one.exists("/e", watch=True) is not None
-    other._give_up()  # as a process that dies: nobody says goodbye
+    other._abort_session()  # as a process that dies: nobody says goodbye
     await gone.wait()
     results = await one.multi([Create("/a", b"1"), Check("/a", 1)])
     assert [r.code.name for r in results] == ["OK", "BAD_VERSION"]

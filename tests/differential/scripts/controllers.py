@@ -13,6 +13,7 @@ async def the_controller_is_elected_again(s: ScriptContext) -> None:
 
 @script()
 async def the_leader_dies_while_nobody_looks(s: ScriptContext) -> None:
+    """A leader dies while there is no controller."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.usurp(2)
     await s.kill(1)
@@ -21,6 +22,7 @@ async def the_leader_dies_while_nobody_looks(s: ScriptContext) -> None:
 
 @script(1, 2)
 async def an_offline_partition_at_every_failover(s: ScriptContext) -> None:
+    """A partition is offline during several failovers."""
     await s.create_topic("a", [[1]])
     await s.kill(1)
     await s.delete_controller()
@@ -30,6 +32,7 @@ async def an_offline_partition_at_every_failover(s: ScriptContext) -> None:
 
 @script()
 async def topics_and_brokers_appear_while_nobody_looks(s: ScriptContext) -> None:
+    """Topics are created and brokers register while there is no controller."""
     await s.create_topic("a", [[1, 2]])
     await s.usurp(3)
     await s.create_topic("b", [[2, 4]])
@@ -43,6 +46,7 @@ async def topics_and_brokers_appear_while_nobody_looks(s: ScriptContext) -> None
 
 @script(1, 2, cold=True)
 async def a_controller_finds_everything_there(s: ScriptContext) -> None:
+    """A controller starts with topics and states that exist already."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[3]])
     await s.start_controller()
@@ -59,6 +63,7 @@ async def a_shutdown_is_forgotten_at_a_failover(s: ScriptContext) -> None:
 
 @script()
 async def a_newer_controller_has_written(s: ScriptContext) -> None:
+    """A partition state has a newer controller epoch than the controller."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.write_state("a", 1, [1, 2, 3], 0, controller_epoch=9)

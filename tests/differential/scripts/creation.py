@@ -14,6 +14,7 @@ async def topics_are_created_by_the_api(s: ScriptContext) -> None:
 
 @script()
 async def what_creations_are_refused_for(s: ScriptContext) -> None:
+    """CreateTopics with each kind of invalid request."""
     await s.create_topics({"a": [[1, 2]]})
     await s.create_topics({"a": [[1, 2]], "b": [[2]]})
     await s.create_topics({"c": [[1, 1]]})
@@ -29,6 +30,7 @@ async def what_creations_are_refused_for(s: ScriptContext) -> None:
 
 @script()
 async def creations_that_only_ask(s: ScriptContext) -> None:
+    """CreateTopics with validate_only."""
     await s.create_topics({"a": [[1, 2]]}, validate_only=True)
     await s.create_counted("a", 3, 2)
     await s.create_counted("a", 0, 2)
@@ -58,6 +60,7 @@ async def topics_grow_by_the_api(s: ScriptContext) -> None:
 
 @script()
 async def what_growth_is_refused_for(s: ScriptContext) -> None:
+    """CreatePartitions with each kind of invalid request."""
     await s.create_topics({"a": [[1, 2], [2, 3]]})
     await s.create_partitions("unknown", 4)
     await s.create_partitions("a", 2)
@@ -105,6 +108,7 @@ async def a_topic_whose_assignment_is_nonsense(s: ScriptContext) -> None:
 
 @script()
 async def a_topic_with_holes_among_its_partitions(s: ScriptContext) -> None:
+    """A topic whose partition numbers have gaps."""
     await s.write("/brokers/topics/a", '{"version":2,"partitions":{"0":[1,2],"7":[2,3]}}')
     await s.kill(2)
     await s.delete_topic("a")

@@ -96,6 +96,7 @@ async def two_brokers_die_before_they_deleted(s: ScriptContext) -> None:
 
 @script()
 async def a_broker_cannot_delete(s: ScriptContext) -> None:
+    """One broker answers StopReplica with an error."""
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     s.brokers[2].errors["StopReplica"] = STORAGE_ERROR
     await s.delete_topic("a")
@@ -106,6 +107,7 @@ async def a_broker_cannot_delete(s: ScriptContext) -> None:
 
 @script()
 async def nobody_can_delete(s: ScriptContext) -> None:
+    """All brokers answer StopReplica with an error."""
     await s.create_topic("a", [[1, 2]])
     for broker in (1, 2):
         s.brokers[broker].errors["StopReplica"] = STORAGE_ERROR
@@ -156,6 +158,7 @@ async def a_failover_while_a_deletion_waits(s: ScriptContext) -> None:
 
 @script()
 async def deletions_are_requested_while_nobody_looks(s: ScriptContext) -> None:
+    """Topics are marked for deletion while there is no controller."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2]])
     await s.usurp(9)
@@ -190,7 +193,7 @@ async def a_broker_shutting_down_holds_a_deletion_up(s: ScriptContext) -> None:
 
 @script()
 async def a_topic_queued_for_deletion_takes_no_part(s: ScriptContext) -> None:
-    """Elections, ISR changes, shutdowns, reassignments: all leave it alone."""
+    """Elections, ISR changes, shutdowns and reassignments do not change a topic queued for deletion."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[2, 1, 3]])
     await s.kill(3)
@@ -221,6 +224,7 @@ async def topics_are_deleted_by_the_api(s: ScriptContext) -> None:
 
 @script()
 async def a_deletion_by_the_api_that_takes_its_time(s: ScriptContext) -> None:
+    """DeleteTopics while a replica's broker is dead; the requests time out."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2]])
     await s.kill(3)
@@ -231,6 +235,7 @@ async def a_deletion_by_the_api_that_takes_its_time(s: ScriptContext) -> None:
 
 @script()
 async def deletions_asked_of_nobody(s: ScriptContext) -> None:
+    """Topic requests sent to a node that is no longer controller."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.usurp(9)
     await s.delete_topics("a")
@@ -256,6 +261,7 @@ async def a_deleted_topics_znode_is_gone_already(s: ScriptContext) -> None:
 
 @script()
 async def the_request_for_a_deletion_is_taken_back(s: ScriptContext) -> None:
+    """The deletion request is removed from ZooKeeper before the topic is deleted."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.kill(3)
     await s.delete_topic("a")

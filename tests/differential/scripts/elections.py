@@ -99,7 +99,7 @@ async def all_unclean_elections_by_the_api(s: ScriptContext) -> None:
 
 @script()
 async def an_unclean_election_prefers_who_is_in_sync(s: ScriptContext) -> None:
-    """Nobody has noticed that 2 is back: its return elects it at once, so the API finds nothing to do."""
+    """An unclean election elects an in-sync replica if one is alive again."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.leader_asks("a", [1, 3])
     await s.leader_asks("a", [1])
@@ -169,6 +169,7 @@ async def an_election_of_what_was_never_online(s: ScriptContext) -> None:
 
 @script()
 async def elections_that_nobody_waits_for(s: ScriptContext) -> None:
+    """ElectLeaders with a timeout of zero, and without partitions."""
     await _led_by_others(s)
     await s.elect(PREFERRED, [("a", 0)], timeout_ms=0)
     await s.elect(PREFERRED, [])
@@ -199,6 +200,7 @@ async def unclean_elections_are_allowed_from_the_start(s: ScriptContext) -> None
 
 @script(1, 2)
 async def other_configurations_change(s: ScriptContext) -> None:
+    """Configs change that do not matter to the controller; notifications are malformed or in the old format."""
     await s.create_topic("a", [[1, 2]])
     await s.leader_asks("a", [1])
     await s.kill(1)
@@ -213,6 +215,7 @@ async def other_configurations_change(s: ScriptContext) -> None:
 
 @script(1, 2)
 async def unclean_elections_are_allowed_while_nobody_looks(s: ScriptContext) -> None:
+    """A topic config allows unclean elections while there is no controller."""
     await s.create_topic("a", [[1, 2]])
     await s.leader_asks("a", [1])
     await s.kill(1)

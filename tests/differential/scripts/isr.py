@@ -28,6 +28,7 @@ async def isr_changes_in_every_version(s: ScriptContext) -> None:
 
 @script()
 async def what_isr_changes_are_refused_for(s: ScriptContext) -> None:
+    """AlterPartition with each kind of invalid request."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 2], 0, 0)
     await s.alter_isr("a", 1, [1, 2], 0, 0)  # again, as after a lost answer

@@ -6,6 +6,7 @@ from tests.differential.script_context import ScriptContext
 
 @script()
 async def an_isr_change_to_nobody(s: ScriptContext) -> None:
+    """AlterPartition with an empty ISR."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [], 0, 0)
 
@@ -79,6 +80,7 @@ async def a_topic_is_removed_by_hand(s: ScriptContext) -> None:
 
 @script()
 async def nobody_can_read_who_is_controller(s: ScriptContext) -> None:
+    """The content of `/controller` is malformed."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.write("/controller", "no json")
     await s.kill(1)
@@ -87,7 +89,7 @@ async def nobody_can_read_who_is_controller(s: ScriptContext) -> None:
 
 @script()
 async def the_controller_epoch_is_moved(s: ScriptContext) -> None:
-    """Its own fence stops the controller: it resigns, and is elected again with a higher epoch."""
+    """Somebody raises the controller epoch: the controller's next write fails, it resigns and is elected again."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.write("/controller_epoch", "5")
     await s.kill(1)

@@ -5,6 +5,7 @@ from tests.differential.script_context import ScriptContext
 
 
 async def _a_small_life(s: ScriptContext) -> None:
+    """Create a topic, shut down, kill and restart brokers."""
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.controlled_shutdown(1)
     await s.controlled_shutdown(3)

@@ -123,6 +123,7 @@ async def a_new_replica_is_dead(s: ScriptContext) -> None:
 
 @script()
 async def a_new_replica_is_away(s: ScriptContext) -> None:
+    """The new replica's broker is dead when the reassignment is requested, and returns later."""
     await s.create_topic("a", [[1]])
     await s.kill(3)
     await s.request_reassignment({("a", 0): [3]})
@@ -192,6 +193,7 @@ async def the_znode_of_reassignments_is_nonsense(s: ScriptContext) -> None:
 
 @script()
 async def the_znode_of_reassignments_holds_what_nobody_knows(s: ScriptContext) -> None:
+    """The reassignment znode has an unknown field."""
     await s.create_topic("a", [[1]])
     content = '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[2],"log_dirs":["any"]}]}'
     await s.write("/admin/reassign_partitions", content)
@@ -226,6 +228,7 @@ async def a_failover_while_a_replica_catches_up_for_the_znode(s: ScriptContext) 
 
 @script()
 async def reassignments_are_requested_while_nobody_looks(s: ScriptContext) -> None:
+    """Reassignments are requested by znode while there is no controller."""
     await s.create_topic("a", [[1, 2], [2, 1]])
     await s.usurp(9)
     await s.request_reassignment({("a", 0): [3, 2], ("a", 1): [1, 2], ("unknown", 0): [1]})
@@ -291,7 +294,7 @@ async def a_reassignment_of_what_is_offline(s: ScriptContext) -> None:
 
 @script()
 async def a_reassignment_to_who_cannot_lead(s: ScriptContext) -> None:
-    """All that it wants is in sync, and dead."""
+    """All target replicas are in the ISR, but dead."""
     await s.create_topic("a", [[1, 2]])
     await s.kill(1)
     await s.kill(2)
@@ -309,7 +312,7 @@ async def a_reassignment_of_what_was_never_online(s: ScriptContext) -> None:
 
 @script()
 async def a_reassignment_that_was_written_by_hand(s: ScriptContext) -> None:
-    """Adding and removing replicas in the topic's znode are for a controller that begins."""
+    """Somebody writes adding and removing replicas into the topic znode; only a new controller reads them."""
     await s.create_topic("a", [[1, 2]])
     await s.write_assignment("a", [3, 1, 2], adding=[3], removing=[1])
     await s.delete_controller()

@@ -40,6 +40,7 @@ async def one_shuts_down_after_the_other(s: ScriptContext) -> None:
 
 @script()
 async def what_a_shutdown_is_refused_for(s: ScriptContext) -> None:
+    """ControlledShutdown with each kind of invalid request."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(1, stale_broker=True)
     await s.controlled_shutdown(9)

@@ -27,6 +27,7 @@ async def features_are_there_before_the_controller(s: ScriptContext) -> None:
 
 @script(1, 2, protocol="2.6")
 async def features_before_they_were_invented(s: ScriptContext) -> None:
+    """UpdateFeatures in a protocol version without features."""
     await s.delete_controller()
     await s.update_feature("anything", 1)
 
@@ -179,6 +180,7 @@ async def another_node_takes_over(s: ScriptContext) -> None:
 
 @script()
 async def controllership_goes_to_and_fro(s: ScriptContext) -> None:
+    """Two nodes become controller by turns."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.start_candidate(101)
     await s.controlled_shutdown(3)
@@ -190,6 +192,7 @@ async def controllership_goes_to_and_fro(s: ScriptContext) -> None:
 
 @script()
 async def another_node_takes_over_in_the_middle_of_all(s: ScriptContext) -> None:
+    """Another node becomes controller during a reassignment and a deletion."""
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[3, 1]])
     await s.start_candidate(101)

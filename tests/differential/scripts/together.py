@@ -64,6 +64,7 @@ async def all_die_under_unclean_elections(s: ScriptContext) -> None:
 
 @script()
 async def a_topic_says_no_where_the_default_says_no(s: ScriptContext) -> None:
+    """The topic config forbids unclean elections, and so does the default."""
     await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "false"})
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.kill(1)

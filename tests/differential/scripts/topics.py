@@ -14,6 +14,7 @@ async def topics_are_created_and_grow(s: ScriptContext) -> None:
 
 @script(1, 2)
 async def a_topic_whose_replicas_all_come_later(s: ScriptContext) -> None:
+    """A topic is created before the brokers of its replicas register."""
     await s.create_topic("a", [[3, 4]])
     await s.start(4)
     await s.start(3)
@@ -34,7 +35,7 @@ async def a_topic_without_an_id_is_given_one(s: ScriptContext) -> None:
 
 @script()
 async def a_grown_topic_keeps_its_first_assignment(s: ScriptContext) -> None:
-    """A changed list of replicas of a known partition is no order."""
+    """A changed replica list of an existing partition in the topic znode is ignored."""
     await s.create_topic("a", [[1, 2]])
     await s.grow_topic("a", [[3, 2], [3, 1]])
     await s.kill(1)

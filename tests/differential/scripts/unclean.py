@@ -37,6 +37,7 @@ async def unclean_leader_that_dies_before_it_recovered(s: ScriptContext) -> None
 
 @script(1, 2)
 async def unclean_allowed_when_it_is_too_late(s: ScriptContext) -> None:
+    """Unclean elections are allowed after the last in-sync replica has died."""
     await s.create_topic("a", [[1, 2]])
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.kill(1)

@@ -1,1 +1,1 @@
-"""What a script can do: one thing each, then all comes to rest and is written down."""
+"""What a script can do. Each verb does one thing, waits until the node is at rest, and records the step."""

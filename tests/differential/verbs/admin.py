@@ -1,4 +1,4 @@
-"""Verbs: what administrators ask the node under test for, as clients' tools do."""
+"""Verbs: requests of administrators to the node under test."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,7 +83,7 @@ class AdminVerbs(Testbed):
     async def create_counted(
         self, name: str, partitions: int, replication_factor: int, *, validate_only: bool = True
     ) -> Any:
-        """Which replicas it would get is left to chance, so that mostly only the answer can be compared."""
+        """CreateTopics with a partition count; the placement is random, so usually only validated."""
         asked = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor, assignments=[], configs=[]
         )
@@ -212,6 +212,7 @@ class AdminVerbs(Testbed):
 
 
 def _by_topic(partitions: Partitions) -> dict[str, tuple[int, ...]]:
+    """Partition numbers by topic."""
     topics: dict[str, tuple[int, ...]] = {}
     for topic, number in partitions:
         topics[topic] = (*topics.get(topic, ()), number)
@@ -219,12 +220,15 @@ def _by_topic(partitions: Partitions) -> dict[str, tuple[int, ...]]:
 
 
 def _named(partitions: Partitions) -> str:
+    """The partitions as text."""
     return normalize.words([f"{topic}-{number}" for topic, number in partitions]) or "nothing"
 
 
 def _targets(targets: Targets) -> str:
+    """The target replicas as text."""
     return normalize.words([f"{t}-{n} to {'what it was' if r is None else list(r)}" for (t, n), r in targets.items()])
 
 
 def _patience(timeout_ms: int) -> str:
+    """The timeout as text, if it is not the usual one."""
     return "" if timeout_ms == LONG_MS else f" within {timeout_ms} ms"

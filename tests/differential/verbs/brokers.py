@@ -1,4 +1,4 @@
-"""Verbs: brokers come, go and change."""
+"""Verbs: brokers register, restart, end, and change their registration."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ from klamm.zk.registrations import encode_registration
 
 class BrokerVerbs(Testbed):
     async def start(self, *brokers: int, short_session: bool = False) -> None:
+        """Start these brokers, one after the other."""
         for number in brokers:
             await self.start_broker(number, short_session)
         await self.end_step(f"start {normalize.words(brokers)}")
@@ -37,6 +38,7 @@ class BrokerVerbs(Testbed):
         await self.end_step(f"{broker} vanishes")
 
     async def bounce(self, broker: int, others_die: Sequence[int] = ()) -> None:
+        """Replace the broker's registration at once; `others_die` are removed in the same transaction."""
         recorder = self.brokers[broker]
         self.collect_requests()
         await recorder.bounce(others_die)

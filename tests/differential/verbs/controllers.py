@@ -1,4 +1,4 @@
-"""Verbs: who is controller."""
+"""Verbs: start, stop and replace controllers."""
 
 from tests.differential.testbed import NODE_ID, Testbed
 
@@ -8,6 +8,7 @@ from klamm.zk import znodes
 
 class ControllerVerbs(Testbed):
     async def start_controller(self) -> None:
+        """Start the node under test."""
         await self.start_node()
         await self.end_step("start the controller")
 

@@ -1,4 +1,4 @@
-"""Verbs: requests that brokers send to the controller, and how they answer its own."""
+"""Verbs: requests of brokers to the controller, and their responses to its requests."""
 
 import uuid
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class RequestVerbs(Testbed):
         recovery: int = 0,
         stale_broker: bool = False,
     ) -> Any:
-        """The broker sends AlterPartition; the answer."""
+        """A broker sends AlterPartition with these epochs."""
         members = [BrokerState(b, -1) for b in isr] if version >= 3 else []
         asked = AlterPartitionRequestPartitionData(
             partition_index=partition,
@@ -68,7 +68,7 @@ class RequestVerbs(Testbed):
         recovery: int = 0,
         stale_broker: bool = False,
     ) -> Any:
-        """As the leader does, at the epochs that ZooKeeper has or some off them; no step where nobody leads."""
+        """The current leader sends AlterPartition; its epochs may be off by some numbers."""
         state = await self.state(topic, partition)
         if state is None or state.leader not in self.brokers:
             return None
@@ -106,5 +106,6 @@ class RequestVerbs(Testbed):
         self.brokers[broker].errors[api_name] = error
 
     async def release(self, broker: int, api_name: str) -> None:
+        """The broker answers the held requests."""
         self.brokers[broker].release(api_name)
         await self.end_step(f"{broker} answers {api_name} at last")

@@ -30,6 +30,7 @@ class ZnodeVerbs(Testbed):
     async def create_topic(
         self, name: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
     ) -> None:
+        """Create a topic by its znodes."""
         self.topic_ids[name] = uuid.uuid5(uuid.NAMESPACE_DNS, name)
         await Store(self.client).create_topic(name, _assigned(assignment), self.topic_ids[name], config or {})
         await self.end_step(f"create {name} {assignment}{f' with {dict(config)}' if config else ''}")
@@ -54,10 +55,12 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"write the assignment of {name}-0: {replicas} adding {adding} removing {removing}")
 
     async def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Write the topic's config."""
         await Store(self.client).write_config("topics", name, config)
         await self.end_step(f"configure {name}: {dict(config)}")
 
     async def notify_config(self, topic: str) -> None:
+        """Write a config change notification for the topic."""
         path = f"{znodes.CONFIG_CHANGES}/config_change_"
         await self.client.create(path, encode_config_change(f"topics/{topic}"), sequential=True)
         await self.end_step(f"notify of the configuration of {topic}")
@@ -97,6 +100,7 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"forbid writes to {path}")
 
     async def allow_writes(self, path: str) -> None:
+        """End `forbid_writes`."""
         await self.client.set_acl(path, OPEN_ACL)
         await self.end_step(f"allow writes to {path}")
 
@@ -114,6 +118,7 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"write {path}: {content}")
 
     async def _remove(self, path: str) -> None:
+        """Delete a znode with its children, if it exists."""
         for child in (await self.client.children(path))[0]:
             await self._remove(f"{path}/{child}")
         await self.client.delete(path)
@@ -142,11 +147,13 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"{state.leader} writes the ISR of {named}: {list(isr)}")
 
     async def notify_isrs(self, *partitions: tuple[str, int]) -> None:
+        """Write an ISR change notification for these partitions."""
         change = encode_isr_change([TopicPartition(*p) for p in partitions])
         await self.client.create(f"{znodes.ISR_CHANGES}/isr_change_", change, sequential=True)
         await self.end_step(f"notify of the ISR of {normalize.words([f'{t}-{n}' for t, n in partitions])}")
 
     async def notify_isr(self, *topics: str) -> None:
+        """Write an ISR change notification for partition 0 of these topics."""
         change = encode_isr_change([TopicPartition(topic, 0) for topic in topics])
         await self.client.create(f"{znodes.ISR_CHANGES}/isr_change_", change, sequential=True)
         await self.end_step(f"notify of the ISR of {normalize.words(topics)}")
@@ -166,10 +173,12 @@ class ZnodeVerbs(Testbed):
         await self.end_step(f"issue token {token}, at most until {max_ms}, now until {expiry_ms}")
 
     async def log_dir_event(self, broker: int) -> None:
+        """Write a notification of a failed log directory of this broker."""
         content = f'{{"version":1,"broker":{broker},"event":1}}'.encode()
         await self.client.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", content, sequential=True)
         await self.end_step(f"{broker} tells that a log directory failed")
 
 
 def _assigned(assignment: Sequence[Sequence[int]]) -> dict[int, ReplicaAssignment]:
+    """The replica lists as an assignment by partition."""
     return {i: ReplicaAssignment(tuple(map(BrokerId, replicas))) for i, replicas in enumerate(assignment)}

@@ -63,7 +63,7 @@ def inject(tree: Path, bug: InjectedBug) -> None:
 
 
 def search(tree: Path, seconds: float, cores: int | None = None) -> Found | None:
-    """What `make sim` does in that tree; None where it found nothing."""
+    """Run `make sim` on this source tree; return the violation it found, or None."""
     command = [sys.executable, "-m", "klamm.sim", "--seconds", str(seconds)]
     ran = subprocess.run(
         [*command, "--cores", str(cores)] if cores else command,

@@ -1,11 +1,11 @@
-"""Guards of who is controller, and of what it may write."""
+"""Injected bugs: who is controller, and what it may write."""
 
 import asyncio
 from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller import controller, controller_election, event_queue
+from klamm.controller import controller, controller_election, event_queue, events
 from klamm.controller.context import ControllerContext
 from klamm.controller.events import Event
 from klamm.controller.term_context import TermContext
@@ -19,6 +19,7 @@ def epoch_read_before_each_write(patch: Patch) -> None:
     """Each write is bound to the epoch's current version instead of the one of the election."""
 
     async def write(self: fenced.FencedWriter, ops: Any) -> Any:
+        """The patched function, with the injected bug."""
         client: Any = self._client
         _, stat = await client.get(CONTROLLER_EPOCH)
         return await fenced.write_fenced(client, stat.version, ops) if ops else []
@@ -37,6 +38,8 @@ def context_survives_the_term(patch: Patch) -> None:
     begin = controller_election.ControllerElection._create_term
 
     def begin_with_the_old(self: Any, store: Any, epoch: Any, cause: str) -> None:
+        """The patched function, with the injected bug."""
+
         def context(number: int) -> ControllerContext:
             found = kept.setdefault(id(self), ControllerContext(number))
             found.epoch = number
@@ -54,6 +57,7 @@ def the_deposed_go_on(patch: Patch) -> None:
     last: dict[int, TermContext] = {}
 
     async def handle_anyway(self: Any, event: Event, cause: str) -> None:
+        """The patched function, with the injected bug."""
         term = self._election.term
         if term is not None:
             last[id(self)] = term
@@ -70,6 +74,7 @@ def callers_forgotten(patch: Patch) -> None:
     """Events that a session expiry drops leave their callers without a response."""
 
     def preempt(self: event_queue.QueuedEvent) -> None:
+        """The patched function, with the injected bug."""
         self.spent = True
         self.started.set()
 
@@ -81,11 +86,13 @@ def elected_means_nothing_to_do(patch: Patch) -> None:
     elect = controller_election.ControllerElection.elect
 
     async def give_up_early(self: Any, cause: str) -> None:
+        """The patched function, with the injected bug."""
         holder = await self._current_store().read_controller(watch=True)
         if holder is None:
             await elect(self, cause)
 
     async def keep(self: Any, cause: str, why: str) -> None:
+        """The patched function, with the injected bug."""
         await self.resign(cause, why)
 
     patch.setattr(controller_election.ControllerElection, "elect", give_up_early)
@@ -97,6 +104,7 @@ def resigned_without_a_watch(patch: Patch) -> None:
     read = Store.read_controller
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
+        """The patched function, with the injected bug."""
         return await read(self)
 
     patch.setattr(Store, "read_controller", unwatched)
@@ -107,6 +115,7 @@ def topics_unwatched(patch: Patch) -> None:
     listed = Store.list_topics
 
     async def unwatched(self: Store, watch: bool = False) -> Any:
+        """The patched function, with the injected bug."""
         return await listed(self)
 
     patch.setattr(Store, "list_topics", unwatched)
@@ -118,7 +127,7 @@ def expiry_waits_for_its_turn(patch: Patch) -> None:
     async def wait(self: Any) -> None:
         """For an event that comes only once this has returned."""
         store = self._store
-        await self._queue.clear_and_put(controller.events.Expire()).started.wait()
+        await self._queue.clear_and_put(events.Expire()).started.wait()
         while self._store is store:  # noqa: ASYNC110  # a mutant may be clumsy
             await asyncio.sleep(0.1)
 

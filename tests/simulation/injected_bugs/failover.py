@@ -1,4 +1,4 @@
-"""Guards of failover."""
+"""Injected bugs of failover."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,15 +20,17 @@ def states_not_loaded(patch: Patch) -> None:
 
 
 def offline_replicas_left_alone(patch: Patch) -> None:
+    """Failover does not move replicas on dead brokers to offline, so they stay in ISRs."""
     patch.setattr(failover, "replicas_offline", nothing)
 
 
 def offline_replicas_left_to_nobody(patch: Patch) -> None:
-    """Nor do leaders take them out."""
+    """As `offline_replicas_left_alone`, and leaders do not remove dead followers from ISRs either."""
     offline_replicas_left_alone(patch)
     wanted = Replicas._next_isr
 
     def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
+        """The patched function, with the injected bug."""
         isr_ = wanted(self, p, replica, *facts)
         return None if isr_ is not None and len(isr_) < len(replica.isr) else isr_
 
@@ -36,9 +38,11 @@ def offline_replicas_left_to_nobody(patch: Patch) -> None:
 
 
 def orders_before_metadata(patch: Patch) -> None:
+    """A broker gets no list of brokers before its first LeaderAndIsr."""
     add = request_batch.RequestBatch.add_metadata
 
     def only_with_partitions(self: Any, brokers: Any, partitions: Iterable[Any]) -> None:
+        """The patched function, with the injected bug."""
         if told := list(partitions):
             add(self, brokers, told)
 
@@ -49,6 +53,7 @@ def deletions_forgotten_in_failover(patch: Patch) -> None:
     """Failover does not resume deletions."""
 
     async def none(term: TermContext) -> list[str]:
+        """The patched function, with the injected bug."""
         await term.store.topic_deletion.list_requests()
         return []
 
@@ -56,9 +61,10 @@ def deletions_forgotten_in_failover(patch: Patch) -> None:
 
 
 def reassignments_forgotten_in_failover(patch: Patch) -> None:
-    """All but the watch on what the old tools ask for."""
+    """Failover resumes no reassignments; the watch on the znode of the old tools stays."""
 
     async def none(term: TermContext) -> None:
+        """The patched function, with the injected bug."""
         await term.store.tool_requests.read(REASSIGN_PARTITIONS)
 
     patch.setattr(failover, "resume_reassignments", none)

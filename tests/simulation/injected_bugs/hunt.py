@@ -1,9 +1,6 @@
-"""How many schedules it takes to see each guard missing, and which rule sees it; a command of its own.
+"""How many schedules it takes to catch each mutant, and by which invariant; `make mutants`.
 
-Each mutant runs from three first seeds, over all cores, until one of the rules speaks that are there for its guard. A
-catch counts if the seed is clean without the mutant, and so is the reproducer that is made of it: else the mutant only
-shook something loose. What is found is kept in `.mutants.jsonl` for as long as no source changes: a run that was broken
-off goes on where it was. `--record` draws the page of figures, row by row.
+Each mutant runs from three first seeds, over all cores, until an invariant that belongs to its guard is violated.
 """
 
 import argparse
@@ -16,17 +13,18 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
+from tests.mutants.page import section_of
 from tests.simulation.injected_bugs.mutant import Mutant
 from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.signals import interrupted_by_stop_signals
-from klamm.sim.campaign import be_quiet
+from klamm.sim.campaign import silence_logging
 from klamm.sim.cluster import Outcome, run_schedule, run_script
 from klamm.sim.invariants.table import ALWAYS, AT_REST
 from klamm.sim.scripts import shrink
-from klamm.sim.scripts.shrink import Shrinker, broken_rule
+from klamm.sim.scripts.shrink import Shrinker, violated_invariant
 
 T = TypeVar("T")
 
@@ -91,7 +89,7 @@ class Found(NamedTuple):
 
 
 def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
-    """Mutants may remember something: each run gets a fresh one."""
+    """Run a function with the mutant applied; mutants with state get a fresh one for each run."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
         return run()
@@ -99,7 +97,7 @@ def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
 
 def hunt(job: Job) -> Found:
     """Run schedules until the mutant is caught by an invariant that it names."""
-    be_quiet()
+    silence_logging()
     mutant = MUTANTS[job.mutant]
     others: Counter[str] = Counter()
     discounted = 0
@@ -128,7 +126,7 @@ def is_clean(seed: int) -> bool:
 
 
 def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
-    """Actions of the reproducer; None where it breaks something without the mutant, too."""
+    """The number of actions in the shrunk script; None if the script also fails without the mutant."""
     shrinker = Shrinker(caught, lambda: shrinker.runs < SHRINKING_RUNS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shrink, "run_script", lambda script: mutated(mutant, lambda: run_script(script)))
@@ -138,7 +136,7 @@ def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
 
 def catcher(violation: str) -> str:
     """The number of the invariant that was violated, or the kind of error that ended the run."""
-    name = broken_rule(violation)
+    name = violated_invariant(violation)
     return str(NUMBERS.get(name, name))
 
 
@@ -146,6 +144,7 @@ def catcher(violation: str) -> str:
 
 
 def digest_of_sources() -> str:
+    """A hash of klamm's sources and the injected bugs, to recognise saved results."""
     digest = hashlib.sha256()
     for path in sorted([*(ROOT / "src" / "klamm").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
         digest.update(path.read_bytes())
@@ -179,7 +178,7 @@ def row(mutant: Mutant, found: Sequence[Found]) -> str:
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """Rows that a page has, by the numbers of their mutants."""
+    """The rows of a page, by the numbers of their mutants."""
     lines = [s for s in text.splitlines() if s.startswith("| ") and not s.startswith("| # |") and s.count("|") == _BARS]
     return {line.split("|")[1].strip(): line for line in lines}
 
@@ -214,7 +213,7 @@ class Hunts:
         self._found: dict[tuple[str, int], Found] = {}
 
     def take_up(self, earlier: Sequence[Found]) -> None:
-        """Adopt earlier results: mutants that were caught, or had at least as many schedules."""
+        """Adopt saved results of mutants that were caught or had at least as many schedules."""
         wanted = {(MUTANTS[j.mutant].number, j.first): j.most for j in self._jobs}
         for found in earlier:
             most = wanted.get((found.number, found.first), 0)
@@ -232,6 +231,7 @@ class Hunts:
 
     @property
     def progress(self) -> str:
+        """The progress line: jobs done and left."""
         return f"{len(self._found)}/{len(self._jobs)}"
 
     def rows(self) -> dict[str, str]:
@@ -239,9 +239,11 @@ class Hunts:
         return {m.number: row(m, found) for m, found in self._done()}
 
     def survivors(self) -> list[str]:
+        """The numbers of mutants that no invariant caught."""
         return [m.number for m, found in self._done() if all(f.schedules is None for f in found)]
 
     def _done(self) -> Iterator[tuple[Mutant, list[Found]]]:
+        """The mutants whose runs are complete, with their results."""
         for index in self._mutants:
             mutant = MUTANTS[index]
             keys = [(mutant.number, j.first) for j in self._jobs if j.mutant == index]
@@ -250,14 +252,14 @@ class Hunts:
 
 
 def chosen_mutants(numbers: Sequence[str]) -> list[int]:
-    """Raises SystemExit where there is no such mutant."""
+    """The indexes of the mutants with these numbers. Raises SystemExit for an unknown number."""
     if unknown := set(numbers) - {m.number for m in MUTANTS}:
         raise SystemExit(f"no such mutants: {', '.join(sorted(unknown))}")
     return [i for i, m in enumerate(MUTANTS) if not numbers or m.number in numbers]
 
 
 def told(found: Found) -> str:
-    """The progress line about a result."""
+    """The progress line about one result."""
     mutant = next(m for m in MUTANTS if m.number == found.number)
     beside = f", {found.discounted} did not count" if found.discounted else ""
     beside += f", others spoke: {found.others}" if found.others else ""
@@ -266,6 +268,7 @@ def told(found: Found) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the hunt; return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.injected_bugs.hunt", description="Is each guard missed?")
     parser.add_argument(
         "--only", nargs="*", default=(), metavar="N", help="numbers of mutants; all where none is given"
@@ -282,13 +285,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hunts.take_up(kept(sources))
     is_over = _run(hunts, chosen.cores or core_count())
     if chosen.record:
-        PAGE.write_text(page({**rows_of(PAGE.read_text() if PAGE.exists() else ""), **hunts.rows()}))
+        earlier = PAGE.read_text() if PAGE.exists() else ""
+        generated = section_of(earlier)
+        PAGE.write_text(page({**rows_of(earlier.removesuffix(generated)), **hunts.rows()}) + generated)
     print("\n".join(hunts.rows().values()))
     return _verdict(hunts) if is_over else 130
 
 
 def _run(hunts: Hunts, cores: int) -> bool:
-    """Run the jobs that are left; whether they ran to the end."""
+    """Run the jobs that are left; False if the user stopped them."""
     clock = RealClock()
     began = clock.now_ms()
     print(f"{hunts.progress} are known already; Ctrl-C ends it, and the same again goes on", flush=True)

@@ -1,4 +1,4 @@
-"""Guards of leaders and ISRs."""
+"""Injected bugs of leaders and ISRs."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,6 +8,7 @@ from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller import controller, request_batch
 from klamm.controller.decisions import alter_partition, isr_removal
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import ControlledShutdown
 from klamm.controller.handlers import (
     isr,
@@ -27,6 +28,7 @@ def isr_emptied(patch: Patch) -> None:
     plan = isr_removal.plan_isr_removal
 
     def to_the_last(broker: Any, stored: Any, epoch: int) -> Any:
+        """The patched function, with the injected bug."""
         made = plan(broker, stored, epoch)
         made.writes.update({p: s._replace(isr=tuple(b for b in s.isr if b != broker)) for p, s in made.writes.items()})
         return made
@@ -39,6 +41,7 @@ def dead_leaders_stay(patch: Patch) -> None:
     plan = isr_removal.plan_isr_removal
 
     def leader_kept(broker: Any, stored: Any, epoch: int) -> Any:
+        """The patched function, with the injected bug."""
         made = plan(broker, stored, epoch)
         made.writes.update(
             {p: s._replace(leader=stored[p].leader) for p, s in made.writes.items() if s.leader == NO_BROKER}
@@ -58,6 +61,7 @@ def own_lost_isr_change_not_recognised(patch: Patch) -> None:
     write = isr._write
 
     async def unrecognised(term: TermContext, asked: Any) -> Any:
+        """The patched function, with the injected bug."""
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(state_changes, "already_written", lambda attempted, stored: {})
             return await write(term, asked)
@@ -69,16 +73,18 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
     """A partition creation whose answer was lost is not recognised as the controller's own."""
 
     async def stay_new(term: TermContext, wanted: Any) -> None:
-        return None
+        """The patched function, with the injected bug."""
+        return
 
     patch.setattr(partitions, "_adopt", stay_new)
 
 
 def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
-    """No leader by the book asks for that in its epoch: the fence of leader epochs goes, too."""
+    """AlterPartition is accepted from stale leader epochs, and may add replicas that were removed."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -89,9 +95,11 @@ def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
 
 
 def removed_replicas_may_return(patch: Patch) -> None:
+    """AlterPartition may add live brokers that are not eligible, such as removed replicas."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in context.live for b in asked.isr):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -102,9 +110,11 @@ def removed_replicas_may_return(patch: Patch) -> None:
 
 
 def the_dead_may_enter(patch: Patch) -> None:
+    """AlterPartition may add assigned replicas that are dead or in controlled shutdown."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in partition.replicas for b in asked.isr):
             write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
@@ -115,9 +125,11 @@ def the_dead_may_enter(patch: Patch) -> None:
 
 
 def retries_are_fenced(patch: Patch) -> None:
+    """A repeated AlterPartition is rejected for its old partition epoch instead of being confirmed."""
     judge = alter_partition.judge
 
     def fence_first(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        """The patched function, with the injected bug."""
         now = partition.leadership if partition else None
         if now is not None and asked.leader_epoch == now.leader_epoch and asked.partition_epoch < now.partition_epoch:
             return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "an older partition epoch")
@@ -127,9 +139,11 @@ def retries_are_fenced(patch: Patch) -> None:
 
 
 def zombies_say_no(patch: Patch) -> None:
+    """A controller that knows older epochs than the request answers INVALID_UPDATE_VERSION, not NOT_CONTROLLER."""
     judge = alter_partition.judge
 
     def sure(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
         if verdict.error is ErrorCode.NOT_CONTROLLER:
             return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "another partition epoch")
@@ -140,9 +154,10 @@ def zombies_say_no(patch: Patch) -> None:
 
 def elected_in_isr_order(patch: Patch) -> None:
     """A leader is elected in the order of the ISR instead of the assignment."""
-    elect = partitions.elect_offline
+    elect = elect_offline
 
     def first_of_the_isr(facts: Any) -> Any:
+        """The patched function, with the injected bug."""
         choice = elect(facts)
         first = next((b for b in facts.isr if b in facts.live), None)
         return choice if choice is None or choice.unclean or first is None else choice._replace(leader=first)
@@ -152,31 +167,41 @@ def elected_in_isr_order(patch: Patch) -> None:
 
 
 def preferred_without_being_in_sync(patch: Patch) -> None:
+    """A preferred leader election does not require the preferred replica to be in sync."""
     from klamm.controller.decisions.elections import Choice
+    from klamm.controller.decisions.elections import elect_preferred as right
     from klamm.controller.handlers import elections
 
     def elect_preferred(facts: Any) -> Any:
+        """The patched function, with the injected bug."""
         first = facts.replicas[0]
         isr_ = facts.isr if first in facts.isr else (*facts.isr, first)
         return Choice(first, isr_, recipients=facts.replicas) if first in facts.live else None
 
-    patch.setattr(elections, "elect_preferred", replace(elections.elect_preferred, elect=elect_preferred))
+    patch.setattr(elections, "elect_preferred", replace(right, elect=elect_preferred))
 
 
 def the_leaving_not_told(patch: Patch) -> None:
+    """Brokers in controlled shutdown get no control requests."""
+
     def live_only(self: Any, brokers: Any) -> Any:
+        """The patched function, with the injected bug."""
         return sorted(b for b in brokers if b in self._context.live)
 
     patch.setattr(request_batch.RequestBatch, "_registered", live_only)
 
 
 def the_leaving_go_at_once(patch: Patch) -> None:
-    async def let_go(term: TermContext, event: ControlledShutdown) -> None:
+    """ControlledShutdown is answered before the leaders have moved."""
+
+    async def accept_at_once(term: TermContext, event: ControlledShutdown) -> None:
+        """The patched function, with the injected bug."""
         from klamm.controller.events import ShutdownAnswer
 
         event.answer(ShutdownAnswer(ErrorCode.NONE))
 
-    patch.setitem(controller.HANDLERS, ControlledShutdown, let_go)
+    handlers: dict[Any, Any] = controller.HANDLERS
+    patch.setitem(handlers, ControlledShutdown, accept_at_once)
 
 
 def stops_without_epochs(patch: Patch) -> None:
@@ -184,6 +209,7 @@ def stops_without_epochs(patch: Patch) -> None:
     add = request_batch.RequestBatch.add_stop_replica
 
     def without(self: Any, brokers: Any, partition: Any, delete: bool) -> None:
+        """The patched function, with the injected bug."""
         told = list(brokers)
         add(self, told, partition, delete)
         for broker in told:

@@ -1,4 +1,4 @@
-"""What a mutant is: a guard that is taken out, and the invariants that must speak then."""
+"""A mutant: an injected bug that removes a guard, and the invariants that must notice it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Mutant(NamedTuple):
 
     @property
     def is_of_the_stub(self) -> bool:
-        """It takes a guard out of the simulated broker, not out of production."""
+        """Whether the bug is injected into the simulated broker instead of production code."""
         return self.apply.__module__.endswith(".simulated_brokers")
 
 
@@ -29,7 +29,7 @@ async def nothing(*_: Any, **__: Any) -> Any:
 
 
 def together(*mutations: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    """Guards that stand in for each other, all out."""
+    """Inject several bugs, because each guard alone hides the lack of the other."""
 
     def apply(patch: Patch) -> None:
         for mutation in mutations:

@@ -1,10 +1,10 @@
-"""Guards of reassignments."""
+"""Injected bugs of reassignments."""
 
 from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch, nothing
 
-from klamm.controller import controller
+from klamm.controller import controller, events
 from klamm.controller.handlers import (
     brokers,
     failover,
@@ -12,15 +12,18 @@ from klamm.controller.handlers import (
     reassignment,
     reassignment_requests,
 )
+from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.term_context import TermContext
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import REASSIGN_PARTITIONS
 
 
 def memory_before_znode(patch: Patch) -> None:
+    """A reassignment changes the controller's memory before it is written to ZooKeeper."""
     update = reassignment._update_assignments
 
     async def memory_first(term: TermContext, wanted: Any) -> Any:
+        """The patched function, with the injected bug."""
         for p, assignment in wanted.items():
             term.context.put_assignment(p, assignment)
         return await update(term, wanted)
@@ -29,56 +32,69 @@ def memory_before_znode(patch: Patch) -> None:
 
 
 def request_removed_at_once(patch: Patch) -> None:
+    """The reassignment request of the old tools is removed when it is accepted, not when it is complete."""
     handle = reassignment_requests.on_zk_reassignment
 
     async def remove_first(term: TermContext, event: Any) -> None:
+        """The patched function, with the injected bug."""
         await handle(term, event)
         await term.store.write([Delete(REASSIGN_PARTITIONS)])
 
     patch.setattr(reassignment_requests, "on_zk_reassignment", remove_first)
-    patch.setitem(controller.HANDLERS, controller.events.ZkPartitionReassignment, remove_first)
+    patch.setitem(controller.HANDLERS, events.ZkPartitionReassignment, remove_first)
 
 
 def unknown_entries_stay(patch: Patch) -> None:
+    """Impossible entries stay in the reassignment request of the old tools."""
     patch.setattr(reassignment_requests, "remove_entries", nothing)
 
 
 def bumped_epoch_not_remembered(patch: Patch) -> None:
+    """The controller does not remember a leader epoch that it incremented in ZooKeeper."""
     patch.setattr(TermContext, "apply_epochs", lambda self, written: None)
 
 
 def leader_dropped_by_override(patch: Patch) -> None:
+    """An override may remove the leader from the replicas without a new election."""
+
     async def no_move(term: TermContext, wanted: Any) -> dict[Any, str]:
+        """The patched function, with the injected bug."""
         return {}
 
     patch.setattr(reassignment, "_move_leaders_first", no_move)
 
 
 def joined_is_enough(patch: Patch) -> None:
-    """Replicas are dropped before the target is in sync."""
+    """A reassignment drops old replicas before all new replicas are in sync."""
     patch.setattr(reassignment, "awaited", lambda assignment, isr: ())
 
 
 def moved_replicas_not_written_down(patch: Patch) -> None:
+    """Replicas to be deleted after a reassignment are not recorded as pending deletions."""
+
     async def all_well(term: TermContext, replicas: Any) -> dict[Any, str]:
+        """The patched function, with the injected bug."""
         return {}
 
     patch.setattr(reassignment, "schedule_deletion_of_moved", all_well)
 
 
 def arrivals_unnoticed(patch: Patch) -> None:
+    """Reassignments do not continue when a broker registers."""
     patch.setattr(brokers, "advance_reassignments", nothing)
 
 
 def isr_changes_unnoticed(patch: Patch) -> None:
+    """Reassignments do not continue when an ISR changes."""
     patch.setattr(isr, "complete_if_in_sync", nothing)
 
 
 def moves_to_the_absent_forgotten(patch: Patch) -> None:
-    """Failover takes up only moves whose new replicas all live."""
-    resume = failover.resume_reassignments
+    """Failover resumes only reassignments whose new replicas are all alive."""
+    resume = resume_reassignments
 
     async def of_the_living(term: TermContext) -> None:
+        """The patched function, with the injected bug."""
         for p in list(term.context.reassigning):
             if not term.context.live.issuperset(p.assignment.adding):
                 term.context.reassigning.pop(p)

@@ -1,4 +1,4 @@
-"""Guards of brokers that come and go."""
+"""Injected bugs of broker registrations and ZooKeeper sessions."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.broker import zookeeper_sessions
-from klamm.controller import controller
+from klamm.controller import controller, events
 from klamm.controller.decisions import broker_changes
 from klamm.controller.events import RegisterBrokerAndReelect
 from klamm.controller.handlers import (
@@ -22,25 +22,28 @@ from klamm.zk.session import Session
 
 
 def newcomers_told_half(patch: Patch) -> None:
+    """A broker that registers gets the states of half of its partitions only."""
     online = replicas.replicas_online
 
     async def half(term: TermContext, told: Any, **how: Any) -> None:
+        """The patched function, with the injected bug."""
         await online(term, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}, **how)
 
     patch.setattr(brokers, "replicas_online", half)
 
 
 def brokers_as_they_were(patch: Patch) -> None:
-    """What was listed when the watch fired is handled later, perhaps after a newer list."""
+    """The broker list is read when the watch is triggered, and handled later, perhaps after a newer list."""
     on_watch = controller.Controller.on_watch
-    handle = controller.HANDLERS[controller.events.BrokerChange]
+    handle = controller.HANDLERS[events.BrokerChange]
     listed: dict[int, Any] = {}
 
     def read_first(self: Any, watch: Any) -> None:
+        """The patched function, with the injected bug."""
         if watch.path != "/brokers/ids" or self._store is None or not self.is_active:
             on_watch(self, watch)
             return
-        event = controller.events.BrokerChange()
+        event = events.BrokerChange()
 
         async def read() -> None:
             try:
@@ -53,6 +56,7 @@ def brokers_as_they_were(patch: Patch) -> None:
         self._reading = asyncio.get_running_loop().create_task(read())
 
     async def on_change(term: TermContext, event: Any) -> None:
+        """The patched function, with the injected bug."""
         found = listed.pop(id(event), None)
         if found is None:
             await handle(term, event)
@@ -69,27 +73,32 @@ def brokers_as_they_were(patch: Patch) -> None:
             term.store.read_brokers = read  # type: ignore[method-assign]
 
     patch.setattr(controller.Controller, "on_watch", read_first)
-    patch.setitem(controller.HANDLERS, controller.events.BrokerChange, on_change)
+    patch.setitem(controller.HANDLERS, events.BrokerChange, on_change)
 
 
 def bounces_unseen(patch: Patch) -> None:
+    """The controller ignores that a registration was replaced by that of a restarted broker."""
     diff = broker_changes.diff_brokers
 
     def without_bounces(*seen: Any) -> Any:
+        """The patched function, with the injected bug."""
         return diff(*seen)._replace(bounced=())
 
     patch.setattr(brokers, "diff_brokers", without_bounces)
 
 
 def earlier_runs_may_ask(patch: Patch) -> None:
+    """The controller accepts requests with an old broker epoch."""
     patch.setattr(isr, "check_sender", lambda context, broker, epoch: ErrorCode.NONE)
     patch.setattr(shutdowns, "check_controlled_shutdown", lambda context, broker, epoch: ErrorCode.NONE)
 
 
 def old_registration_is_fatal(patch: Patch) -> None:
+    """A node does not recognise the registration of its own earlier session, and cannot register."""
     settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_this_session_only(self: Any, client: Any, path: str) -> Any:
+        """The patched function, with the injected bug."""
         self._sessions.clear()
         self._payloads.clear()
         return await settle(self, client, path)
@@ -98,14 +107,17 @@ def old_registration_is_fatal(patch: Patch) -> None:
 
 
 def only_learned_sessions_and_once(patch: Patch) -> None:
+    """A node knows only sessions whose connect response it received, and tries to register once."""
     only_the_last_session_counts(patch)
     _registered_once(patch)
 
 
 def only_the_last_session_counts(patch: Patch) -> None:
+    """A node replaces only the registration of its last known session."""
     settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_known_sessions(self: Any, client: Any, path: str) -> Any:
+        """The patched function, with the injected bug."""
         self._payloads.clear()
         return await settle(self, client, path)
 
@@ -119,6 +131,8 @@ def registered_once(patch: Patch) -> None:
 
 
 def _registered_once(patch: Patch) -> None:
+    """A registration that fails is not tried again."""
+
     async def once(self: Any, event: RegisterBrokerAndReelect, cause: str) -> None:
         if event.store is self._store:
             self._election.use_session(event.store)
@@ -129,9 +143,11 @@ def _registered_once(patch: Patch) -> None:
 
 
 def sessions_after_the_end(patch: Patch) -> None:
+    """A session that expires while the node closes is replaced by a new one."""
     changed = zookeeper_sessions.ZooKeeperSessions._on_state
 
     def renew_anyway(self: Any, client: Any, state: Any) -> None:
+        """The patched function, with the injected bug."""
         self._closed = False
         changed(self, client, state)
 
@@ -139,22 +155,24 @@ def sessions_after_the_end(patch: Patch) -> None:
 
 
 def closing_sessions_reconnect(patch: Patch) -> None:
-    """A session that is being closed seeks another connection where it loses its own, and hears that it expired."""
-    lose = Session._lose
+    """A session that is being closed reconnects after a lost connection, and may learn that it expired."""
+    lose = Session._end_connection
 
     def lose_and_go_on(self: Session, reason: str, now: float, *, hung_up: bool = False) -> None:
+        """The patched function, with the injected bug."""
         closing, self._closing = self._closing, False
         lose(self, reason, now, hung_up=hung_up)
         self._closing = closing
 
-    patch.setattr(Session, "_lose", lose_and_go_on)
+    patch.setattr(Session, "_end_connection", lose_and_go_on)
 
 
 def renewal_outlives_the_end(patch: Patch) -> None:
-    """A new session that is being sought when the node closes is found nevertheless."""
+    """Closing a node does not cancel the search for a new session."""
     close = zookeeper_sessions.ZooKeeperSessions.close
 
     async def close_and_go_on(self: Any) -> None:
+        """The patched function, with the injected bug."""
         self._renewal = None
         await close(self)
 

@@ -1,6 +1,7 @@
-"""Guards of the simulated broker (`sim/nodes/replicas.py`), which is no code of production.
+"""Injected bugs of the simulated broker (`sim/nodes/replicas.py`), which is not production code.
 
-That such a mutant is caught shows that an invariant sees the bug, not that the broker of production has the guard."""
+They show that an invariant notices the bug, not that the production broker has the guard.
+"""
 
 from typing import Any
 
@@ -15,26 +16,28 @@ from klamm.sim.nodes.replicas import Replicas
 def brokers_follow_anyone(patch: Patch) -> None:
     """The broker accepts requests of controllers with an old epoch."""
 
-    def refuse(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+    def check_epochs(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        """The patched function, with the injected bug."""
         is_stale = -1 < message_broker_epoch < broker_epoch
         self.controller_epoch = controller_epoch
         return ErrorCode.STALE_BROKER_EPOCH if is_stale else ErrorCode.NONE
 
-    patch.setattr(Replicas, "refuse", refuse)
+    patch.setattr(Replicas, "check_epochs", check_epochs)
 
 
 def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
     """The broker accepts requests with an old broker epoch."""
-    refuse = Replicas.refuse
+    check_epochs = Replicas.check_epochs
 
     def any_run(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        return refuse(self, -1, broker_epoch, controller_epoch)
+        """The patched function, with the injected bug."""
+        return check_epochs(self, -1, broker_epoch, controller_epoch)
 
-    patch.setattr(Replicas, "refuse", any_run)
+    patch.setattr(Replicas, "check_epochs", any_run)
 
 
 def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
-    """As if it had had no order for the partition yet; what it refuses for another reason changes nothing."""
+    """Apply LeaderAndIsr as if the replica had no leader epoch yet; restore the epochs if it is rejected."""
     before = known.leader_epoch, known.partition_epoch
     known.leader_epoch, known.partition_epoch = NO_EPOCH, 0
     error: ErrorCode = take(*order)
@@ -48,6 +51,7 @@ def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         is_older = known is not None and order.state.leader_epoch < known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_older else take(self, order, now_s)
@@ -60,6 +64,7 @@ def orders_are_taken_twice(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         is_same = known is not None and order.state.leader_epoch == known.leader_epoch
         return _forgetting(known, take, self, order, now_s) if is_same else take(self, order, now_s)
@@ -72,6 +77,7 @@ def refused_for_good(patch: Patch) -> None:
     begin = Replicas._become_leader_or_follower
 
     def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        """The patched function, with the injected bug."""
         before = replica.is_refused
         begin(self, replica, order, now_s)
         replica.is_refused = before
@@ -84,6 +90,7 @@ def proposals_survive_orders(patch: Patch) -> None:
     begin = Replicas._become_leader_or_follower
 
     def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        """The patched function, with the injected bug."""
         before = replica.proposal
         begin(self, replica, order, now_s)
         replica.proposal = before
@@ -92,10 +99,11 @@ def proposals_survive_orders(patch: Patch) -> None:
 
 
 def epochs_remembered_before_the_work(patch: Patch) -> None:
-    """The first order for a partition fails in the middle, once for each process, and its epoch is remembered."""
+    """The first LeaderAndIsr for a partition fails once per process, but its leader epoch is remembered."""
     begin = Replicas._become_leader_or_follower
 
     def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        """The patched function, with the injected bug."""
         if replica.leader_epoch == NO_EPOCH and order.state.leader_epoch > 0:
             replica.leader_epoch = order.state.leader_epoch
         else:
@@ -109,6 +117,7 @@ def no_replica_without_a_leader(patch: Patch) -> None:
     take = Replicas._apply_leader_and_isr
 
     def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        """The patched function, with the injected bug."""
         if order.state.leader == NO_BROKER and order.topic_partition not in self.hosted:
             return ErrorCode.NONE
         return take(self, order, now_s)
@@ -121,6 +130,7 @@ def stops_need_a_newer_epoch(patch: Patch) -> None:
     stop = Replicas._stop
 
     def strict(self: Replicas, order: Any) -> ErrorCode:
+        """The patched function, with the injected bug."""
         known = self.hosted.get(order.topic_partition)
         if known is not None and order.leader_epoch >= 0 and order.leader_epoch <= known.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

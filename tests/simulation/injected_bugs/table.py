@@ -69,6 +69,11 @@ from tests.simulation.injected_bugs.registrations import (
     renewal_outlives_the_end,
     sessions_after_the_end,
 )
+from tests.simulation.injected_bugs.requests import (
+    namesakes_deleted_unasked,
+    stops_delete,
+    voided_records_deleted,
+)
 from tests.simulation.injected_bugs.simulated_brokers import (
     brokers_follow_anyone,
     brokers_take_what_was_not_meant_for_them,
@@ -182,6 +187,9 @@ MUTANTS = (
     Mutant("e", "", "deletions do not resume when brokers come", deletions_do_not_resume, (43,)),
     Mutant("f", "", "replicas go before the target is in sync", joined_is_enough, (28, 22)),
     Mutant("g", "", "nobody writes down what a move takes from a broker", moved_replicas_not_written_down, (24, 29)),
+    Mutant("h", "", "every stop deletes", stops_delete, (22,)),
+    Mutant("i", "", "later topics' replicas are deleted with a name", namesakes_deleted_unasked, (22,)),
+    Mutant("j", "", "replicas that came back are deleted for an old record", voided_records_deleted, (22,)),
 )
 
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def healthy() -> Snapshot:
     return s
 
 
-def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
+def leads(s: Snapshot, leader: int, *isr: int, **facts: Any) -> None:
     """Set the leader and ISR of orders-0."""
     s.states[P] = s.states[P]._replace(leader=BrokerId(leader), isr=ids(*isr), **facts)
 
@@ -59,6 +60,7 @@ def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
 
 
 def has_transaction_log(s: Snapshot) -> None:
+    """Add the topic of the transaction log to the snapshot."""
     s.topic_ids["__transaction_state"] = uuid.UUID(int=9)
     s.configs["__transaction_state"] = {}
 

@@ -19,6 +19,7 @@ ORDERS_ID = uuid.UUID(int=77)
 
 
 def broker(number: int, *listeners: str, rack: str | None = None) -> UpdateMetadataBroker:
+    """A live broker of an UpdateMetadata."""
     names = listeners or ("PLAINTEXT",)
     endpoints = [
         UpdateMetadataEndpoint(port=9092 + i, host=f"h{number}", listener=name) for i, name in enumerate(names)
@@ -29,6 +30,7 @@ def broker(number: int, *listeners: str, rack: str | None = None) -> UpdateMetad
 def partition(
     number: int, leader: int, replicas: Sequence[int] = (1, 2, 3), isr: Sequence[int] = (1, 2, 3), epoch: int = 4
 ) -> UpdateMetadataPartitionState:
+    """A partition state of an UpdateMetadata."""
     return UpdateMetadataPartitionState(
         partition_index=number, leader=leader, leader_epoch=epoch, isr=tuple(isr), replicas=tuple(replicas)
     )
@@ -40,6 +42,7 @@ def update(
     controller: int = 1,
     ids: Mapping[str, uuid.UUID] | None = None,
 ) -> UpdateMetadataRequest:
+    """An UpdateMetadata with these topics and brokers."""
     return UpdateMetadataRequest(
         controller_id=controller,
         topic_states=[
@@ -51,6 +54,7 @@ def update(
 
 
 def cache(request: UpdateMetadataRequest | None = None) -> MetadataCache:
+    """A metadata cache after this UpdateMetadata."""
     made = MetadataCache("PLAINTEXT")
     made.update(request or update({"orders": [partition(0, 1), partition(1, 2)]}))
     return made

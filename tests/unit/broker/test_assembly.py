@@ -9,9 +9,9 @@ from klamm.broker.lifecycle import Lifecycle
 
 START_ORDER = [
     "listeners", "log directory failures", "logs",
-    "registration", "metadata cache", "features", "controller", "log housekeeping", "controller channel",
-    "stale topics", "replicas", "producer ids", "config changes", "controller handover", "registration watch",
-    "metrics endpoint", "request server",
+    "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
+    "stale topics", "replicas", "group coordinator", "producer ids", "config changes", "controller handover",
+    "registration watch", "metrics endpoint", "request server",
 ]  # fmt: skip
 
 

@@ -63,11 +63,13 @@ class Room:
         return self
 
     async def alter(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
+        """Write configs of an entity, with a notification."""
         stored = await self.others.read(kind, entity)
         await self.others.write(kind, entity, config, stored.version)
 
     @property
     def notices(self) -> list[str]:
+        """The entities named by the notifications in ZooKeeper."""
         children = self.ensemble.nodes[CHANGES].children
         return [decode_config_change(c, self.ensemble.nodes[f"{CHANGES}/{c}"].data) for c in sorted(children)]
 
@@ -153,7 +155,11 @@ def test_malformed_config_change_notifications_are_skipped() -> None:
             await room.changes.catch_up()
 
         assert room.heard.topics == [{"orders": {}}]
-        ignored = [line["notification"] for line in logs if line["event"] == "config change notification ignored"]
+        ignored = [
+            line["notification"]
+            for line in logs
+            if line["event"] == "config change notification ignored: it cannot be read"
+        ]
         assert len(ignored) == 4, "each is logged once"
 
     SimulatedLoop().run(main())
@@ -210,7 +216,7 @@ def test_a_config_change_after_the_controller_moved_writes_nothing() -> None:
             room.ensemble.apply([Set("/controller", encode_controller(BrokerId(2), 1))])
 
         room.ensemble.before_multi = move
-        with pytest.raises(NoZooKeeperController, match="changed while"):
+        with pytest.raises(NoZooKeeperController, match="because the controller changed meanwhile"):
             await room.alter("topics", "orders", {"retention.ms": "1"})
 
         assert (await room.others.read("topics", "orders")).version == ABSENT

@@ -11,6 +11,7 @@ from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.config.topic_config import TopicConfig
+from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.connection_table import ConnectionLimits
@@ -57,14 +58,19 @@ class Node:
         logs: Any = self.logs
         self.quotas = ReplicationQuotas.new(lambda: 0.0)
         throttles = ReplicationThrottles(self.quotas, BrokerId(1))
+        self.cleaner_settings: list[CleanerSettings] = []
+        cleaner: Any = SimpleNamespace(update_settings=self._update_cleaner)
         self.follower = ConfigFollower(
-            self.dynamic, logs, server, controller, lambda: store, self._advertise, throttles, self.told.extend
+            self.dynamic, logs, server, controller, lambda: store, self._advertise, throttles, cleaner, self.told.extend
         )
 
     async def _read(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         if self.is_lost:
             raise ConnectionLoss("/config/topics")
         return {t: self.overrides.get(t, {}) for t in topics}, {}
+
+    async def _update_cleaner(self, settings: CleanerSettings) -> None:
+        self.cleaner_settings.append(settings)
 
     def _advertise(self, config: NodeConfig) -> None:
         self.advertised += [str(e) for e in config.advertised_endpoints]
@@ -76,6 +82,13 @@ async def test_topic_config_overrides_are_applied_to_the_topics_logs() -> None:
 
     assert {t: c.retention_ms for t, c in node.logs.configs.items()} == {"orders": 5}
     assert node.told == ["orders", "elsewhere"]
+
+
+async def test_a_changed_cleaner_config_reaches_the_cleaner() -> None:
+    node = Node()
+    await node.follower.brokers_changed({"log.cleaner.backoff.ms": "50", "log.cleaner.threads": "2"}, {})
+
+    assert [(settings.backoff_ms, settings.threads) for settings in node.cleaner_settings] == [(50, 2)]
 
 
 async def test_an_invalid_topic_override_leaves_the_logs_unchanged() -> None:

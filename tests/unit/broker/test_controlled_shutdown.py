@@ -17,8 +17,15 @@ from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
-from klamm.wire.frames import decode_request_header, encode_response
-from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
+from klamm.wire.codec import WireMessage
+from klamm.wire.frames import RequestHeader, decode_request_header, encode_response
+from klamm.wire.messages import (
+    ApiVersion,
+    ApiVersionsResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
 from klamm.zk.errors import ConnectionLoss
 from klamm.zk.registrations import Registration
 from klamm.zk.store import ControllerZnode, Registrations
@@ -30,13 +37,16 @@ REFUSED = ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
 
 
 class Surroundings:
-    """ZooKeeper with brokers 1 to `count`, 2 being controller, and a network where 2 gives `answers` in turn."""
+    """ZooKeeper and network of a node that shuts down, with scripted answers."""
 
     def __init__(self, answers: list[ControlledShutdownResponse | None], count: int = 3) -> None:
         self.answers = answers
         self.count = count
         self.asked: list[ControlledShutdownRequest] = []
         self.zookeeper_fails = False
+        self.newest = 3
+        """Version of ControlledShutdown that the controller knows."""
+        self.versions: list[int] = []
 
     @property
     def store(self) -> "Surroundings":
@@ -69,12 +79,20 @@ class Surroundings:
 
     def _receive(self, transport: RecordingTransport, sent: bytes) -> None:
         header, body = decode_request_header(sent[4:])
+        if header.api_key == ApiKey.API_VERSIONS:
+            versions = ApiVersion(ApiKey.CONTROLLED_SHUTDOWN, 0, self.newest)
+            self._answer(transport, header, ApiVersionsResponse(api_keys=[versions]))
+            return
+        self.versions.append(header.api_version)
         assert header.api_key == ApiKey.CONTROLLED_SHUTDOWN
         self.asked.append(ControlledShutdownRequest.decode(sent[4:], header.api_version, body))
         answer = self.answers.pop(0)
         if answer is None:
             transport.protocol.connection_lost(None)
             return
+        self._answer(transport, header, answer)
+
+    def _answer(self, transport: RecordingTransport, header: RequestHeader, answer: WireMessage) -> None:
         frame = b"".join(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
         asyncio.get_running_loop().call_soon(feed, transport, frame)
 
@@ -85,6 +103,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def leave(around: Surroundings) -> bool:
+    """Run a controlled shutdown; whether all leaders moved."""
     text = b"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms=0"
     world = World(RealClock(), around, RealDisk(), RealRandomness())  # type: ignore[arg-type]
     return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
@@ -95,6 +114,14 @@ async def test_controlled_shutdown_request_carries_the_broker_epoch() -> None:
 
     assert await leave(around)
     assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
+
+
+async def test_controlled_shutdown_is_requested_in_the_version_that_an_older_controller_knows() -> None:
+    around = Surroundings([MOVED])
+    around.newest = 2
+
+    assert await leave(around)
+    assert around.versions == [2]
 
 
 async def test_controlled_shutdown_is_requested_again_while_leaders_remain() -> None:

@@ -97,6 +97,7 @@ async def turns() -> None:
 
 
 async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
+    """Send an AlterPartition through the channel."""
     build = lambda version: AlterPartitionRequest(broker_id=3)  # noqa: E731
     answer: AlterPartitionResponse = await channel.ask(ApiKey.ALTER_PARTITION, 3, build, is_not_controller_anywhere)
     return answer

@@ -28,6 +28,7 @@ class Room:
         return False
 
     async def ask(self, broker: int, epoch: int) -> None:
+        """Write a handover request."""
         await request_handover(self.ensemble.client(), BrokerId(broker), epoch)
         await asyncio.sleep(1)
 

@@ -38,10 +38,22 @@ def _request(key: ApiKey, version: int) -> Any:
         ApiKey.METADATA: m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")]),
         ApiKey.LEADER_AND_ISR: _leader_and_isr(version),
         ApiKey.STOP_REPLICA: _stop_replica(version),
+        ApiKey.OFFSET_COMMIT: m.OffsetCommitRequest(
+            topics=[m.OffsetCommitRequestTopic("t", [m.OffsetCommitRequestPartition(3)])]
+        ),
+        ApiKey.OFFSET_FETCH: m.OffsetFetchRequest(topics=[m.OffsetFetchRequestTopic("t", (3,))])
+        if version < 8
+        else m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup("g")]),
+        ApiKey.FIND_COORDINATOR: m.FindCoordinatorRequest(coordinator_keys=("g",) if version >= 4 else ()),
+        ApiKey.DESCRIBE_GROUPS: m.DescribeGroupsRequest(groups=("g",)),
+        ApiKey.DELETE_GROUPS: m.DeleteGroupsRequest(groups_names=("g",)),
         ApiKey.CREATE_TOPICS: m.CreateTopicsRequest(topics=[m.CreatableTopic("t", 1, 1)]),
         ApiKey.DELETE_TOPICS: m.DeleteTopicsRequest(topic_names=("t",))
         if version < 6
         else m.DeleteTopicsRequest(topics=[m.DeleteTopicState("t", uuid.UUID(int=0))]),
+        ApiKey.DELETE_RECORDS: m.DeleteRecordsRequest(
+            topics=[m.DeleteRecordsTopic("t", [m.DeleteRecordsPartition(3)])]
+        ),
         ApiKey.CREATE_PARTITIONS: m.CreatePartitionsRequest(topics=[m.CreatePartitionsTopic("t", 2, None)]),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: m.OffsetForLeaderEpochRequest(
             topics=[m.OffsetForLeaderTopic("t", [m.OffsetForLeaderPartition(3)])]

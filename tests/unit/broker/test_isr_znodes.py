@@ -49,6 +49,8 @@ class Room:
     async def propose(
         self, isr: Sequence[int], partition_epoch: int = 0, leader_epoch: int = 4
     ) -> AlterPartitionResponsePartitionData:
+        """Send an ISR change; the result of the partition."""
+
         def build(version: int) -> AlterPartitionRequest:
             data = AlterPartitionRequestPartitionData(
                 partition_index=0, leader_epoch=leader_epoch, new_isr=tuple(isr), partition_epoch=partition_epoch
@@ -64,11 +66,13 @@ class Room:
 
     @property
     def stored(self) -> LeaderAndIsr:
+        """The partition state in ZooKeeper."""
         node = self.ensemble.nodes[state_path(ORDERS)]
         return decode_state(ORDERS, node.data, node.version)
 
     @property
     def notices(self) -> list[list[TopicPartition]]:
+        """The partitions of each notification."""
         children = self.ensemble.nodes[ISR_CHANGES].children
         return [decode_isr_change(c, self.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data) for c in sorted(children)]
 

@@ -10,6 +10,8 @@ import pytest
 from klamm.broker import journal_topic
 from klamm.broker.journal_topic import JournalTopic
 from klamm.client.errors import ConnectionLost
+from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.disk import RealDisk
@@ -36,25 +38,27 @@ class Cluster:
         self.created: list[tuple[str, int]] = []
         self.brokers = {1: None, 2: None}
         self.exists = exists
-        self.closed = False
+        self.leader = Address("h", 9002)
+        self.dropped: list[Address] = []
 
     def has_topic(self, topic: str) -> bool:
         return self.exists
 
     def state(self, topic_partition: TopicPartition) -> Any:
-        return SimpleNamespace(leader=2) if self.exists else None
+        return SimpleNamespace(leader=self.leader.port - 9000) if self.exists else None
 
     def endpoint(self, broker: int) -> tuple[str, int]:
         return "h", 9000 + broker
 
-    async def connect(self, host: str, port: int, client_id: str, timeout_s: float) -> Any:
-        assert (host, port) == ("h", 9002)
-        return self
-
     def close(self) -> None:
         """Nothing is open."""
 
-    async def request(self, api: ApiKey, version: int, message: Any, timeout_s: float) -> ProduceResponse:
+    def drop(self, address: Address) -> None:
+        self.dropped.append(address)
+
+    async def ask(self, address: Address, request: Request, timeout_s: float | None = None) -> ProduceResponse:
+        assert address == self.leader
+        message: Any = request.message
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
         if isinstance(answer, Exception):
             raise answer
@@ -68,13 +72,14 @@ class Cluster:
         partition = PartitionProduceResponse(index=0, error_code=answer)
         return ProduceResponse(responses=[TopicProduceResponse("j", [partition])])
 
-    async def ask(self, api: ApiKey, newest: int, build: Any) -> CreateTopicsResponse:
+    async def ask_controller(self, api: ApiKey, newest: int, build: Any) -> CreateTopicsResponse:
         [topic] = build(newest).topics
         self.created.append((topic.name, topic.replication_factor))
         self.exists = True
         return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name)])
 
     async def took(self, count: int) -> list[bytes]:
+        """Wait until this many lines were produced; return them."""
         while len(self.taken) < count:
             self.arrived.clear()
             await asyncio.wait_for(self.arrived.wait(), 5)
@@ -83,13 +88,14 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals of the publisher."""
     monkeypatch.setattr(journal_topic, "RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr(journal_topic, "POLL_INTERVAL_S", 0.001)
 
 
 def publisher(directory: Path, cluster: Cluster) -> JournalTopic:
     world = SimpleNamespace(disk=RealDisk(), clock=SimpleNamespace(now_ms=lambda: 7))
-    return JournalTopic(world, str(directory), BrokerId(1), "j", cluster, cluster.connect, cluster.ask)  # type: ignore[arg-type]
+    return JournalTopic(world, str(directory), BrokerId(1), "j", cluster, cluster, cluster.ask_controller)  # type: ignore[arg-type]
 
 
 def write(directory: Path, *lines: bytes, **limits: Any) -> JournalFiles:
@@ -100,6 +106,7 @@ def write(directory: Path, *lines: bytes, **limits: Any) -> JournalFiles:
 
 
 async def exists(path: Path) -> None:
+    """Wait until the path exists."""
     while True:
         if RealDisk().exists(str(path)):
             return
@@ -173,17 +180,32 @@ async def test_waiting_journal_lines_are_shown_in_a_metric(tmp_path: Path) -> No
     write(tmp_path, b"one")
     topic = publisher(tmp_path, cluster)
     seen: list[bool] = []
-    answer = cluster.request
+    answer = cluster.ask
 
-    async def request(*asked: Any) -> ProduceResponse:
+    async def ask(*asked: Any) -> ProduceResponse:
         seen.append(topic.is_waiting)
         return await answer(*asked)
 
-    cluster.request = request  # type: ignore[method-assign,assignment]
+    cluster.ask = ask  # type: ignore[method-assign,assignment]
     topic.start()
     await cluster.took(1)
     await exists(tmp_path / "klamm-journal-1.published")
 
     assert seen == [False, True]
     assert not topic.is_waiting
+    await topic.close()
+
+
+async def test_the_connection_to_a_replaced_leader_of_the_journal_topic_is_closed(tmp_path: Path) -> None:
+    cluster = Cluster()
+    sink = write(tmp_path, b"one")
+    topic = publisher(tmp_path, cluster)
+    topic.start()
+    await cluster.took(1)
+
+    first, cluster.leader = cluster.leader, Address("h", 9001)
+    sink.write(b"two\n")
+
+    assert await cluster.took(2) == [b"one", b"two"]
+    assert cluster.dropped == [first]
     await topic.close()

@@ -21,6 +21,7 @@ async def ensemble_with_paths() -> MemoryEnsemble:
 
 
 def announced(ensemble: MemoryEnsemble) -> list[BrokerId]:
+    """The brokers in the notifications."""
     found = []
     for child in ensemble.nodes[PARENT].children:
         assert child.startswith("log_dir_event_")

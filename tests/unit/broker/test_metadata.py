@@ -43,6 +43,7 @@ async def ask(
 
 
 def named(*names: str, **fields: bool) -> MetadataRequest:
+    """A request for these topics."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], **fields)
 
 
@@ -118,6 +119,7 @@ async def test_an_unknown_topic_is_described_with_an_error(
 
 
 def only(response: MetadataResponse) -> MetadataResponseTopic:
+    """The only topic of the response."""
     (topic,) = response.topics
     return topic
 

@@ -44,6 +44,7 @@ class Room:
 
     @property
     def owner(self) -> int | None:
+        """The session that owns the registration; None without one."""
         node = self.ensemble.nodes.get(PATH)
         return node.stat().ephemeral_owner if node is not None else None
 

@@ -41,12 +41,15 @@ class Stage:
         self.stores.append(store)
 
     def tell(self, controller_epoch: int, *topics: str) -> None:
+        """Apply an UpdateMetadata of this controller epoch."""
         message: UpdateMetadataRequest = update({t: [partition(0, 1)] for t in topics}, [broker(1)], ids={})
         message.controller_epoch = controller_epoch
         self.cache.update(message)
 
 
 def play(act: Callable[[Stage], Awaitable[None]]) -> None:
+    """Run a scenario in which ZooKeeper and the metadata have the topics orders and gone."""
+
     async def main() -> None:
         stage = Stage()
         await stage.connect()

@@ -56,6 +56,7 @@ class Cluster:
         return "orders" if topic_id == ORDERS else None
 
     def assigned(self) -> dict[int, tuple[int, ...]]:
+        """The replicas of each partition in ZooKeeper."""
         stored = znodes.decode_topic("orders", self.ensemble.nodes[znodes.topic_path("orders")].data)
         assert stored.topic_id == ORDERS
         return {n: a.replicas for n, a in stored.partitions.items()}
@@ -85,6 +86,7 @@ class Cluster:
 
     @property
     def marked(self) -> list[str]:
+        """The topics marked for deletion."""
         return list(self.ensemble.nodes["/admin/delete_topics"].children)
 
 
@@ -98,6 +100,7 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 
 
 def to(count: int, lists: Sequence[Sequence[int]] | None = None, topic: str = "orders") -> CreatePartitionsTopic:
+    """A CreatePartitions entry that raises the topic to this count."""
     chosen = None if lists is None else [CreatePartitionsAssignment(tuple(replicas)) for replicas in lists]
     return CreatePartitionsTopic(topic, count, chosen)
 
@@ -299,5 +302,5 @@ async def test_delete_topics_refuses_name_with_id_and_a_broker_that_is_not_contr
 
 
 def test_a_topic_whose_first_partition_has_no_replicas_cannot_grow() -> None:
-    with pytest.raises(Refusal, match="partition 0 of topic a has no replicas"):
+    with pytest.raises(Refusal, match="Partition 0 of topic a has no replicas"):
         plan_growth("a", {0: ReplicaAssignment(())}, 2, None, {BrokerId(1): None})

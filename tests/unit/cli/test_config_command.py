@@ -91,7 +91,7 @@ def test_config_options_must_name_exactly_one_entity() -> None:
         ((EntityType.BROKERS, "one", False, None, None), "not a broker id"),
     ):
         with pytest.raises(UsageError, match=why):
-            entity(*wrong)  # type: ignore[arg-type]
+            entity(*wrong)
 
 
 @pytest.mark.parametrize("entity", [Entity(TOPIC, "t"), Entity(BROKER, "2")])

@@ -44,7 +44,7 @@ class Network:
         broker = next(b for b, address in self.cluster.brokers.items() if address == (host, port))
         connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(broker, connection, transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda data: self._receive(broker, connection, transport, bytes(data))  # type: ignore[method-assign]
         return connection
 
     def _receive(self, broker: int, connection: Connection, transport: RecordingTransport, sent: bytes) -> None:
@@ -138,7 +138,9 @@ def test_connection_and_version_errors_are_raised_to_the_caller(network: Network
     async def work(client: AsyncClient) -> None:
         with pytest.raises(ConnectionLost, match="no connection to one:9092: Connection refused"):
             await client.ask(ONE, metadata())
-        with pytest.raises(UnsupportedVersion, match="two:9092 offers Metadata 0-3, needed is 4-12"):
+        with pytest.raises(
+            UnsupportedVersion, match="two:9092 offers Metadata in versions 0-3, klamm needs one of 4-12"
+        ):
             await client.ask(TWO, metadata()._replace(oldest=4))
 
     run(network, work)

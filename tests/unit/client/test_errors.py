@@ -39,7 +39,9 @@ def test_every_code_that_refreshes_metadata_is_retriable() -> None:
 
 def test_retriable_code_is_returned_as_text_and_any_other_raises_request_refused() -> None:
     assert retriable_or_raise("orders-0", ErrorCode.REQUEST_TIMED_OUT) == "orders-0: REQUEST_TIMED_OUT"
-    with pytest.raises(RequestRefused, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(
+        RequestRefused, match="orders-0: the broker refused the request with TOPIC_AUTHORIZATION_FAILED"
+    ):
         retriable_or_raise("orders-0", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

@@ -17,7 +17,7 @@ from klamm.client.routing import coordinator
 from klamm.client.steps import Ask, Steps, Wait, retried
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import (
     Coordinator,
     FetchableTopicResponse,
@@ -95,7 +95,7 @@ class TestMetadata:
 
         assert brokers.asked == [ONE, TWO]
         assert brokers.cluster.addresses() == [TWO, ONE, THREE]
-        assert (brokers.cluster.controller, brokers.cluster.brokers[3]) == (3, THREE)
+        assert (brokers.cluster.controller, brokers.cluster.brokers[BrokerId(3)]) == (3, THREE)
 
     def test_metadata_refresh_is_retriable_when_no_broker_answers(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:
@@ -113,7 +113,7 @@ class TestMetadata:
         brokers = Brokers(answer)
         attempt = lambda: brokers.cluster.refresh(None)  # noqa: E731
 
-        with pytest.raises(Unreachable, match=r"metadata: no success within 5 s; last: .*one:1"):
+        with pytest.raises(Unreachable, match=r"metadata: no attempt succeeded within 5 s; the last error: .*one:1"):
             brokers.run(retried("metadata", attempt, brokers.backoff(5)))
         assert 4 < brokers.now_s <= 5
 
@@ -220,7 +220,7 @@ class TestFetch:
         data = FetchResponsePartitionData(partition_index=0)
         theirs = FetchResponse(responses=[FetchableTopicResponse(topic_id=NEW_ID, partitions=[data])])
 
-        with pytest.raises(RetriableError, match="answered for 0 other partitions"):
+        with pytest.raises(RetriableError, match="response has 0 partitions of this topic"):
             partition_data_of(theirs, ORDERS, OLD_ID)
         assert partition_data_of(theirs, ORDERS, NEW_ID) is data
 

@@ -111,7 +111,7 @@ def test_a_valid_dynamic_config_is_accepted() -> None:
     config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
 
 
-def test_given_reflects_later_dynamic_changes() -> None:
+def test_the_given_entries_reflect_later_dynamic_changes() -> None:
     config = dynamic(message_max_bytes="1")
     given = config.given
     config.apply({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})

@@ -1,9 +1,9 @@
-"""What tests of topic deletion share: a cluster that deletes topics, and its brokers' answers."""
+"""Shared by tests of topic deletion: a cluster that deletes topics, and the brokers' StopReplica responses."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tests.support.controller_room import Room
+from tests.support.controller_room import EventT, Room
 
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import (
@@ -36,11 +36,8 @@ from klamm.zk.operations import Create
 NO_WAITING = ControllerSettings(BrokerId(1), dead_broker_timeout_ms=0)
 
 
-Handler = Callable[[TermContext, object], Awaitable[None]]
-
-
 class Deleting:
-    """A room in which topics are deleted, and brokers that answer StopReplica when told to."""
+    """A cluster with topics to delete; its brokers answer StopReplica when the test calls `answer`."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -55,18 +52,20 @@ class Deleting:
     ) -> "Deleting":
         return cls(await Room.open(brokers, topics, settings))
 
-    async def do(self, handler: Handler, event: object) -> list[str]:
+    async def do(self, handler: Callable[[TermContext, EventT], Awaitable[None]], event: EventT) -> list[str]:
+        """Run a handler for an event; returns the requests that it sent."""
         self.room.term.cause = self.room.journal.event(type(event).__name__)
         await handler(self.room.term, event)
         self.stops += [(b, item) for b, item in self.room.channels.items if isinstance(item, StopReplicaItem)]
         return self.room.channels.take()
 
     async def delete(self, *topics: str) -> list[str]:
+        """Request the deletion of these topics and handle the event; returns the requests sent."""
         self.room.ensemble.apply([Create(znodes.delete_topic_path(t)) for t in topics])
         return await self.do(on_topic_deletion, TopicDeletion())
 
     async def answer(self, broker: int, error: ErrorCode = ErrorCode.NONE) -> list[str]:
-        """One broker answers all that it was told to stop."""
+        """Let a broker answer all StopReplica requests that it got; returns the requests sent then."""
         requests: list[str] = []
         waiting = [item for b, item in self.stops if b == broker]
         self.stops = [(b, item) for b, item in self.stops if b != broker]
@@ -78,11 +77,13 @@ class Deleting:
         return requests
 
     async def kill(self, broker: int) -> list[str]:
+        """Remove the broker's registration and handle the event; returns the requests sent."""
         self.room.kill(broker)
         self.stops = [(b, item) for b, item in self.stops if b != broker]
         return await self.do(on_broker_change, BrokerChange())
 
     async def start(self, broker: int) -> list[str]:
+        """Register the broker and handle the event; returns the requests sent."""
         await self.room.register(broker)
         return await self.do(on_broker_change, BrokerChange())
 
@@ -94,11 +95,12 @@ class Deleting:
         return [p for p in self.room.ensemble.nodes if p.startswith("/klamm/pending_deletions/") and p.count("/") == 4]
 
     def why(self, topic: str) -> str:
+        """The reason why the topic's deletion waits."""
         return self.room.term.context.topics_ineligible_for_deletion[topic]
 
 
 async def deleted_offline_then_created_again() -> Deleting:
-    """`a` was deleted while broker 2 was gone, and is there again, on brokers 1 and 2."""
+    """A cluster where `a` was deleted while broker 2 was dead, and created again on brokers 1 and 2."""
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -110,6 +112,7 @@ async def deleted_offline_then_created_again() -> Deleting:
 
 
 async def leader_and_isr_answer(cluster: Deleting, broker: int, error: ErrorCode) -> list[str]:
+    """Handle a broker's LeaderAndIsr response with this error; returns the requests sent."""
     answers = [LeaderAndIsrTopicError(uuid.UUID(int=77), [LeaderAndIsrPartitionError("", 0, error)])]
     epoch = cluster.room.term.context.registered[BrokerId(broker)].epoch
     event = LeaderAndIsrResponseReceived(LeaderAndIsrResponse(topics=answers), BrokerId(broker), epoch)

@@ -1,4 +1,4 @@
-"""What tests of reassignments share: requests, ISR changes, and what the znodes say."""
+"""Shared by tests of reassignments: requests, ISR changes, and the assignment in the znodes."""
 
 from tests.support.controller_room import Room, alter_partition
 
@@ -21,11 +21,12 @@ def ids(*brokers: int) -> tuple[BrokerId, ...]:
 
 
 async def room_with(*replicas: int, brokers: tuple[int, ...] = (1, 2, 3)) -> Room:
+    """A controller with partition a-0 on these replicas."""
     return await Room.open(brokers, topics={"a": [replicas or (1, 2, 3)]})
 
 
 async def ask(room: Room, **targets: list[int] | None) -> tuple[ReassignmentAnswer, list[str]]:
-    """`a_0=[2]` asks for a-0 on broker 2, None cancels; the answer and the requests."""
+    """Request reassignments: `a_0=[2]` moves a-0 to broker 2, None cancels; returns answer and requests sent."""
     wanted = {
         parse_topic_partition(name.replace("_", "-")): None if t is None else ids(*t) for name, t in targets.items()
     }
@@ -35,7 +36,7 @@ async def ask(room: Room, **targets: list[int] | None) -> tuple[ReassignmentAnsw
 
 
 async def join(room: Room, *isr: int, name: str = "a-0") -> list[str]:
-    """The leader reports an ISR."""
+    """The leader reports this ISR by AlterPartition; returns the requests sent."""
     state = room.stored(name)
     event = alter_partition(room, state.leader, state.leader_epoch, state.partition_epoch, isr, name)
     requests = await room.handle(on_alter_partition, event)
@@ -44,13 +45,13 @@ async def join(room: Room, *isr: int, name: str = "a-0") -> list[str]:
 
 
 def leave_request(room: Room, **targets: list[int]) -> None:
-    """As the old tool does."""
+    """Write a request to the znode of the old reassignment tool."""
     wanted = {parse_topic_partition(name.replace("_", "-")): ids(*t) for name, t in targets.items()}
     room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))])
 
 
 def assigned(room: Room, name: str = "a-0") -> str:
-    """Replicas + adding - removing, as the topic's znode has it; and memory agrees."""
+    """The assignment in the topic's znode, as replicas + adding - removing; checks that memory agrees."""
     p = parse_topic_partition(name)
     znode = znodes.decode_topic(p.topic, room.ensemble.nodes[znodes.topic_path(p.topic)].data)
     stored = znode.partitions[p.partition]

@@ -1,4 +1,4 @@
-"""What tests of control requests share: a context, a batch and what it sends."""
+"""Shared by tests of control requests: a context, a batch and the requests that it sends."""
 
 import uuid
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Outbox:
 
 
 class Scene:
-    """Brokers 1, 2 and 3; topics as asked, each partition on 1 and 2, led by 1."""
+    """A context with brokers 1, 2 and 3, and one topic whose partitions are on 1 and 2, led by 1."""
 
     def __init__(self, ibp: str = "3.9", partitions: int = 1, name: str = "a") -> None:
         self.settings = ControllerSettings(BrokerId(1), ibp=parse_ibp(ibp))
@@ -71,11 +71,12 @@ class Scene:
         return partition
 
     def lead(self, partition: Partition, leader: int, epoch: int = 0) -> None:
+        """Set the partition's leader in the context."""
         state = LeaderAndIsr(BrokerId(leader), epoch, ids(1, 2), 6, 4, LeaderRecoveryState.RECOVERING)
         self.context.put_leadership(partition, state)
 
     def decoded(self, item: ControlItem, number: int) -> list[Any]:
-        """As the broker reads it."""
+        """The messages of an item as this broker decodes them."""
         version = self.builder.version(item)
         messages = self.builder.messages(item, self.context.registered[BrokerId(number)])
         about = api(ApiKey(messages[0].API_KEY))
@@ -85,6 +86,7 @@ class Scene:
 
 
 def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str = "c") -> LeaderAndIsrItem:
+    """A LeaderAndIsr item for these partitions."""
     recovery = scene.settings.writes_recovery_state
     states = {p: leader_and_isr_state(p, is_new, recovery, brief=True) for p in partitions}
     leaders = {b: broker for b, broker in scene.context.registered.items() if b in {p.leader for p in partitions}}
@@ -92,16 +94,19 @@ def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str 
 
 
 def umr(scene: Scene, *partitions: Partition, cause: str = "c") -> UpdateMetadataItem:
+    """An UpdateMetadata item for these partitions."""
     states = {p: metadata_state(scene.context, p, brief=True) for p in partitions}
     return UpdateMetadataItem(states, (cause,), scene.context.broker_list_version)
 
 
 def stop(scene: Scene, partition: Partition) -> StopReplicaItem:
+    """A StopReplica item for this partition."""
     state = StopReplicaPartitionState(partition.partition, 0, False)
     return StopReplicaItem({partition: state}, ("c",), scene.context.broker_list_version)
 
 
 def waiting(items: Sequence[ControlItem]) -> list[str]:
+    """The items as text, for comparison."""
     pending = PendingRequests()
     for item in items:
         pending.put(item)

@@ -1,4 +1,4 @@
-"""The AlterPartition table, row by row, as decision and through the handler."""
+"""The AlterPartition table, row by row, as a decision and through the handler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +16,7 @@ from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -36,7 +37,7 @@ def ids(digits: str) -> tuple[BrokerId, ...]:
 
 
 def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partition]:
-    """Brokers 1-4 registered, 4 about to leave; `a-0` on 1, 2, 3 and 4."""
+    """Brokers 1 to 4 registered, 4 shutting down; partition `a-0` on 1, 2, 3 and 4."""
     context = ControllerContext(7)
     context.add_brokers(Broker(b, (), epoch=100) for b in ids("1234"))
     context.begin_shutdown(BrokerId(4))
@@ -49,10 +50,11 @@ def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partitio
 def asked(
     isr: str = "123", sender: int = 1, leader_epoch: int = 5, partition_epoch: int = 8, recovery: int = RECOVERED
 ) -> Proposal:
+    """A proposal with these differences from the current state."""
     return Proposal(BrokerId(sender), leader_epoch, ids(isr), recovery, partition_epoch)
 
 
-ROWS = {
+FAULT_ROWS = {
     "partition epoch ahead of us": (asked(partition_epoch=9), ErrorCode.NOT_CONTROLLER),
     "leader epoch ahead of us": (asked(leader_epoch=6), ErrorCode.NOT_CONTROLLER),
     "leader epoch behind": (asked(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
@@ -71,7 +73,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("proposal", "error"), ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(("proposal", "error"), FAULT_ROWS.values(), ids=FAULT_ROWS)
 def test_alter_partition_is_refused_with_the_error_code_for_its_cause(proposal: Proposal, error: ErrorCode) -> None:
     context, partition = cluster()
 
@@ -181,7 +183,8 @@ def test_the_senders_broker_epoch_must_match_its_registration(broker: int, epoch
 
 
 async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartitionResponse, list[str]]:
-    facts = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None} | content
+    defaults = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None}
+    facts: dict[str, Any] = {**defaults, **content}
     known = room.term.context.topics.get(facts["topic"])
     isr: dict[str, Any] = {"new_isr": facts["isr"]}
     if version >= 3:
@@ -193,7 +196,7 @@ async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartit
     if version < 2:
         topic.topic_name = facts["topic"]
     else:
-        topic.topic_id = known.id if known else facts["topic_id"]
+        topic.topic_id = (known.id or ZERO_ID) if known else facts["topic_id"]
     broker = room.term.context.registered.get(BrokerId(facts["sender"]))
     epoch = broker.epoch if broker and facts["epoch"] is None else facts["epoch"] or 0
     request = AlterPartitionRequest(broker_id=facts["sender"], broker_epoch=epoch, topics=[topic])

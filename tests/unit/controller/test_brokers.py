@@ -1,4 +1,4 @@
-"""Brokers come, go, bounce, change their listeners, lose log directories, and ask to leave."""
+"""Brokers that register, bounce, die, change listeners or lose log directories."""
 
 import pytest
 from tests.support.controller_room import Room, alter_partition, broker
@@ -20,6 +20,7 @@ from klamm.zk.registrations import encode_registration
 
 
 def known(*brokers: tuple[int, int]) -> dict[BrokerId, Broker]:
+    """Registrations by id, from (id, epoch) pairs."""
     return {BrokerId(b): Broker(BrokerId(b), (), epoch=epoch) for b, epoch in brokers}
 
 
@@ -85,7 +86,7 @@ async def test_a_returning_broker_gets_its_replicas_and_new_leaders_in_one_leade
 
 
 async def fails(room: Room, below: str) -> None:
-    """A broker change that ZooKeeper fails; what was to be told is told, as the controller does it."""
+    """Handle a broker change that ZooKeeper fails below this path, and send the requests queued so far."""
     room.fail_once(below)
     with pytest.raises(MalformedReply):
         await on_broker_change(room.term, BrokerChange())

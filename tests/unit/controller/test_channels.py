@@ -1,4 +1,4 @@
-"""Channels: one request in flight per broker, in order, again until answered; nothing leaves after the end."""
+"""Channels: one request in flight per broker, in order, repeated until answered; none after the end of the term."""
 
 import asyncio
 from typing import Any
@@ -258,7 +258,7 @@ async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other
     await channels.close()
 
 
-async def test_each_request_and_answer_names_the_event_that_caused_it(nodes: Nodes) -> None:
+async def test_the_journal_names_the_event_that_caused_each_request_and_response(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])

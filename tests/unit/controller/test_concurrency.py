@@ -1,4 +1,4 @@
-"""Steps side by side: bounded, in order, and nothing goes on behind a failure."""
+"""Concurrent steps of one event: bounded, with results in order, and none running after a failure was raised."""
 
 import asyncio
 

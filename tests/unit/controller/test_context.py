@@ -1,4 +1,4 @@
-"""What memory answers, and what it counts as leaders, assignments and deletions change."""
+"""The controller context: look-ups and counters while leaders, assignments and deletions change."""
 
 from tests.support.controller_room import assert_counted
 
@@ -13,10 +13,13 @@ def ids(*brokers: int) -> tuple[BrokerId, ...]:
 
 
 def three_partitions() -> tuple[ControllerContext, Partition, Partition, Partition]:
-    """`a-0`, `a-1` and `b-0`, each on brokers 1, 2 and 3, led by nobody yet."""
+    """A context with `a-0`, `a-1` and `b-0`, each on brokers 1, 2 and 3 and without a leader."""
     context = ControllerContext(1)
     a, b = context.add_topic("a", None), context.add_topic("b", None)
-    return context, *(context.add_partition(t, n, ReplicaAssignment(ids(1, 2, 3))) for t, n in ((a, 0), (a, 1), (b, 0)))
+    first, second, other = (
+        context.add_partition(t, n, ReplicaAssignment(ids(1, 2, 3))) for t, n in ((a, 0), (a, 1), (b, 0))
+    )
+    return context, first, second, other
 
 
 def lead(context: ControllerContext, partition: Partition, leader: int) -> None:
@@ -45,6 +48,7 @@ def test_the_partitions_of_a_topic_keep_separate_replica_assignments() -> None:
 
 
 def imbalanced(context: ControllerContext) -> list[Partition]:
+    """The partitions that are counted as imbalanced."""
     return [p for p in context.partitions() if p.is_imbalanced]
 
 

@@ -1,4 +1,4 @@
-"""A broker asks to leave: who leads afterwards, and what is refused."""
+"""Controlled shutdown: the new leaders, and requests that are refused."""
 
 import pytest
 from tests.support.controller_room import Room
@@ -14,6 +14,7 @@ from klamm.model.ids import BrokerId
 
 
 async def leave(room: Room, number: int, epoch: int | None = None) -> ControlledShutdown:
+    """Handle a ControlledShutdown request of this broker; returns the event with its reply."""
     registered = room.term.context.registered.get(BrokerId(number))
     event = ControlledShutdown(BrokerId(number), epoch if epoch is not None else registered.epoch if registered else 0)
     await room.handle(on_controlled_shutdown, event)

@@ -1,4 +1,4 @@
-"""Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
+"""Controller elections, expired sessions, resignations, and answers to all callers."""
 
 import asyncio
 
@@ -16,6 +16,7 @@ from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
     CONTROLLER,
     MalformedZnode,
+    delete_topic_path,
     encode_controller,
 )
 
@@ -63,18 +64,32 @@ async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_aga
 async def test_waiting_requests_get_not_controller_when_the_session_expires(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
-    asked = [
-        asyncio.ensure_future(controller.alter_partition(AlterPartitionRequest(broker_id=1), 3)),
-        asyncio.ensure_future(controller.allocate_producer_ids(BrokerId(1), 1)),
-        asyncio.ensure_future(controller.controlled_shutdown(BrokerId(1), 1)),
-    ]
-    await asyncio.sleep(0)
-    await nodes.expire(1)
+    async with asyncio.TaskGroup() as tasks:
+        alter = tasks.create_task(controller.alter_partition(AlterPartitionRequest(broker_id=1), 3))
+        ids = tasks.create_task(controller.allocate_producer_ids(BrokerId(1), 1))
+        shutdown = tasks.create_task(controller.controlled_shutdown(BrokerId(1), 1))
+        await asyncio.sleep(0)
+        await nodes.expire(1)
 
-    alter, ids, shutdown = [await a for a in asked]
-    assert ErrorCode.NOT_CONTROLLER in (alter.error_code, ids.error)  # the first may have been in work already
-    assert ids.error is ErrorCode.NOT_CONTROLLER
-    assert shutdown.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    # the first may have been in work already
+    assert ErrorCode.NOT_CONTROLLER in (alter.result().error_code, ids.result().error)
+    assert ids.result().error is ErrorCode.NOT_CONTROLLER
+    assert shutdown.result().error is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_only_the_controller_knows_which_topics_are_queued_for_deletion_and_their_names(nodes: Nodes) -> None:
+    controller, other = await nodes.start(1), await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("a", [[1, 2]])
+    await nodes.topic("b", [[1, 2]])
+    nodes.ensemble.apply([Create(delete_topic_path("a"))])
+    nodes.receivers[2].refuses_connections = True
+    await nodes.expire(2)
+
+    await nodes.eventually(lambda: controller.is_queued_for_deletion("a"))
+
+    assert not controller.is_queued_for_deletion("b")
+    assert not other.is_queued_for_deletion("a")
 
 
 async def test_requests_to_an_inactive_controller_are_refused_with_not_controller(nodes: Nodes) -> None:
@@ -263,6 +278,25 @@ async def test_an_unexpected_error_in_a_handler_ends_the_term(nodes: Nodes, monk
     assert nodes.active == [1]
     assert nodes.controller_epoch == 2
     assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
+
+
+async def test_an_unexpected_error_in_a_node_without_a_term_leaves_the_controller_alone(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    other = await nodes.start(2)
+    await nodes.settle()
+
+    async def mistaken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("klamm.controller.controller_election.ControllerElection.take_over", mistaken)
+    assert await other.become_controller(1) is False
+    await nodes.settle()
+
+    assert (nodes.active, nodes.controller_epoch) == ([1], 1)
+    assert not nodes.journal(2, "abandoned")
 
 
 async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(

@@ -1,4 +1,4 @@
-"""Topic deletion without brokers that are gone: pending deletions, worked off when these return."""
+"""Topic deletion while brokers are dead: their replicas become pending deletions, done when they return."""
 
 import uuid
 
@@ -67,6 +67,21 @@ async def test_the_dead_broker_timeout_ends_the_wait_for_a_topic_deletion() -> N
 
     assert cluster.znodes_of("a") == []
     assert len(cluster.pending_deletions()) == 1
+
+
+async def test_a_broker_that_returns_in_time_ends_its_dead_broker_timeout() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    await cluster.kill(2)
+    await cluster.delete("a")
+    timers, waiting = cluster.room.term.timers, ("gone", BrokerId(2))
+    assert waiting in timers
+
+    await cluster.start(2)
+
+    assert waiting not in timers
+    await cluster.answer(1)
+    await cluster.answer(2)
+    assert cluster.znodes_of("a") == []
 
 
 async def test_deletion_of_a_topic_without_an_id_waits_for_its_dead_brokers() -> None:

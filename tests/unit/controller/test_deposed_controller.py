@@ -1,4 +1,4 @@
-"""A controller that another one replaced unheard writes nothing, and resigns."""
+"""A controller that was replaced without noticing: it writes nothing, and resigns."""
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -19,7 +19,7 @@ from klamm.zk.znodes import (
 
 
 def depose(nodes: Nodes) -> None:
-    """Broker 9 is controller, and node 1 has not heard of it yet."""
+    """Make broker 9 the controller; node 1 has not noticed yet."""
     nodes.clients[1].drop_data_watch(CONTROLLER)
     nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2"), Delete(CONTROLLER)])
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])

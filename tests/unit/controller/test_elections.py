@@ -1,4 +1,4 @@
-"""Who is elected, by strategy. The vectors are Kafka's (PartitionLeaderElectionAlgorithmsTest) and a few of our own."""
+"""Elected leaders by strategy. Cases are Kafka's (PartitionLeaderElectionAlgorithmsTest) and some of klamm's own."""
 
 from itertools import combinations, permutations
 
@@ -28,10 +28,12 @@ def ids(digits: str) -> tuple[BrokerId, ...]:
 
 
 def facts(replicas: str, isr: str, live: str, unclean: bool = False, leaving: str = "", target: str = "") -> Facts:
+    """Election facts; each digit is a broker."""
     return Facts(ids(replicas), ids(isr), frozenset(ids(live)), unclean, frozenset(ids(leaving)), ids(target))
 
 
 def choice(leader: int, isr: str, told: str, unclean: bool = False) -> Choice:
+    """The expected choice; `told` are the recipients of LeaderAndIsr."""
     return Choice(BrokerId(leader), ids(isr), unclean, ids(told))
 
 
@@ -173,7 +175,10 @@ def test_one_partition_without_an_eligible_leader_does_not_stop_the_others() -> 
     plan = plan_elections(context, stored, elect_offline)
 
     assert list(plan.writes) == [fine]
-    assert plan.refused == {newer: "written by a newer controller (epoch 8)", nobody: "no eligible replica"}
+    assert plan.refused == {
+        newer: "a newer controller (epoch 8) wrote the state znode",
+        nobody: "no replica is eligible to be leader",
+    }
     assert without_live_isr(context, stored) == [nobody]
 
 
@@ -232,7 +237,7 @@ def test_partitions_that_differ_in_one_fact_get_separate_election_results() -> N
         second: (2, (2,)),
         turned: (3, (2, 3)),
     }
-    assert plan.refused == {clean: "no eligible replica"}
+    assert plan.refused == {clean: "no replica is eligible to be leader"}
     assert plan.decided[clean].rejected == ((1, "not live"), (2, "not in the ISR"), (3, "not in the ISR"))
 
 
@@ -245,3 +250,17 @@ def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_o
     plan = plan_elections(context, stored, elect_for_reassignment, staying={moving: ids("23")})
 
     assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]
+
+
+def test_election_plan_gives_the_reasons_of_decided_partitions_only() -> None:
+    context = context_of("2")
+    topic = context.add_topic("a", None)
+    newer, nobody = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))
+    stored = {
+        newer: LeaderAndIsr(BrokerId(1), 4, ids("12"), 8),
+        nobody: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7),
+    }
+
+    plan = plan_elections(context, stored, elect_offline)
+
+    assert plan.reasons(plan.refused) == {nobody: ((1, "not live"), (2, "not in the ISR"))}

@@ -1,4 +1,4 @@
-"""The queue: order, clearing, capacity; an event is handled or preempted, once."""
+"""The event queue: order, clearing, capacity; an event is either handled or preempted."""
 
 from klamm.controller.event_queue import EventQueue
 from klamm.controller.events import (
@@ -6,6 +6,7 @@ from klamm.controller.events import (
     ApiPartitionReassignment,
     BrokerChange,
     ControlledShutdown,
+    Event,
     Expire,
     ListPartitionReassignments,
     ReplicaLeaderElection,
@@ -78,14 +79,14 @@ async def test_stop_preempts_all_queued_events_before_the_last_one_is_taken() ->
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
     shutdown = ControlledShutdown(BrokerId(1), 1)
-    moves = [ApiPartitionReassignment({partition: None}), ListPartitionReassignments([partition])]
-    waiting = [queue.put(event) for event in (TopicChange(), election, shutdown, *moves)]
+    moves = ApiPartitionReassignment({partition: None}), ListPartitionReassignments([partition])
+    waiting = [queue.put(event) for event in (TopicChange(), election, shutdown, moves[0], moves[1])]
 
     queue.close(ShutdownEventThread())
 
     assert election.reply.result().refused[partition].error is ErrorCode.NOT_CONTROLLER
     assert shutdown.reply.result() == ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
-    assert [e.reply.result().error for e in moves] == [ErrorCode.NOT_CONTROLLER] * 2
+    assert [moves[0].reply.result().error, moves[1].reply.result().error] == [ErrorCode.NOT_CONTROLLER] * 2
     assert not any(queued.begin() for queued in waiting)
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
@@ -113,10 +114,12 @@ async def test_waiting_for_a_preempted_event_ends() -> None:
 async def test_every_request_event_can_be_refused_and_keeps_its_first_answer() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
-    others = [UpdateFeatures([], 1.0), ApiPartitionReassignment({}), ListPartitionReassignments(None)]
-    for event in (election, *others):
+    others = UpdateFeatures([], False), ApiPartitionReassignment({}), ListPartitionReassignments(None)
+    events: tuple[Event, ...] = (election, *others)
+    for event in events:
         event.refuse(ErrorCode.NOT_CONTROLLER)
         event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     assert election.reply.result().refused[partition].error is ErrorCode.NOT_CONTROLLER
-    assert [e.reply.result().error for e in others] == [ErrorCode.NOT_CONTROLLER] * 3
+    features, change, listing = (event.reply.result() for event in others)
+    assert {features.error, change.error, listing.error} == {ErrorCode.NOT_CONTROLLER}

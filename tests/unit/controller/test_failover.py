@@ -1,4 +1,4 @@
-"""Failover: what is read, cleared and sent, in which order."""
+"""Failover: what the new controller reads, deletes and sends, in which order."""
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -22,7 +22,7 @@ from klamm.zk.operations import Create, Delete, Op, Set
 
 
 async def take_over(room: Room) -> list[str]:
-    """Another term; the requests it begins with."""
+    """Begin another term; returns the requests of its failover."""
     room.channels.take()
     await room.become_controller()
     return room.channels.take()
@@ -96,7 +96,8 @@ async def test_failover_sets_every_controller_watch() -> None:
         "/brokers/ids/2",
         "/brokers/topics/a",
     } <= client.data_watches
-    assert (other.data_watches, other.child_watches) == ({znodes.CONTROLLER}, set())
+    assert other.data_watches == frozenset({znodes.CONTROLLER})
+    assert not other.child_watches
     await nodes.close()
 
 
@@ -169,7 +170,7 @@ async def test_a_first_partition_state_is_created_with_its_parent_znodes_first()
     assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
 
 
-async def test_first_states_are_completed_after_another_controller_died_half_way() -> None:
+async def test_a_new_controller_completes_the_first_states_that_its_predecessor_began() -> None:
     room = await Room.open(brokers=(), topics={name: [(1,)] for name in "abcd"})
     begun = [(znodes.partitions_path(name), f"{znodes.partitions_path(name)}/0") for name in "abc"]
     room.ensemble.apply([Create(path) for paths in begun for path in paths])
@@ -241,7 +242,7 @@ KEPT: dict[str, tuple[list[Op], str]] = {
     ),
     "a topic without an id": (
         [Create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}', acl=NO_WRITES)],
-        "topic id: /brokers/topics/old cannot be changed: NO_AUTH; it goes on without one",
+        "topic id: /brokers/topics/old cannot be changed: NO_AUTH; the topic is used without a topic id",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Finalized features: who may change them, and who is left out."""
+"""Finalized features: which updates are accepted, and which brokers are ignored."""
 
 import asyncio
 import re
@@ -132,7 +132,7 @@ async def test_becoming_controller_waits_until_the_node_knows_the_finalized_feat
 
     room.term.wait_for_features = never
 
-    with pytest.raises(KlammError, match="/feature at version 0"):
+    with pytest.raises(KlammError, match="did not read version 0 of /feature"):
         await set_up_features(room.term)
     assert asked == [(0, 18.0)]
 

@@ -1,4 +1,4 @@
-"""What an event left half done because ZooKeeper failed in it is taken up again, whatever the event was."""
+"""Work that an event left unfinished because ZooKeeper failed is resumed, whatever the event was."""
 
 import pytest
 from tests.support.controller_room import Room, alter_partition
@@ -28,6 +28,7 @@ ONE = BrokerId(1)
 
 
 async def resume(room: Room) -> list[str]:
+    """Handle ResumeAfterFailure; returns the requests sent."""
     return await room.handle(on_resume_after_failure, ResumeAfterFailure())
 
 

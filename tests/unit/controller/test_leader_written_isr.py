@@ -1,4 +1,4 @@
-"""Reassignments where leaders write their ISR themselves (before protocol 2.7)."""
+"""Reassignments where leaders write their ISRs themselves (before protocol 2.7)."""
 
 from contextlib import suppress
 
@@ -27,6 +27,7 @@ OLD = ControllerSettings(BrokerId(1), ibp=(2, 6, 0))
 
 
 async def old_room() -> Room:
+    """A controller of protocol 2.6, where leaders write their ISRs."""
     room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
     await ask(room, a_0=[2])
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
@@ -78,7 +79,7 @@ async def test_a_changed_state_znode_triggers_its_watch_and_completes_the_reassi
 
 @pytest.mark.parametrize("target", [None, [3]])
 @pytest.mark.parametrize("writes", range(5))
-async def test_a_leader_that_writes_its_own_isr_cannot_add_a_replica_being_removed(
+async def test_a_leader_of_an_old_protocol_cannot_add_a_replica_being_removed_to_the_isr(
     target: list[int] | None, writes: int
 ) -> None:
     """It has been told of the state as it was before, and writes after any of the controller's writes."""

@@ -1,7 +1,9 @@
-"""Replicas on failed log directories, and what brokers answer about them."""
+"""Replicas on failed log directories, and LeaderAndIsr responses about them."""
 
 from tests.support.controller_room import Room
 
+from klamm.controller.context import ControllerContext
+from klamm.controller.decisions.offline_dirs import diff_offline_dirs
 from klamm.controller.events import (
     BrokerChange,
     LeaderAndIsrResponseReceived,
@@ -15,8 +17,10 @@ from klamm.controller.handlers.responses import (
     on_update_metadata_response,
 )
 from klamm.controller.states import ReplicaState
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -28,14 +32,15 @@ from klamm.zk.operations import Create
 
 
 def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponseReceived:
-    """By broker 1, as it is registered now."""
+    """The event of a response from broker 1 in its current registration."""
     return LeaderAndIsrResponseReceived(response, BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
 
 def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     topics = [
         LeaderAndIsrTopicError(
-            room.term.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
+            room.term.context.topics[name].id or ZERO_ID,
+            [LeaderAndIsrPartitionError(partition_index=0, error_code=code)],
         )
         for name, code in codes.items()
     ]
@@ -72,6 +77,20 @@ async def test_only_kafka_storage_error_of_a_partition_marks_its_replica_offline
         UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH), BrokerId(1)
     )
     assert await room.handle(on_update_metadata_response, refused) == []
+
+
+def test_only_known_failures_come_online_and_only_unknown_ones_go_offline() -> None:
+    context = ControllerContext(1)
+    topic = context.add_topic("a", None)
+    known, healthy, failing = (context.add_partition(topic, n, ReplicaAssignment((BrokerId(1),))) for n in range(3))
+    context.offline_dirs[BrokerId(1)] = {known: None}
+    codes = (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    changes = diff_offline_dirs(context, BrokerId(1), zip((known, healthy, failing), codes, strict=True))
+    again = diff_offline_dirs(context, BrokerId(1), [(known, ErrorCode.KAFKA_STORAGE_ERROR)])
+
+    assert (changes.offline, changes.online) == ([failing], [known])
+    assert (again.offline, again.online) == ([], [])
 
 
 async def test_a_replica_refused_by_a_broker_is_journalled() -> None:

@@ -1,4 +1,4 @@
-"""A replica comes and goes while its broker hangs: what waits stays short, and leaves the broker as all of it would."""
+"""A replica is created and stopped repeatedly while its broker hangs: few merged requests have the same effect."""
 
 import random
 import uuid
@@ -37,7 +37,7 @@ HUNG = BrokerId(2)
 
 @dataclass
 class Orders:
-    """To the hung broker, about partitions of one topic that others lead."""
+    """Makes requests to the hung broker about partitions of one topic that others lead."""
 
     context: ControllerContext = field(default_factory=lambda: ControllerContext(7))
     settings: ControllerSettings = field(default_factory=lambda: ControllerSettings(BrokerId(1)))
@@ -48,7 +48,7 @@ class Orders:
         self.make_anew()
 
     def make_anew(self) -> None:
-        """The topic goes, by hand, and another one has its name."""
+        """Remove the topic, and create another one under its name."""
         self.ids += 1
         if self.ids > 1:
             self.context.remove_topic("a")
@@ -63,6 +63,7 @@ class Orders:
         return found
 
     def raised(self, number: int) -> Partition:
+        """The partition with its leader epoch raised by one."""
         p = self.partition(number)
         self.context.put_leadership(
             p, LeaderAndIsr(BrokerId(1), p.leader_epoch + 1, (BrokerId(1),), 7, p.leader_epoch + 1)
@@ -70,27 +71,30 @@ class Orders:
         return p
 
     def comes(self, number: int, is_new: bool = True) -> list[ControlItem]:
+        """A LeaderAndIsr that makes the broker a follower of this partition."""
         p = self.raised(number)
         told = UpdateMetadataItem({p: metadata_state(self.context, p, brief=True)}, ("c",), 1)
         return [LeaderAndIsrItem({p: leader_and_isr_state(p, is_new, True, brief=True)}, ("c",), 1), told]
 
     def stops(self, number: int, delete: bool, leader_epoch: int | None = None) -> list[ControlItem]:
+        """A StopReplica for this partition."""
         p = self.partition(number)
         epoch = p.leader_epoch if leader_epoch is None else leader_epoch
         return [StopReplicaItem({p: StopReplicaPartitionState(number, epoch, delete)}, ("c",), 1)]
 
     def goes(self, number: int) -> list[ControlItem]:
+        """The StopReplica requests that stop and then delete this replica."""
         return [*self.stops(number, delete=False), *self.stops(number, delete=True)]
 
     def carried_out(self, items: Iterable[ControlItem]) -> tuple[object, ...]:
-        """What the broker, which had replicas of the first topic, makes of it."""
+        """Logs and replicas of the broker after these requests; it begins with replicas of the first topic."""
         logs = {TopicPartition("a", n): uuid.UUID(int=1) for n in range(3)}
         replicas = Replicas(HUNG, logs)
         builder = RequestBuilder(self.context, self.settings, CountedSlices())
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):
-                    replicas.take_orders(instructions_of(message, builder.version(item)), 0.0)
+                    replicas.apply_leader_and_isr(instructions_of(message, builder.version(item)), 0.0)
                 elif isinstance(message, StopReplicaRequest):
                     replicas.stop(stop_instructions_of(message, builder.version(item)))
         hosted = {p: (r.leader_epoch, r.is_fetching) for p, r in sorted(replicas.hosted.items()) if p in logs}
@@ -110,6 +114,7 @@ def merge(items: list[ControlItem]) -> list[ControlItem]:
 
 
 def answer(steps: Generator[int, None, bool]) -> bool:
+    """The return value of a generator of steps."""
     while True:
         try:
             next(steps)
@@ -189,6 +194,7 @@ def test_large_stop_replica_requests_of_different_partitions_are_not_merged() ->
 
 
 def a_life(orders: Orders, dice: random.Random) -> list[ControlItem]:
+    """A random sequence of requests to the broker."""
     items: list[ControlItem] = []
     for _ in range(dice.randint(1, 40)):
         number = dice.randrange(3)

@@ -1,4 +1,4 @@
-"""What dashboards show of a controller, and that nothing is left of it when it resigned."""
+"""The controller's metrics during a term, and after its resignation."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ GAUGE = "kafka_controller_kafkacontroller_"
 
 
 def gauges(controller: Controller) -> dict[str, float]:
-    """Those that change."""
+    """The current values of the gauges that change."""
     return {
         r.name.removeprefix(GAUGE): r.value
         for r in controller.readings()
@@ -37,6 +37,7 @@ def gauges(controller: Controller) -> dict[str, float]:
 
 
 def timed(controller: Controller, name: str) -> int:
+    """How many events this timer has counted."""
     found = {r.name: r.value for r in controller.readings()}[f"kafka_controller_controllerstats_{name}rateandtimems"]
     assert isinstance(found, Timer)
     return found.count
@@ -118,7 +119,7 @@ async def test_event_queue_times_expire_after_a_long_idle_time() -> None:
 
 
 class SteppedClock:
-    """The loop's time, where a test says what it is; nothing else waits for it."""
+    """The loop's time, which advances only when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = float(int(asyncio.get_running_loop().time()))  # no timer of the controller is due by it
@@ -126,7 +127,7 @@ class SteppedClock:
 
 
 def queue_times(controller: Controller) -> tuple[int, float, float]:
-    """How many events were taken; how long they waited in all, and the longest of late, in milliseconds."""
+    """The number of events taken from the queue, their total waiting time in ms, and the longest recent one."""
     [timer] = [r.value for r in controller.readings() if r.name.endswith("eventqueuetimems")]
     assert isinstance(timer, Timer)
     return timer.count, timer.total_ms, timer.quantiles()[-1][1]
@@ -190,7 +191,7 @@ async def test_a_handled_or_failed_event_is_timed_and_sets_the_controller_state(
     await nodes.close()
 
 
-async def test_an_event_without_a_timer_is_handled_and_so_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_without_a_metric_timer_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()

@@ -1,4 +1,4 @@
-"""Replicas that a reassignment takes from dead brokers, and leaders that an override drops."""
+"""Replicas that a reassignment removes from dead brokers, and leaders that an override drops."""
 
 import pytest
 from tests.support.controller_room import Room
@@ -76,17 +76,17 @@ async def test_a_removed_replica_is_deleted_although_its_broker_bounced_unnotice
 
     requests: list[str] = []
     for is_broker_change in (is_seen_first, not is_seen_first):
-        handler, event = (
-            (on_broker_change, BrokerChange()) if is_broker_change else (on_replica_deletion_answer, answer)
-        )
-        requests += await room.handle(handler, event)
+        if is_broker_change:
+            requests += await room.handle(on_broker_change, BrokerChange())
+        else:
+            requests += await room.handle(on_replica_deletion_answer, answer)
 
     [stop] = [r for r in requests if r.startswith("SR a-0")]
     assert stop.endswith("+delete -> 2")
 
 
 async def moved_away(room: Room) -> tuple[Partition, int]:
-    """Partition a-0 from 1, 2 to 1, 3; what broker 2 will be asked about, and in which registration."""
+    """Move a-0 from brokers 1, 2 to 1, 3; returns the replica that broker 2 has to delete, and its broker epoch."""
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
     assert assigned(room) == "[1, 3] + [] - []"
@@ -293,7 +293,7 @@ async def test_replacing_a_reassignment_is_refused_if_it_removes_the_only_in_syn
 
 
 async def join_without_completing(room: Room) -> None:
-    """Broker 3, being added, leads alone: what an unclean election leaves behind."""
+    """Make the added broker 3 the only ISR member and leader, as an unclean election does."""
     state = room.stored("a-0")
     room.write_state("a-0", state._replace(leader=BrokerId(3), isr=ids(3)))
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))

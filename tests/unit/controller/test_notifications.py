@@ -1,4 +1,4 @@
-"""What brokers announce is worked off once, and never lost because ZooKeeper would not show it for a while."""
+"""Notifications of brokers are handled once, and kept while ZooKeeper does not let the controller read them."""
 
 import pytest
 from tests.support.controller_room import Room
@@ -23,6 +23,7 @@ async def room_with_isr_changes(*partitions: str) -> Room:
 
 
 def left(room: Room) -> list[str]:
+    """The notifications that are still in ZooKeeper."""
     return sorted(room.ensemble.nodes[ISR_CHANGES].children)
 
 

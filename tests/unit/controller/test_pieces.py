@@ -1,4 +1,4 @@
-"""Of what is large only a piece is done in one pass of the event loop, and what nobody needs is not done at all."""
+"""Large work is done in pieces over several passes of the event loop, and unneeded work is not done."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,7 +33,7 @@ BOTH = ReplicaAssignment((ONE, TWO))
 
 @asynccontextmanager
 async def changes_in_a_pass(count: Callable[[], int]) -> AsyncIterator[list[int]]:
-    """By how much `count` changes from one pass of the loop to the next."""
+    """The differences of `count` between passes of the loop."""
     changes: list[int] = []
 
     async def look() -> None:
@@ -54,6 +54,7 @@ async def changes_in_a_pass(count: Callable[[], int]) -> AsyncIterator[list[int]
 
 
 def led(context: ControllerContext, topic: str, count: int) -> list[Partition]:
+    """Partitions of a topic that have a leader."""
     partitions = []
     known = context.add_topic(topic, None)
     for number in range(count):
@@ -84,7 +85,7 @@ async def test_a_large_leader_and_isr_is_encoded_in_several_loop_iterations() ->
     item = large_request(3 * PIECE)
 
     async with changes_in_a_pass(lambda: len(item.states)) as changes:
-        await builder.let_go(item)
+        await builder.free_states(item)
 
     assert not item.states
     assert max(changes) == PIECE
@@ -112,9 +113,9 @@ async def test_requests_to_a_removed_broker_are_released_one_per_loop_iteration(
     taken: list[ControlItem] = []
 
     class Counting(RequestBuilder):
-        async def let_go(self, item: ControlItem) -> None:
+        async def free_states(self, item: ControlItem) -> None:
             taken.append(item)
-            await super().let_go(item)
+            await super().free_states(item)
 
     context = ControllerContext(1)
     builder = Counting(context, ControllerSettings(ONE), CountedSlices(PIECE))
@@ -217,6 +218,8 @@ async def test_replicas_in_deletion_are_counted_one_topic_per_loop_iteration() -
 
 
 class Unasked(Partition):
+    """A partition whose leader epoch and key must not be read."""
+
     @property
     def leader_epoch(self) -> int:
         raise AssertionError("nobody is told of it")

@@ -87,6 +87,7 @@ async def test_a_reassignment_stays_complete_although_its_znode_entry_cannot_be_
 
     room.ensemble.unreadable.clear()
     [again] = room.put
+    assert isinstance(again, ZkPartitionReassignment)
     await room.handle(on_zk_reassignment, again)
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
     assert assigned(room) == "[2] + [] - []"
@@ -193,7 +194,7 @@ async def test_a_topic_deletion_completes_a_reassignment_whose_target_was_electe
 
 
 async def looked_at_again(room: Room) -> bool:
-    """Whether the list is to be looked at again; then it is."""
+    """Whether the reassignment znode is queued to be read again; if so, reads it."""
     asked = [e for e in room.put if isinstance(e, ZkPartitionReassignment)]
     for event in asked:
         await room.handle(on_zk_reassignment, event)

@@ -57,7 +57,7 @@ async def test_an_invalid_reassign_partitions_entry_is_removed_although_it_match
 
 async def test_invalid_reassign_partitions_entries_are_journalled_and_removed() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,), (1,)]})
-    leave_request(room, a_0=[2], a_1=[-9], a_2=[2, 2], b_0=[1])
+    leave_request(room, a_0=[2], a_1=[-1], a_2=[2, 2], b_0=[1])
 
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
 
@@ -66,8 +66,8 @@ async def test_invalid_reassign_partitions_entries_are_journalled_and_removed() 
     )
     refused = {str(e.facts["partitions"]): e.facts["why"] for e in room.entries("refused")}
     assert refused == {
-        "{'a': [1]}": "the list of replicas has an invalid broker id: [-9]",
-        "{'a': [2]}": "the list of replicas names a broker twice: [2, 2]",
+        "{'a': [1]}": "The list of replicas has a negative broker id: [-1]. Send ids of brokers.",
+        "{'a': [2]}": "The list of replicas has a broker twice: [2, 2]. Send each broker once.",
         "{'b': [0]}": "The partition does not exist.",
     }
 
@@ -100,7 +100,7 @@ async def test_a_malformed_request_znode_is_journalled_and_removed(payload: byte
     assert [type(event_for(watch)) for watch in heard] == [ZkPartitionReassignment]  # which sets the watch again
 
 
-async def test_an_empty_list_is_removed() -> None:
+async def test_an_empty_reassign_partitions_znode_is_removed() -> None:
     room = await room_with(1)
     leave_request(room)
 

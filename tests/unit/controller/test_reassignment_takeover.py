@@ -86,6 +86,14 @@ async def test_invalid_reassignments_are_refused_and_change_nothing(target: list
     assert (requests, room.now("a-0"), assigned(room)) == ([], "1 / [1,2,3] / 0 / 0", "[1, 2, 3] + [] - []")
 
 
+async def test_broker_0_may_be_the_target_of_a_reassignment() -> None:
+    room = await Room.open((0, 1), topics={"a": [(1,)]})
+
+    answer, _ = await ask(room, a_0=[0])
+
+    assert (answer.refused, assigned(room)) == ({}, "[0, 1] + [0] - [1]")
+
+
 async def test_one_refused_reassignment_does_not_stop_the_others() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
 

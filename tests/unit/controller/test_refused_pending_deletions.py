@@ -1,4 +1,4 @@
-"""An ACL on `/klamm` or below it: what has to be written down first waits aloud, and everything else goes on."""
+"""An ACL on `/klamm` or below: work that needs a pending deletion waits and is journalled, other work goes on."""
 
 import pytest
 from tests.support.controller_room import Room
@@ -22,7 +22,7 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 
 
 def forbid(room: Room, *paths: str) -> None:
-    """Nobody may create anything below the last of these."""
+    """Set ACLs so that nobody may create a znode below the last of these paths."""
     room.ensemble.apply([*(Create(p) for p in paths[:-1]), Create(paths[-1], acl=READ_ACL)])
 
 
@@ -55,7 +55,7 @@ async def test_a_reassignment_waits_until_its_pending_deletion_can_be_written_an
     assert told.facts["partitions"] == {"a": [0]}
     assert "setAcl" in told.facts["why"]
     assert not any("+delete -> 1" in request for request in room.channels.take())
-    assert room.term.store.writer.take_refused()  # it is tried again
+    assert room.term.store.writer.pop_refused_paths()  # it is tried again
 
     allow(room, *paths)
     requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
@@ -87,7 +87,7 @@ async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_
     assert "NO_AUTH" in cluster.why("a")
     assert "setAcl" in cluster.why("a")
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.room.term.store.writer.take_refused()
+    assert cluster.room.term.store.writer.pop_refused_paths()
 
     await cluster.room.become_controller()
     await cluster.do(on_topic_deletion, TopicDeletion())
@@ -100,7 +100,7 @@ async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_
 
 
 @pytest.mark.parametrize("hidden", ["the list", "a broker's list", "a record"])
-async def test_unreadable_records_are_journalled_and_do_not_end_the_term(hidden: str) -> None:
+async def test_unreadable_pending_deletions_are_journalled_and_do_not_end_the_term(hidden: str) -> None:
     room = await Room.open(topics={"a": [(1,), (1,)]})
     first, second = room.partition("a-0"), room.partition("a-1")
     await schedule_deletion_of_moved(room.term, {ONE: [first]})

@@ -1,4 +1,4 @@
-"""One write that ZooKeeper refuses, an ACL forbids it, perhaps: what hangs on it waits and is tried again."""
+"""A write that ZooKeeper refuses, for example by an ACL: work that depends on it waits and is retried."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ async def resume(room: Room) -> list[str]:
 
 
 class Late:
-    """What a controller would do later: done when the test says so."""
+    """Collects the controller's timers, and fires them when the test calls `come`."""
 
     def __init__(self, nodes: Nodes, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
         self._nodes = nodes
@@ -50,6 +50,7 @@ class Late:
         self._events.append(event)
 
     async def come(self) -> None:
+        """Fire the timers."""
         events, self._events = self._events, []
         for event in events:
             self._controller._queue.put(event)
@@ -179,7 +180,7 @@ async def test_an_empty_pending_deletion_is_removed_once_zookeeper_allows_it() -
 
 
 async def moved(room: Room) -> None:
-    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not become a pending deletion."""
+    """Reassign a-0 from broker 1 to the in-sync broker 2, while no pending deletion can be written for broker 1."""
     room.ensemble.unwritable.add(PENDING_DELETIONS)
     await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
     old = room.stored("a-0")

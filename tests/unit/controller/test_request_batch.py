@@ -1,4 +1,4 @@
-"""What one event tells the brokers: order, contents, recipients."""
+"""The requests of one event to brokers: order, contents, recipients."""
 
 from tests.unit.controller.request_scene import Scene, ids
 
@@ -28,7 +28,7 @@ async def test_a_batch_sends_leader_and_isr_then_update_metadata_then_stop_repli
     ]
 
 
-async def test_a_leader_that_left_while_the_request_waited_is_still_named() -> None:
+async def test_a_queued_leader_and_isr_lists_a_leader_that_was_unregistered_since() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -51,7 +51,7 @@ async def test_is_new_and_delete_flags_survive_later_changes_in_a_batch() -> Non
     assert "SR a-0@0+delete -> 1" in scene.outbox.texts
 
 
-async def test_only_new_replicas_get_the_is_new_flag() -> None:
+async def test_leader_and_isr_sets_is_new_for_new_replicas_only() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 3), p, is_new=False)

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, by the API or with a znode, and those that balance leaders."""
+"""Elections requested by the API or a znode, and elections that rebalance leaders."""
 
 import pytest
 from tests.support.controller_room import Room, alter_partition
@@ -30,7 +30,7 @@ from klamm.zk.watches import WatchEvent
 
 
 async def join(room: Room, name: str, *isr: int) -> None:
-    """The leader reports an ISR."""
+    """The leader reports this ISR by AlterPartition."""
     state = room.stored(name)
     event = alter_partition(room, state.leader, state.leader_epoch, state.partition_epoch, isr, name)
     await room.handle(on_alter_partition, event)
@@ -38,7 +38,7 @@ async def join(room: Room, name: str, *isr: int) -> None:
 
 
 async def bounce(room: Room, broker: int) -> None:
-    """It dies, loses what it led, and returns as a follower that is not in sync yet."""
+    """The broker dies, loses its leadership, and returns as a follower out of sync."""
     room.kill(broker)
     await room.handle(on_broker_change, BrokerChange())
     await room.register(broker)
@@ -46,6 +46,7 @@ async def bounce(room: Room, broker: int) -> None:
 
 
 async def ask(room: Room, *names: str, unclean: bool = False) -> tuple[ElectionAnswer, list[str]]:
+    """Request elections for these partitions; returns the answer and the requests sent."""
     event = ReplicaLeaderElection([parse_topic_partition(n) for n in names], unclean)
     requests = await room.handle(on_requested_election, event)
     return event.reply.result(), requests
@@ -256,7 +257,7 @@ async def test_auto_rebalance_skips_a_preferred_replica_not_in_sync_and_journals
     assert requests == []
     refused = {e.facts["why"]: e.facts["partitions"] for e in room.entries("refused") if e.facts["what"] == "rebalance"}
     assert refused == {
-        "the preferred replica lags: it is not in the ISR": {"a": [0]},
+        "the preferred replica is not in the ISR": {"a": [0]},
         "the preferred replica is not alive": {"a": [1]},
     }
 
@@ -295,7 +296,7 @@ async def test_the_next_auto_rebalance_is_scheduled_after_the_previous_ended_or_
     room = await Room.open(topics={"a": [(1, 2)]})
     assert "rebalance" in room.term.timers
     room.term.timers.cancel("rebalance")
-    room.term.context.partition("a", 0).assignment = None  # type: ignore[union-attr, assignment]
+    room.term.context.partition("a", 0).assignment = None  # type: ignore[union-attr]
 
     with pytest.raises(AttributeError):
         await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
@@ -332,7 +333,7 @@ async def test_auto_rebalance_during_a_reassignment_does_not_stop_it_from_comple
     assert (room.partition("b-0").replicas, room.stored("b-0").leader) == ((3,), 3)
 
 
-async def test_the_first_replica_of_a_partition_that_moves_leads_before_it_has_arrived() -> None:
+async def test_auto_rebalance_elects_an_in_sync_target_replica_before_the_reassignment_completes() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await reassign(room, "a-0", 2, 1, 3)
     assert room.now("a-0") == "1 / [1,2] / 1 / 1"

@@ -1,4 +1,4 @@
-"""Control requests: which versions, what is in them, sticky flags, order; and how those that wait coalesce."""
+"""Control requests: versions, contents, `is_new` and delete flags, order, and merging of waiting ones."""
 
 import uuid
 from dataclasses import replace
@@ -242,7 +242,7 @@ def merge(metadata: list[UpdateMetadataItem]) -> list[UpdateMetadataItem]:
 
 
 def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlItem]:
-    """What brokers are told of a topic that comes, and goes again."""
+    """The UpdateMetadata requests for a topic that is created and deleted again."""
     topic = scene.context.add_topic("a", uuid.UUID(int=100 + life))
     made = [scene.context.add_partition(topic, n, ReplicaAssignment(ids(1, 2))) for n in range(partitions)]
     for p in made:
@@ -337,7 +337,7 @@ async def test_a_deletion_is_distinguished_from_a_recreated_topic_of_the_same_na
 
 @pytest.mark.parametrize("ibp", ["2.2-IV0", "2.4-IV0", "2.4-IV1", "2.8-IV1", "3.2-IV0", "3.9"])
 @pytest.mark.parametrize("count", [1, 3, 150])
-async def test_a_request_encoded_in_pieces_is_the_same_bytes(
+async def test_leader_and_isr_encoded_in_pieces_equals_its_whole_encoding(
     ibp: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.encoded_bodies.REQUEST_PARTITIONS", 2)

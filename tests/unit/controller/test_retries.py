@@ -1,6 +1,6 @@
-"""Events that ZooKeeper failed, and what it refused to show, are retried later, after longer and longer times."""
+"""Events that failed in ZooKeeper, and znodes that could not be read, are retried with growing backoff."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -25,7 +25,7 @@ from klamm.zk.znodes import (
 
 
 class Reluctant:
-    """Refuses to register broker 1 as long as `refuses` says so."""
+    """A registration of broker 1 that fails as long as `refuses` returns true."""
 
     def __init__(self, nodes: Nodes, refuses: Callable[[], bool]) -> None:
         self._registrar = nodes.registrars[1]
@@ -70,7 +70,7 @@ async def test_a_retried_broker_registration_does_not_end_a_term_that_began_mean
     assert (controller.is_active, nodes.controller_epoch) == (True, 2)
 
 
-LISTS = {
+LISTS: dict[str, Callable[[Nodes], Awaitable[object]]] = {
     BROKER_IDS: lambda nodes: nodes.start(2),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
     DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
@@ -83,6 +83,7 @@ LISTS = {
 
 
 async def tell(nodes: Nodes, path: str) -> None:
+    """Create a znode at this path, below a list that the controller watches."""
     nodes.ensemble.apply([Create(path)])
     await nodes.settle()
 
@@ -108,7 +109,7 @@ async def test_a_znode_that_could_not_be_read_is_read_again_later(
 
 
 def led_by_order(nodes: Nodes) -> set[int]:
-    """Partitions of which node 1 was told since the last time."""
+    """The partitions in LeaderAndIsr requests to node 1 since the last call."""
     topics = [t for r in nodes.receivers[1].take("LeaderAndIsr") for t in r.topic_states]
     return {state.partition_index for topic in topics for state in topic.partition_states}
 
@@ -143,9 +144,12 @@ async def test_repeated_failures_of_an_event_increase_its_retry_backoff(
     controller = await nodes.start(1)
     await nodes.settle()
     pauses: list[float] = []
-    monkeypatch.setattr(
-        controller._timers, "after", lambda name, s, event: isinstance(event, events.TopicChange) and pauses.append(s)
-    )
+
+    def keep_pause(name: str, seconds: float, event: events.Event) -> None:
+        if isinstance(event, events.TopicChange):
+            pauses.append(seconds)
+
+    monkeypatch.setattr(controller._timers, "after", keep_pause)
     nodes.ensemble.unreadable.add(TOPICS)
 
     async def look() -> None:

@@ -1,4 +1,4 @@
-"""What would become of a broker's partitions if it stopped."""
+"""What a controlled shutdown of a broker would do to its partitions."""
 
 import pytest
 
@@ -9,7 +9,7 @@ A0 = TopicPartition("a", 0)
 
 
 def judged(leader: int, replicas: str, isr: str, min_isr: int, live: str = "123") -> Verdict:
-    """Of broker 1; one digit is one broker."""
+    """The prediction for broker 1 and one partition; each digit is a broker."""
     brokers = [tuple(map(BrokerId, map(int, text))) for text in (replicas, isr, live)]
     facts = PartitionFacts(A0, BrokerId(leader), brokers[0], brokers[1], min_isr)
     return assess_shutdown(BrokerId(1), frozenset(brokers[2]), [facts])

@@ -1,6 +1,6 @@
-"""Every move of both state machines, asked for one by one: what is allowed happens, all else stays as it was.
+"""Every transition of both state machines: valid ones happen, with their effects, and others change nothing.
 
-And what the moves bring about. Rows as in Kafka's ReplicaStateMachineTest and PartitionStateMachineTest.
+Rows as in Kafka's ReplicaStateMachineTest and PartitionStateMachineTest.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def test_a_replica_makes_exactly_the_state_transitions_kafka_allows(now: Replica
 
 
 async def room_with(now: ReplicaState, broker: int, *, led: bool = True) -> tuple[Room, Partition]:
-    """`a-0` on 1 and 2, led by 1 unless nobody ever led it; one replica in a state of its own."""
+    """Partition `a-0` on 1 and 2, led by 1 unless `led` is false; one replica in state `now`."""
     room = await Room.open(topics={"a": [(1, 2)]} if led else {"a": [(8, 9)]})
     partition = room.partition("a-0")
     if not led:
@@ -128,7 +128,7 @@ async def test_a_leader_replica_that_goes_offline_leaves_the_isr_and_the_partiti
 @pytest.mark.parametrize("target", [ReplicaState.ONLINE, ReplicaState.OFFLINE])
 async def test_a_nonexistent_replica_gets_no_request(target: ReplicaState) -> None:
     room, partition = await room_with(ReplicaState.NON_EXISTENT, 2)
-    step = {ReplicaState.ONLINE: replicas_online, ReplicaState.OFFLINE: replicas_offline}[target]
+    step = replicas_online if target is ReplicaState.ONLINE else replicas_offline
 
     await step(room.term, {BrokerId(2): [partition]})
 
@@ -162,7 +162,7 @@ async def test_failover_starts_replicas_online_on_live_brokers_and_offline_on_de
 
 
 async def waiting_partition() -> tuple[Room, Partition]:
-    """`a-0` on broker 3, that comes after the topic: New, and now it could be led."""
+    """`a-0` on broker 3, which registered after the topic was created: New, and able to get a leader."""
     room = await Room.open(brokers=(1, 2), topics={"a": [(3,)]})
     await room.register(3)
     return room, room.partition("a-0")
@@ -174,7 +174,7 @@ async def test_a_new_partition_that_comes_online_is_led_and_its_replicas_are_new
 
     requests = await room.handle(on_broker_change, BrokerChange())
 
-    assert partition.state is PartitionState.ONLINE
+    assert room.partition("a-0").state is PartitionState.ONLINE
     assert room.now("a-0") == "3 / [3] / 0 / 0"
     assert requests[-2:] == ["LISR a-0=3/[3]/0/0+new -> 3", "UMR a-0=3/[3]/0/0 -> 1,2,3"]
 
@@ -239,7 +239,7 @@ async def test_an_election_that_cannot_be_written_leaves_the_partition_offline()
     assert room.channels.take() == []
 
 
-async def test_a_state_that_cannot_be_read_leaves_the_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_state_znode_leaves_the_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only with leaders of an old protocol an election begins with reading."""
     room, partition = await led_by_a_dead_broker(ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
 
@@ -255,7 +255,7 @@ async def test_a_state_that_cannot_be_read_leaves_the_partition_offline(monkeypa
 
 
 @pytest.mark.parametrize(("ibp", "why"), [((3, 9, 0), "ZooKeeper: NO_NODE"), ((2, 6, 0), "no state znode")])
-async def test_a_state_that_is_gone_leaves_the_partition_offline(ibp: tuple[int, int, int], why: str) -> None:
+async def test_a_deleted_state_znode_leaves_the_partition_offline(ibp: tuple[int, int, int], why: str) -> None:
     room, partition = await led_by_a_dead_broker(ControllerSettings(BrokerId(1), ibp=ibp))
     room.ensemble.apply([Delete(znodes.state_path(partition))])
 

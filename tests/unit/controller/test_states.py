@@ -1,4 +1,4 @@
-"""The tables of states, against all moves of PartitionStateMachine.scala and ReplicaStateMachine.scala."""
+"""The state tables, compared with all transitions of PartitionStateMachine.scala and ReplicaStateMachine.scala."""
 
 from itertools import product
 

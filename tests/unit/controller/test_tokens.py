@@ -1,4 +1,4 @@
-"""Delegation tokens whose time is over go, and every broker is told."""
+"""Expired delegation tokens are deleted, and brokers are notified."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a topic deletion waits for, and what a queued topic is spared."""
+"""What a topic deletion waits for, and what is not done any more for a queued topic."""
 
 import pytest
 from tests.unit.controller.deleting import Deleting
@@ -43,7 +43,9 @@ async def test_topic_deletion_waits_for_a_dead_broker_to_return() -> None:
     assert "SR a-0@-2+delete a-1@-2+delete -> 1" in await cluster.delete("a")
     await cluster.answer(1)
 
-    assert cluster.why("a").startswith("brokers 2 are gone; it goes on when they return, or without them once")
+    assert cluster.why("a").startswith(
+        "brokers 2 are not alive; the deletion continues when they return, or without them"
+    )
     requests = await cluster.start(2)
     assert "SR a-0@-2+delete a-1@-2+delete -> 2" in requests
     assert not any(r.startswith(("LISR", "UMR a")) and r.endswith("-> 2") for r in requests)
@@ -81,7 +83,10 @@ async def test_a_failed_replica_deletion_is_retried_when_its_broker_restarts() -
     await cluster.answer(1)
 
     assert await cluster.answer(2, ErrorCode.KAFKA_STORAGE_ERROR) == []
-    assert cluster.why("a") == "broker 2 answered KAFKA_STORAGE_ERROR; it goes on when that broker starts again"
+    assert (
+        cluster.why("a")
+        == "broker 2 answered KAFKA_STORAGE_ERROR to StopReplica; the deletion continues when that broker is restarted"
+    )
 
     cluster.room.kill(2)
     requests = await cluster.start(2)
@@ -139,7 +144,7 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     cluster.room.term.context.put_assignment(partition, moving)
 
     assert await cluster.delete("a") == []
-    assert cluster.why("a") == "partitions 0 are being reassigned; it goes on when that has ended"
+    assert cluster.why("a") == "partitions 0 are being reassigned; the deletion continues after that"
     assert not any(r.startswith("SR") for r in await cluster.do(on_broker_change, BrokerChange()))
 
     cluster.room.term.context.put_assignment(partition, ReplicaAssignment(partition.assignment.target))

@@ -1,4 +1,4 @@
-"""A topic's id: made once where the protocol knows of ids, kept through growth, moves, failovers and downgrades."""
+"""Topic ids: created once, and kept when partitions are added or moved, at failovers and protocol downgrades."""
 
 import uuid
 
@@ -32,7 +32,7 @@ async def open_room(ibp: Ibp) -> Room:
 
 
 async def create(room: Room, *names: str) -> None:
-    """As an old tool does: without ids."""
+    """Create topics without ids, as an old tool does."""
     znode = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))})
     for name in names:
         room.ensemble.apply([Create(znodes.topic_path(name), znode)])
@@ -40,13 +40,13 @@ async def create(room: Room, *names: str) -> None:
 
 
 async def restart(room: Room, ibp: Ibp) -> None:
-    """The next term is of another protocol level."""
+    """Begin another term with this protocol level."""
     room.settings = ControllerSettings(BrokerId(1), ibp=ibp)
     await room.become_controller()
 
 
 def topic_id(room: Room, name: str = "a") -> uuid.UUID | None:
-    """As memory has it; the znode says the same, and the id leads back to the name."""
+    """The topic's id in memory; checks that the znode agrees and that the id leads back to the name."""
     known = room.term.context.topics[name].id
     assert znodes.decode_topic(name, room.ensemble.nodes[znodes.topic_path(name)].data).topic_id == known
     if known is not None:
@@ -55,6 +55,7 @@ def topic_id(room: Room, name: str = "a") -> uuid.UUID | None:
 
 
 async def grow(room: Room) -> None:
+    """Add a partition to topic `a`."""
     both = {n: ReplicaAssignment((BrokerId(1),)) for n in range(2)}
     room.ensemble.apply([Set(znodes.topic_path("a"), znodes.encode_topic(topic_id(room), both))])
     await room.handle(on_partition_modifications, PartitionModifications("a"))

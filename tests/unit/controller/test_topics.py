@@ -1,4 +1,4 @@
-"""Topics appear, grow, go, come again; and what is already in ZooKeeper when we look."""
+"""Topics that are created, grown, removed and recreated, and state that already exists in ZooKeeper."""
 
 import uuid
 
@@ -11,12 +11,14 @@ from klamm.controller.events import (
     IsrChangeNotification,
     PartitionModifications,
     TopicChange,
+    TopicDeletion,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_topic_unclean_enabled, on_unclean_enabled
 from klamm.controller.handlers.isr import on_isr_change_notification
+from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.handlers.topics import DELETED_BY_HAND, on_partition_modifications, on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -105,6 +107,21 @@ async def test_a_topic_recreated_without_an_id_starts_without_earlier_state(look
     assert room.now("a-0") == "3 / [3,2] / 0 / 0"
 
 
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_a_recreated_topic_takes_over_the_deletion_request_of_its_predecessor(is_queued: bool) -> None:
+    room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)]})
+    if is_queued:
+        room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+        await room.handle(on_topic_deletion, TopicDeletion())
+    remove(room, "a")
+    payload = znodes.encode_topic(uuid.uuid4(), {0: ReplicaAssignment(ids(2, 1))})
+    room.ensemble.apply([Create(znodes.topic_path("a"), payload)])
+
+    await room.handle(on_partition_modifications, PartitionModifications("a"))
+
+    assert [type(event) for event in room.put] == [TopicDeletion] * is_queued
+
+
 async def test_a_removed_topic_leaves_memory_and_can_be_created_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
@@ -160,7 +177,7 @@ async def test_an_election_whose_zookeeper_reply_was_lost_is_not_repeated() -> N
 
 
 def lose_first_answer(room: Room, kind: type[Op]) -> None:
-    """A connection breaks after the server applied a write: the client sends it again, and is refused."""
+    """Let the first write of this kind be applied while its answer is lost, so that the client repeats it."""
     lost: list[bool] = []
 
     def apply_twice(ops: object) -> None:
@@ -209,7 +226,7 @@ async def test_an_unreadable_topic_does_not_stop_the_others() -> None:
 
 
 async def lost_isr(room: Room) -> None:
-    """`a-0` on 1 and 2; only 1 was in sync, and it is gone."""
+    """A controller with `a-0` on 1 and 2, whose only in-sync replica 1 died."""
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1)))
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())

@@ -6,6 +6,7 @@ partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`. What the steps
 
 import pytest
 from tests.support.controller_room import Room, alter_partition
+from tests.support.replica_cluster import ids
 
 from klamm.controller.events import BrokerChange, ControlledShutdown, TopicChange
 from klamm.controller.handlers.brokers import on_broker_change
@@ -184,7 +185,7 @@ async def test_an_unclean_leader_is_elected_where_the_topic_allows_it() -> None:
 async def test_an_isr_shrink_by_the_leader_between_read_and_write_is_read_again() -> None:
     room = await room_with()
     room.kill(1)
-    shrunk = room.stored("a-0")._replace(isr=(1, 3))
+    shrunk = room.stored("a-0")._replace(isr=ids(1, 3))
     room.ensemble.before_multi = lambda ops: (
         room.write_state("a-0", shrunk) if room.stored("a-0").partition_epoch == 0 else None
     )

@@ -1,4 +1,4 @@
-"""Requests that wait for one broker merge, and never overtake what they depend on."""
+"""Waiting requests for one broker are merged, and never overtake requests that they depend on."""
 
 from typing import Any
 
@@ -93,6 +93,8 @@ def test_the_parts_of_one_split_update_metadata_are_not_compacted() -> None:
 
 
 class _Unseen(dict[Any, Any]):
+    """States that must not be looked at."""
+
     def __len__(self) -> int:
         return REQUEST_PARTITIONS
 
@@ -101,7 +103,7 @@ class _Unseen(dict[Any, Any]):
 
 
 class _Sized(dict[Any, Any]):
-    """Says that it is too large to grow."""
+    """States that report a size too large for merging."""
 
     def __len__(self) -> int:
         return REQUEST_PARTITIONS

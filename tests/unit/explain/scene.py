@@ -19,6 +19,7 @@ P = TopicPartition("orders", 0)
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    """The numbers as broker ids."""
     return tuple(map(BrokerId, numbers))
 
 

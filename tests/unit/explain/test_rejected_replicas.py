@@ -27,6 +27,7 @@ def test_explain_partition_prints_since_when_it_has_its_isr() -> None:
 
 
 def rejected(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") -> None:
+    """Add a journal entry in which the broker rejects a replica."""
     cause = scene.journal.event("LeaderAndIsrResponseReceived")
     scene.journal.refused(cause, "LEADER_AND_ISR", "why", broker=broker, error=error, partitions={"orders": [0]})
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
-from tests.unit.log.support import NOW_MS, batch
+from tests.unit.log.support import NOW_MS, batch, read_bytes
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import BadLogDirectory
@@ -108,6 +108,7 @@ def build(*, is_clean: bool) -> Before:
 
 
 def _fill(log: Log, *, with_transactions: bool) -> None:
+    """Append records, transactions and leader epochs to a log."""
     sequence = 0
     for number in range(60):
         epoch = number // 20
@@ -122,6 +123,7 @@ def _fill(log: Log, *, with_transactions: bool) -> None:
 
 
 def _truth(log: Log, *, is_clean: bool) -> Truth:
+    """What the log contains now, to compare with it after damage."""
     held = dict(served(log))
     aborted = tuple(log.aborted_transactions(0, log.end_offset))
     bases = tuple(segment.base_offset for segment in log.segments)
@@ -130,7 +132,7 @@ def _truth(log: Log, *, is_clean: bool) -> Truth:
 
 
 def files_of(disk: SimulatedDisk, directory: str) -> dict[str, bytes]:
-    files = {}
+    files: dict[str, bytes] = {}
     for name in disk.list_directory(directory):
         path = f"{directory}/{name}"
         if disk.is_directory(path):
@@ -145,7 +147,7 @@ def served(log: Log) -> Iterator[tuple[int, bytes]]:
     offset = log.start_offset
     while offset < min(log.end_offset, MAX_OFFSET):
         try:
-            content = log.read(offset, 1).records
+            content = read_bytes(log, offset, 1)
             header = next(iter(batches(content)), None)
         except CorruptRecords:
             header = None
@@ -164,6 +166,7 @@ def draw(before: Before, dice: random.Random) -> list[Damage]:
 
 
 def _draw(before: Before, dice: random.Random, paths: Sequence[str]) -> Damage:
+    """A random damage of one of these files."""
     path = dice.choice(paths)
     content = before.files[path]
     kind = dice.choice(KINDS)
@@ -201,10 +204,11 @@ def check(before: Before, damages: Sequence[Damage]) -> None:
         await logs.close()
 
     async def look_again(logs: LogManager) -> None:
+        """Check that the records appended after the damage survived the next restart."""
         for partition in before.truths:
             log = logs.get(partition)
             assert log is not None
-            assert b"after" in log.read(log.end_offset - 1, 1 << 20).records
+            assert b"after" in read_bytes(log, log.end_offset - 1, 1 << 20)
 
     try:
         node.run(look, overrides=OVERRIDES)
@@ -216,6 +220,7 @@ def check(before: Before, damages: Sequence[Damage]) -> None:
 
 
 def _check_log(log: Log, truth: Truth, damages: Sequence[Damage]) -> None:
+    """Assert that the opened log lost only what the damages explain."""
     held = dict(served(log))
     damaged = {damage.log_base for damage in damages if damage.log_base is not None}
     for offset, content in held.items():
@@ -229,7 +234,7 @@ def _check_log(log: Log, truth: Truth, damages: Sequence[Damage]) -> None:
             assert log.aborted_transactions(log.start_offset, log.end_offset) == expected
     end = log.end_offset
     log.append_as_leader(batch("after"), 50)
-    last = list(batches(log.read(end, 1 << 20).records))
+    last = list(batches(read_bytes(log, end, 1 << 20)))
     assert [h.base_offset for h in last] == [end]
 
 

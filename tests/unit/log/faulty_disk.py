@@ -26,6 +26,7 @@ class FaultyDisk(RealDisk):
         self.error = error or self.error
 
     def refuses(self, path: str) -> bool:
+        """Whether this write fails: from the chosen one on, all below the prefix fail."""
         self.writes += 1
         return self.fail_at is not None and self.writes >= self.fail_at and path.startswith(self.prefix)
 

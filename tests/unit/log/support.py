@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
@@ -28,7 +28,7 @@ class Partition:
         self.world = world
         self.directory = directory
 
-    def open(self, known: Known | None = None, /, **configs: object) -> Log:
+    def open(self, known: CheckpointedState | None = None, /, **configs: object) -> Log:
         """Configs with underscores for dots; recovers unless `known` says clean."""
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
         return Log.open(self.world, self.directory, ORDERS, TopicConfig.parse(texts), known=known)
@@ -66,13 +66,20 @@ def values_of(log: Log, offset: int | None = None) -> list[str]:
     return [(r.value or b"").decode() for header, buffer in _walk(log, offset) for r in records(buffer, header)]
 
 
+def read_bytes(log: Log, offset: int, max_bytes: int) -> bytes:
+    """The bytes of the batches that a read returns."""
+    content = log.read(offset, max_bytes).records
+    assert isinstance(content, bytes)
+    return content
+
+
 def _walk(log: Log, offset: int | None) -> Sequence[tuple[BatchHeader, bytes]]:
     found: list[tuple[BatchHeader, bytes]] = []
     position = log.start_offset if offset is None else offset
     while position < log.end_offset:
-        result = log.read(position, 1 << 20)
-        headers = list(batches(result.records))
+        content = read_bytes(log, position, 1 << 20)
+        headers = list(batches(content))
         assert headers, f"nothing at {position} of {log}"
-        found += [(header, result.records) for header in headers]
+        found += [(header, content) for header in headers]
         position = headers[-1].next_offset
     return found

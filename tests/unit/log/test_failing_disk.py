@@ -110,9 +110,9 @@ async def test_failed_log_directory_goes_offline_and_the_others_stay_online(
     assert failures == [DirectoryFailure(home, str(IO_ERROR), (ORDERS,))]
     assert (logs.get(ORDERS), logs.is_offline(ORDERS)) == (None, True)
     other.append_as_leader(batch("b"), 0)
-    with pytest.raises(StorageFailed, match="may lie in one of"):
+    with pytest.raises(StorageFailed, match="it may be in an offline one"):
         logs.get_or_create(TopicPartition("new", 0), CONFIG, None)
-    with pytest.raises(StorageFailed, match="out of use"):
+    with pytest.raises(StorageFailed, match="is in the offline log directory"):
         logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
     assert logs.get_or_create(TopicPartition("new", 0), CONFIG, None, is_new=True).end_offset == 0
     await logs.close()
@@ -140,7 +140,7 @@ async def test_directory_that_fails_at_startup_is_offline(frail: World, disk: Fa
 async def test_startup_fails_when_no_log_directory_is_usable(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     disk.fail_from_here(IO_ERROR)
 
-    with pytest.raises(BadLogDirectory, match="no log directory can be used"):
+    with pytest.raises(BadLogDirectory, match="No log directory can be used"):
         await LogManager(frail, [f"{tmp_path}/bad"], 1, "cluster").load()
 
 
@@ -195,7 +195,7 @@ async def test_failed_deletion_takes_the_directory_offline(frail: World, disk: F
         logs.delete(ORDERS)
 
     assert (logs.live_directories, logs.is_offline(ORDERS)) == ([], True)
-    with pytest.raises(StorageFailed, match="no log directory is in use"):
+    with pytest.raises(StorageFailed, match="all log directories are offline"):
         logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
     await logs.close()
 

@@ -38,10 +38,10 @@ IMPOSSIBLE: dict[str, bytes] = {
     "ends before it begins": sent(1, last_offset_delta=-5),
     "holds no offset": sent(1, last_offset_delta=-1),
     "ends beyond the last offset": sent(2**63 - 2, last_offset_delta=1),
-    "control batch without a control key": sent(1, **MARKER),
-    "control batch in a codec that does not exist": sent(1, **MARKER | {"attributes": 0x37}),
-    "control batch that cannot be decompressed": sent(1, **MARKER | {"attributes": 0x34}),
-    "control batch with a negative count": sent(1, **MARKER, record_count=-5),
+    "control batch without a control key": sent(1, "v", **MARKER),
+    "control batch in a codec that does not exist": sent(1, "v", **MARKER | {"attributes": 0x37}),
+    "control batch that cannot be decompressed": sent(1, "v", **MARKER | {"attributes": 0x34}),
+    "control batch with a negative count": sent(1, "v", **MARKER, record_count=-5),
 }
 
 

@@ -165,11 +165,11 @@ def test_flush_messages_flushes_before_the_acknowledgement(node: Node) -> None:
         points = []
         for _ in range(7):
             log.append_as_leader(batch("a"), 0)
-            await log.flush_owed()
+            await log.flush_before_ack()
             points.append(log.recovery_point)
         assert points == [0, 0, 3, 3, 3, 6, 6]
         log.append_as_follower(batch(*"abc", base_offset=7))
-        await log.flush_owed()
+        await log.flush_before_ack()
         assert log.recovery_point == 10
 
     node.run(main)
@@ -183,7 +183,7 @@ def test_appends_during_a_flush_share_the_next_flush(node: Node) -> None:
 
         async def produce() -> None:
             end = log.append_as_leader(batch("a"), 0).last_offset + 1
-            await log.flush_owed()
+            await log.flush_before_ack()
             assert log.recovery_point >= end
             acknowledged.append(end)
 
@@ -204,7 +204,7 @@ def test_failed_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -
         log = created(logs, flush_messages=1)
         node.disk.delay_s = 1.0
         log.append_as_leader(batch("a"), 0)
-        waiting = [asyncio.create_task(log.flush_owed()) for _ in range(3)]
+        waiting = [asyncio.create_task(log.flush_before_ack()) for _ in range(3)]
         await node.pass_time(0.1)
         node.disk.fail_from_here(OSError(5, "broken"), prefix=log.directory)
         results = await asyncio.gather(*waiting, return_exceptions=True)

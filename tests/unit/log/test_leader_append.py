@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
+from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, read_bytes, values_of
 
 from klamm.log.errors import AppendRefused
 from klamm.log.log import Log
@@ -25,6 +25,7 @@ def changed(**fields: int) -> bytes:
 
 
 def hurt(position: int) -> bytes:
+    """A batch with the byte at this position changed."""
     content = bytearray(build_batch(TWO))
     content[position] ^= 1
     return bytes(content)
@@ -190,6 +191,17 @@ def test_coordinators_may_write_control_batches(orders: Partition) -> None:
     assert headers_of(log)[0].is_control
 
 
+def test_records_of_a_coordinator_are_looked_at_only_for_another_codec(orders: Partition) -> None:
+    compacted = orders.open(cleanup_policy="compact")
+    large = build_batch([NewRecord(b"x" * 20_000, b"k", NOW_MS)])
+
+    assert compacted.preparation(large, Origin.CLIENT) is not None
+    assert compacted.preparation(large, Origin.COORDINATOR) is None
+
+    compressed = orders.open(cleanup_policy="compact", compression_type="lz4")
+    assert compressed.preparation(large, Origin.COORDINATOR) is not None
+
+
 def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> AppendRefused:
     with pytest.raises(AppendRefused) as caught:
         log.append_as_leader(build_batch(content, codec), 0)
@@ -258,7 +270,7 @@ def test_batch_is_recompressed_with_the_codec_of_the_topic(
 
     log.append_as_leader(content, 4)
 
-    stored = log.read(0, 1 << 20).records
+    stored = read_bytes(log, 0, 1 << 20)
     (header,) = batches(stored)
     target = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
     assert (header.codec, header.base_sequence, header.partition_leader_epoch) == (target, 9, 4)
@@ -299,7 +311,7 @@ def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partitio
     info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)
 
     assert (info.log_append_time_ms, info.max_timestamp) == (NOW_MS, NOW_MS)
-    stored = log.read(0, 1 << 20).records
+    stored = read_bytes(log, 0, 1 << 20)
     (header,) = batches(stored)
     assert crc_is_valid(stored, header)
     assert {record.timestamp for record in records(stored, header)} == {NOW_MS}

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.log.support import NOW_MS, Partition, _walk
 
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.wire.records import Codec, NewRecord, build_batch, records
 
@@ -60,7 +60,7 @@ def test_offset_for_timestamp_and_max_timestamp_match_a_full_scan(
     log.advance_start_offset(min(start, log.end_offset))
     if reopened:
         log.close()
-        log = partition.open(Known(True, log.end_offset, log.start_offset), segment_bytes=350)
+        log = partition.open(CheckpointedState(True, log.end_offset, log.start_offset), segment_bytes=350)
     known = model(log)
 
     for timestamp in range(32):

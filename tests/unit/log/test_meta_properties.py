@@ -42,8 +42,8 @@ def test_meta_properties_of_kafka_is_read_and_unknown_keys_are_kept(tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("version=1\nnode.id=3\n", "is of version 1; a directory of ZooKeeper mode has 0"),
-        ("", "is damaged: it has no version. Restore it"),
+        ("version=1\nnode.id=3\n", "has version=1, a log directory in ZooKeeper mode has version=0"),
+        ("", "is damaged: it has no line version=0. Restore it"),
         ("version=0\nbroker.id=three\n", "broker.id=three is not a number"),
     ],
 )
@@ -77,7 +77,9 @@ def test_directories_with_different_cluster_ids_are_refused(tmp_path: Path) -> N
         (tmp_path / name).mkdir()
         write_meta(DISK, f"{tmp_path}/{name}", MetaProperties(1, cluster))
 
-    with pytest.raises(BadLogDirectory, match=r"disagree on cluster.id: .*/one has a; .*/two has b"):
+    with pytest.raises(
+        BadLogDirectory, match=r"have different cluster.ids in meta.properties: .*/one has a; .*/two has b"
+    ):
         read_all_meta(DISK, [f"{tmp_path}/one", f"{tmp_path}/two", f"{tmp_path}/none"])
 
 
@@ -151,7 +153,7 @@ async def test_log_in_two_directories_is_refused(world: World, tmp_path: Path) -
     for name in ("one", "two"):
         (tmp_path / name / "orders-0").mkdir(parents=True)
 
-    with pytest.raises(BadLogDirectory, match="orders-0 lies in both"):
+    with pytest.raises(BadLogDirectory, match="orders-0 is in two log directories"):
         await LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine").load()
 
 
@@ -211,7 +213,7 @@ def test_segment_file_and_log_directory_names_are_parsed_as_in_kafka() -> None:
 def test_malformed_partition_metadata_raises_corrupt_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "partition.metadata").write_text(content)
 
-    with pytest.raises(CorruptFile, match="topic id"):
+    with pytest.raises(CorruptFile, match="its lines must be version: 0 and topic_id: ID"):
         read_topic_id(DISK, f"{tmp_path}/partition.metadata")
 
 

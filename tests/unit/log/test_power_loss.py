@@ -90,7 +90,7 @@ def test_damaged_partition_metadata_is_replaced_when_the_controller_sends_the_to
         node.run(reload)
     named = [line for line in lines if line["event"] == "log repaired" and line["partition"] == "orders-0"]
     assert len(named) == (0 if content is None else 1)
-    assert all("until the controller sends it again" in line["note"] for line in named)
+    assert all("the controller sends the topic id again" in line["note"] for line in named)
 
 
 def test_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:

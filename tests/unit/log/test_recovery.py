@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
 
-from klamm.log.loader import Known
+from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_file
 from klamm.runtime.world import World
@@ -41,7 +41,7 @@ def test_log_torn_at_any_byte_returns_only_complete_batches(world: World, tmp_pa
         shutil.copytree(whole.directory, torn.directory)
         os.truncate(f"{torn.directory}/{segment_file(active.base_offset, LOG)}", size)
 
-        back = torn.open(Known(recovery_point=active.base_offset), segment_bytes=SEGMENT_BYTES)
+        back = torn.open(CheckpointedState(recovery_point=active.base_offset), segment_bytes=SEGMENT_BYTES)
 
         served = values_of(back)
         assert served == written[: len(served)]
@@ -72,6 +72,7 @@ def test_batch_with_any_changed_byte_is_never_returned(world: World, tmp_path: P
 
 
 def _only_offsets_moved(log: Log, written: list[str]) -> bool:
+    """Whether all records are intact, with other base offsets than written."""
     # the base offset lies outside the CRC too: a larger one cannot be told from a gap that compaction left
     return values_of(log) == written and [h.base_offset for h in headers_of(log)] != [0, 1, 2]
 
@@ -120,7 +121,7 @@ def test_damaged_offset_or_time_index_is_rebuilt_at_startup(orders: Partition, s
     else:
         path.write_bytes({"short": good[:-1], "zeros": bytes(len(good) * 2), "rubbish": b"\xf7" * len(good)}[damage])
 
-    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    back = orders.open(CheckpointedState(True, log.end_offset), segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
 
     assert values_of(back) == written
     assert back.notes
@@ -135,7 +136,7 @@ def test_start_after_a_clean_shutdown_reads_no_batches(orders: Partition) -> Non
         file.seek(70)
         file.write(b"?")
 
-    assert orders.open(Known(True, log.end_offset)).end_offset == 4
+    assert orders.open(CheckpointedState(True, log.end_offset)).end_offset == 4
     assert orders.open().end_offset == 0
 
 
@@ -146,7 +147,7 @@ def test_torn_bytes_at_the_log_end_are_truncated_after_a_clean_shutdown(orders: 
     with open(log.segments.active.log_path, "ab") as file:
         file.write(b"torn")
 
-    back = orders.open(Known(True, log.end_offset))
+    back = orders.open(CheckpointedState(True, log.end_offset))
 
     back.append_as_leader(batch("after"), 1)
     assert values_of(back) == [*written, "after"]
@@ -161,7 +162,7 @@ def test_segments_below_the_recovery_point_are_not_recovered(orders: Partition) 
         file.seek(70)
         file.write(b"?")
 
-    trusted = orders.open(Known(recovery_point=first.base_offset + 50), segment_bytes=SEGMENT_BYTES)
+    trusted = orders.open(CheckpointedState(recovery_point=first.base_offset + 50), segment_bytes=SEGMENT_BYTES)
 
     assert trusted.end_offset == log.end_offset
 
@@ -182,7 +183,7 @@ def test_leftover_files_of_deletion_compaction_and_checkpoints_are_removed(order
         (directory / name).write_bytes(b"")
     (directory / (segment_file(650, LOG) + ".cleaned")).write_bytes(b"")
 
-    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+    back = orders.open(CheckpointedState(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
 
     assert values_of(back) == written
     assert {p.name for p in directory.iterdir()} == {p.name for p in files_of(log)}
@@ -198,7 +199,7 @@ def test_swap_file_of_a_finished_compaction_replaces_its_segments(orders: Partit
     merged = Path(first.log_path).read_bytes() + Path(second.log_path).read_bytes()
     (directory / (segment_file(0, LOG) + ".swap")).write_bytes(merged)
 
-    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+    back = orders.open(CheckpointedState(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
 
     assert values_of(back) == written
     assert len(back.segments) == len(log.segments) - 1
@@ -209,7 +210,7 @@ def test_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_start(ord
     fill(log, 4)
     log.close()
 
-    back = orders.open(Known(True, 44, log_start=40))
+    back = orders.open(CheckpointedState(True, 44, log_start=40))
 
     assert (back.start_offset, back.end_offset, back.epochs.entries) == (40, 40, ())
     assert back.append_as_leader(batch("a"), 3).first_offset == 40
@@ -220,10 +221,10 @@ def test_checkpointed_log_start_above_a_clean_log_end_is_ignored(orders: Partiti
     written = fill(log, 4)
     log.close()
 
-    back = orders.open(Known(True, 4, log_start=40))
+    back = orders.open(CheckpointedState(True, 4, log_start=40))
 
     assert (back.start_offset, back.end_offset, values_of(back)) == (0, 4, written)
-    assert "ignored the log start offset 40" in back.notes[0]
+    assert "ignored the checkpointed log start offset 40" in back.notes[0]
 
 
 def test_missing_leader_epochs_are_rebuilt_from_the_batches(orders: Partition) -> None:
@@ -244,7 +245,7 @@ def test_producer_state_is_restored_after_a_crash(orders: Partition) -> None:
 
     crashed = orders.open(segment_bytes=SEGMENT_BYTES)
     crashed.close()
-    clean = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+    clean = orders.open(CheckpointedState(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
 
     for back in (crashed, clean):
         assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
@@ -273,7 +274,7 @@ def test_torn_producer_snapshot_is_replaced_by_replaying_batches(orders: Partiti
     log.close()
     os.truncate(Path(log.directory, segment_file(24, SNAPSHOT)), 20)
 
-    back = orders.open(Known(True, 24), segment_bytes=SEGMENT_BYTES)
+    back = orders.open(CheckpointedState(True, 24), segment_bytes=SEGMENT_BYTES)
 
     assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
 
@@ -285,7 +286,7 @@ def test_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(orders: Par
     log.close()
     Path(log.directory, "leader-epoch-checkpoint").write_bytes(content)
 
-    back = orders.open(Known(True, 24), segment_bytes=SEGMENT_BYTES)
+    back = orders.open(CheckpointedState(True, 24), segment_bytes=SEGMENT_BYTES)
 
     assert back.epochs.entries == log.epochs.entries
     assert values_of(back) == written
@@ -303,6 +304,7 @@ def test_empty_partition_metadata_gives_no_topic_id(orders: Partition) -> None:
 
 
 def flip(path: str | Path, position: int) -> None:
+    """Flip one bit of the file."""
     with open(path, "r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
@@ -319,7 +321,8 @@ def many_segments(orders: Partition, count: int = 1000) -> Log:
     return log
 
 
-def reopened(orders: Partition, known: Known) -> Log:
+def reopened(orders: Partition, known: CheckpointedState) -> Log:
+    """The log, opened again with these checkpoints."""
     return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
 
 
@@ -342,7 +345,7 @@ def test_flipped_bit_below_the_recovery_point_loses_no_other_batch(
     for segment in (fifth, seventh):
         flip(segment.log_path, 70)
 
-    back = reopened(orders, Known(is_clean, 1000))
+    back = reopened(orders, CheckpointedState(is_clean, 1000))
 
     assert back.end_offset == 1000
     assert len(back.segments) == len(log.segments)
@@ -359,11 +362,11 @@ def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partit
     with open(fifth.log_path, "r+b") as file:
         file.write(bytes(fifth.size))
 
-    back = reopened(orders, Known(is_clean, 1000))
+    back = reopened(orders, CheckpointedState(is_clean, 1000))
 
     assert (back.end_offset, len(back.segments)) == (1000, len(log.segments))
     assert [v for v in values_of(back) if v] == undamaged_values(log, 5)
-    assert any(f"cut {fifth.log_path}" in note for note in back.notes)
+    assert any(f"truncated {fifth.log_path}" in note for note in back.notes)
 
 
 def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Partition) -> None:
@@ -372,7 +375,7 @@ def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Parti
     flip(fifth.log_path, 70)
     flip(seventh.log_path, 70)
 
-    back = reopened(orders, Known(recovery_point=log.segments.from_slot(6)[0].base_offset))
+    back = reopened(orders, CheckpointedState(recovery_point=log.segments.from_slot(6)[0].base_offset))
 
     assert back.end_offset == seventh.base_offset, "the damage below the recovery point ends nothing"
 
@@ -383,10 +386,10 @@ def test_damaged_last_batch_is_truncated_even_if_it_was_flushed(orders: Partitio
     active = log.segments.active
     flip(active.log_path, active.size - 3)
 
-    back = reopened(orders, Known(recovery_point=1000))
+    back = reopened(orders, CheckpointedState(recovery_point=1000))
 
     assert back.end_offset == 999
-    assert any("offsets 999 to 999 were flushed and are missing" in note for note in back.notes)
+    assert any("offsets 999 to 999 are missing, although they were flushed" in note for note in back.notes)
     assert back.append_as_leader(batch("after"), 9).first_offset == 999
 
 
@@ -398,7 +401,7 @@ def test_a_flipped_bit_in_an_offset_index_skips_no_record(orders: Partition, ent
     log.close()
     flip(log.segments.first.path(INDEX), entry * 8 + byte)
 
-    back = orders.open(Known(True, 24), index_interval_bytes=1)
+    back = orders.open(CheckpointedState(True, 24), index_interval_bytes=1)
 
     for offset in range(24):
         assert values_of(back, offset)[-(24 - offset) :] == written[offset:], offset
@@ -419,7 +422,7 @@ def test_a_flipped_bit_in_the_last_entry_of_an_index_does_not_stop_appends(
     for position in range(entries - size, entries):
         flip(path, position)
 
-        back = orders.open(Known(True, end), index_interval_bytes=1)
+        back = orders.open(CheckpointedState(True, end), index_interval_bytes=1)
 
         assert back.append_as_leader(batch("after", timestamp=NOW_MS + end), 9).first_offset == end
         assert back.max_timestamp() == (NOW_MS + end, end, 9)

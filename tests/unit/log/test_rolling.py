@@ -6,7 +6,7 @@ import pytest
 from tests.unit.log.support import NOW_MS, ManualClock, Partition, batch, values_of
 
 from klamm.log.log import Log
-from klamm.log.retention import Limits, SegmentFacts, expired
+from klamm.log.retention import RetentionLimits, SegmentFacts, expired_segment_count
 
 HOUR_MS = 3_600_000
 
@@ -107,8 +107,8 @@ def test_roll_without_records_creates_no_segment(orders: Partition) -> None:
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-def limits(**given: int) -> Limits:
-    return Limits(
+def limits(**given: int) -> RetentionLimits:
+    return RetentionLimits(
         **{"log_start": 0, "high_watermark": 100, "now_ms": 1000, "retention_ms": -1, "retention_bytes": -1, **given}
     )
 
@@ -133,17 +133,17 @@ CASES = {
 
 @pytest.mark.parametrize(("given", "expected"), CASES.values(), ids=CASES)
 def test_retention_deletes_the_expired_prefix_of_segments(given: dict[str, int], expected: int) -> None:
-    assert expired(SEGMENTS, END, limits(**given)) == expected
+    assert expired_segment_count(SEGMENTS, END, limits(**given)) == expected
 
 
 def test_retention_stops_at_the_first_segment_that_is_not_expired() -> None:
     mixed = [SegmentFacts(0, 50, 2000), SegmentFacts(10, 50, 1)]
 
-    assert expired(mixed, 20, limits(retention_ms=10)) == 0
+    assert expired_segment_count(mixed, 20, limits(retention_ms=10)) == 0
 
 
 def test_retention_keeps_an_empty_active_segment() -> None:
-    assert expired([SegmentFacts(0, 50, 1), SegmentFacts(10, 0, -1)], 10, limits(retention_ms=10)) == 1
+    assert expired_segment_count([SegmentFacts(0, 50, 1), SegmentFacts(10, 0, -1)], 10, limits(retention_ms=10)) == 1
 
 
 def filled(orders: Partition, **configs: object) -> Log:

@@ -1,10 +1,12 @@
 """Memory of all connections together: for requests that arrive, and for answers that nobody reads."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 
+from klamm.net.client_connection import ClientConnection
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import (
     CHUNK_BYTES,
@@ -142,12 +144,16 @@ async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() 
     assert bytes(client.written) == b"x" * CHUNK_BYTES
 
 
+def answer_with(file: FromFile, request: bytes, connection: ClientConnection) -> Answer:
+    return [file]
+
+
 async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used() -> None:
     limit = 4 * MAX
     memory = ResponseMemory(limit)
     files = [FromFile(10 * MAX) for _ in range(100)]
     for file in files:
-        feed(dial(serve(lambda request, connection, file=file: [file], responses=memory)), frame(b"q"))
+        feed(dial(serve(partial(answer_with, file), responses=memory)), frame(b"q"))
 
     assert memory.held <= limit + 100 * MIN_CHUNK_BYTES
     assert {f.read_bytes for f in files} == {CHUNK_BYTES, MIN_CHUNK_BYTES}
@@ -221,6 +227,22 @@ async def test_memory_of_an_incomplete_request_is_released_on_disconnect() -> No
 
     client.protocol.connection_lost(None)
 
+    assert memory.taken == 0
+
+
+async def test_memory_of_a_request_in_progress_is_kept_until_it_ends_when_the_client_disconnects() -> None:
+    memory = RequestMemory(1024 * KIB)
+    pending: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    client = connect(serve(lambda request, connection: pending, requests=memory))
+    feed(client, frame(b"a" * 150 * KIB))
+    feed(client, frame(b"b" * 200 * KIB)[:50_000])
+    assert memory.taken == 350 * KIB
+
+    client.protocol.connection_lost(None)
+    assert memory.taken == 150 * KIB
+
+    pending.set_result([b"done"])
+    await asyncio.sleep(0)
     assert memory.taken == 0
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
+from klamm.net.receive_buffer import SMALL_BYTES, BadFrameSize, ReceiveBuffer
 
 LIMIT = 8 * 1024 * 1024
 
 
-def framed(body: bytes) -> bytes:
+def with_length_prefix(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
@@ -23,6 +23,7 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
     at = 0
     while at < len(content):
         room = buffer.writable()
+        assert len(room) > 0
         part = content[at : at + min(cut, len(room))]
         room[: len(part)] = part
         buffer.received(len(part))
@@ -32,6 +33,27 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
     return found
 
 
+@pytest.mark.parametrize("size", range(SMALL_BYTES - 9, SMALL_BYTES + 5))
+def test_only_frames_that_do_not_fit_into_the_small_buffer_take_memory(size: int) -> None:
+    taken: list[int] = []
+    buffer = ReceiveBuffer(LIMIT, lambda count: taken.append(count) or True)  # type: ignore[func-returns-value]
+    sent = with_length_prefix(bytes(size))
+    buffer.writable()[:100] = sent[:100]
+    buffer.received(100)
+
+    assert buffer.next_frame() is None
+
+    assert taken == [size] * (size + 4 > SMALL_BYTES)
+
+
+@pytest.mark.parametrize("left", range(-5, 6))
+def test_a_frame_that_does_not_fit_behind_the_one_before_is_moved_to_the_front(left: int) -> None:
+    first = b"a" * 100
+    second = b"b" * (SMALL_BYTES - len(first) - 2 * 4 - left)
+
+    assert frames_of(with_length_prefix(first) + with_length_prefix(second), 110) == [first, second]
+
+
 BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f", b"g" * 3_000_001, b"h" * 5]
 
 
@@ -39,12 +61,12 @@ BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f
 def test_frames_are_reassembled_from_chunks_of_any_size(cut: int) -> None:
     bodies = BODIES if cut >= 1000 else [*BODIES[:4], b"x" * 20_000, *BODIES[:2]]
 
-    assert frames_of(b"".join(map(framed, bodies)), cut) == bodies
+    assert frames_of(b"".join(map(with_length_prefix, bodies)), cut) == bodies
 
 
 @given(bodies=st.lists(st.binary(max_size=40_000), max_size=8), cut=st.integers(1, 50_000))
 def test_random_frames_are_reassembled_from_chunks_of_random_size(bodies: list[bytes], cut: int) -> None:
-    assert frames_of(b"".join(map(framed, bodies)), max(cut, sum(map(len, bodies)) // 2000 + 1)) == bodies
+    assert frames_of(b"".join(map(with_length_prefix, bodies)), max(cut, sum(map(len, bodies)) // 2000 + 1)) == bodies
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
@@ -56,7 +78,7 @@ def test_frame_size_that_is_negative_or_above_the_limit_raises_bad_frame_size(si
 def test_frame_of_the_maximum_size_is_accepted() -> None:
     body = bytes(LIMIT)
 
-    assert frames_of(framed(body), 100_000) == [body]
+    assert frames_of(with_length_prefix(body), 100_000) == [body]
 
 
 def test_announced_frame_size_allocates_no_memory_before_bytes_arrive() -> None:
@@ -78,7 +100,7 @@ def test_announced_frame_size_allocates_no_memory_before_bytes_arrive() -> None:
 def test_corrupted_stream_gives_frames_or_bad_frame_size() -> None:
     dice = random.Random(5)
     for _ in range(300):
-        content = bytearray(b"".join(framed(dice.randbytes(dice.randrange(200))) for _ in range(5)))
+        content = bytearray(b"".join(with_length_prefix(dice.randbytes(dice.randrange(200))) for _ in range(5)))
         content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
         with contextlib.suppress(BadFrameSize):
             frames_of(bytes(content), dice.choice([1, 5, 64]), limit=4096)

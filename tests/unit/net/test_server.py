@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Awaitable
+from typing import cast
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
@@ -11,9 +12,9 @@ from klamm.net.client_connection import ANONYMOUS, ClientConnection, Principal
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import RequestMemory, ResponseMemory
 from klamm.net.receive_buffer import ReceiveBuffer
-from klamm.net.response_writer import Answer
+from klamm.net.response_writer import Answer, LateBytes
 from klamm.net.server import CloseConnection, EndsWithClient, Handler, Server, ServerConnection, ServerLimits
-from klamm.runtime.network import Listener, RealNetwork
+from klamm.runtime.network import Listener, Network, RealNetwork
 
 MAX = 1024 * 1024
 
@@ -25,7 +26,7 @@ class Desk:
         self.seen: list[bytes] = []
         self.waiting: list[asyncio.Future[Answer]] = []
 
-    def __call__(self, request: bytearray, connection: ClientConnection) -> Answer | Awaitable[Answer]:
+    def __call__(self, request: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer]:
         self.seen.append(bytes(request))
         match request[:1]:
             case b"!":
@@ -239,7 +240,7 @@ async def test_bytes_of_another_protocol_close_the_connection(
 
 
 async def test_large_response_is_written_completely(table: ConnectionTable) -> None:
-    parts = [b"head", memoryview(b"r" * 300_000), b"tail"]
+    parts: list[bytes | bytearray | memoryview | LateBytes] = [b"head", memoryview(b"r" * 300_000), b"tail"]
     client = connect(serve(lambda request, connection: parts, table))
 
     feed(client, frame(b"q"))
@@ -303,10 +304,12 @@ class FakeNetwork:
 
 async def test_idle_connection_is_closed_and_one_with_a_request_in_progress_stays(desk: Desk) -> None:
     network = FakeNetwork()
-    server = Server(network, ServerLimits(max_idle_ms=1000))
+    server = Server(cast(Network, network), ServerLimits(max_idle_ms=1000))
     assert await server.bind("PLAINTEXT", "", 0) == 4711
     await server.start(desk)
-    idle, busy, stuck = (connect(network.make()) for _ in range(3))
+    make = network.make
+    assert make is not None
+    idle, busy, stuck = (connect(make()) for _ in range(3))
     feed(busy, frame(b"wait"))
     feed(stuck, frame(b"wait"))
     stuck.protocol.pause_writing()

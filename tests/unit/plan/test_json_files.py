@@ -35,6 +35,7 @@ def entry_text(rest: str = "", replicas: str = "[1,2]") -> str:
 
 
 def reassignment_text(*entries: str) -> str:
+    """A reassignment file with these entries."""
     return f'{{"partitions":[{",".join(entries)}]}}'
 
 
@@ -42,7 +43,7 @@ WRONG = {
     "not json": ("{", "f is not valid"),
     "no list": ("{}", "partitions"),
     "an empty list": (reassignment_text(), "lists no partition"),
-    "another version": ('{"version":2,"partitions":[]}', "Only version 1"),
+    "another version": ('{"version":2,"partitions":[]}', 'Write "version": 1'),
     "a broker that is not a number": (reassignment_text(entry_text(replicas='["x"]')), "replicas"),
     "a partition listed twice": (
         reassignment_text(entry_text(), entry_text()),

@@ -88,7 +88,7 @@ def test_a_lower_replication_factor_never_drops_the_preferred_leader() -> None:
     ("assignment", "goal", "why"),
     [
         (assigned("123"), Goal(racks("1 2"), spread=False), r"t-0 needs 3 brokers.*only 2.*INVALID_REPLICATION_FACTOR"),
-        (assigned("12"), Goal(racks("1a 2")), r"brokers 2 have no rack.*--disable-rack-aware"),
+        (assigned("12"), Goal(racks("1a 2")), r"Brokers 2 have no rack.*--disable-rack-aware"),
     ],
 )
 def test_an_impossible_plan_is_rejected(assignment: Assignment, goal: Goal, why: str) -> None:
@@ -129,7 +129,7 @@ def test_plans_keep_the_replication_factor_and_use_allowed_brokers_once(
         assert set(replicas) <= set(allowed)
     assert plan.reasons.keys() == plan.moves.keys()
     assert all(plan.reasons.values())
-    assert plan == plan_moves(assignment, list(reversed(assignment)), Goal(allowed, spread=spread))
+    assert plan == plan_moves(assignment, list(reversed(list(assignment))), Goal(allowed, spread=spread))
 
 
 @given(clusters(), st.integers(1, 7))

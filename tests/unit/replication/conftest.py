@@ -1,27 +1,25 @@
 """Clusters of replica managers in simulated time."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.replica_cluster import ReplicaCluster
+from tests.unit.replication.runs import Run, Scenario
 from tests.unit.replication.scripted_leader import follow
 
 from klamm.sim.loop import SimulatedLoop
 
 __all__ = ["follow"]
 
-Scenario = Callable[[ReplicaCluster], Awaitable[None]]
-
 
 @pytest.fixture
-def run() -> Callable[..., None]:
-    """`run(scenario, **how)`: plays a scenario on a fresh cluster, in simulated time, and closes the cluster."""
+def run() -> Run:
+    """`run(scenario, **settings)`: plays a scenario on a fresh cluster, in simulated time, and closes the cluster."""
 
-    def play(scenario: Scenario, **how: Any) -> None:
+    def play(scenario: Scenario, **settings: Any) -> None:
         async def main() -> None:
-            cluster = ReplicaCluster(**how)
+            cluster = ReplicaCluster(**settings)
             try:
                 await scenario(cluster)
             finally:
@@ -33,15 +31,15 @@ def run() -> Callable[..., None]:
 
 
 @pytest.fixture(params=["in memory", "on disk"])
-def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Like `run`, once over logs in memory and once over real ones."""
 
-    def play(scenario: Scenario, **how: Any) -> None:
+    def play(scenario: Scenario, **settings: Any) -> None:
         async def main() -> None:
             if request.param == "on disk":
-                cluster = await ReplicaCluster.on_disk(str(tmp_path), **how)
+                cluster = await ReplicaCluster.on_disk(str(tmp_path), **settings)
             else:
-                cluster = ReplicaCluster(**how)
+                cluster = ReplicaCluster(**settings)
             try:
                 await scenario(cluster)
             finally:
@@ -53,12 +51,12 @@ def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None
 
 
 @pytest.fixture
-def run_on_disk(tmp_path: Path) -> Callable[..., None]:
+def run_on_disk(tmp_path: Path) -> Run:
     """Like `run`, over real logs."""
 
-    def play(scenario: Scenario, **how: Any) -> None:
+    def play(scenario: Scenario, **settings: Any) -> None:
         async def main() -> None:
-            cluster = await ReplicaCluster.on_disk(str(tmp_path), **how)
+            cluster = await ReplicaCluster.on_disk(str(tmp_path), **settings)
             try:
                 await scenario(cluster)
             finally:

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, leader_and_isr
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
 from klamm.replication.leader_end_point import LeaderEndPoint
@@ -28,6 +29,7 @@ BACKOFF_S = 1.0
 
 
 def data(number: int = 0, error: ErrorCode = ErrorCode.NONE, **more: Any) -> FetchResponsePartitionData:
+    """A partition's entry in a Fetch response."""
     return FetchResponsePartitionData(
         partition_index=number,
         error_code=error,
@@ -40,6 +42,7 @@ def data(number: int = 0, error: ErrorCode = ErrorCode.NONE, **more: Any) -> Fet
 def answer(
     *partitions: FetchResponsePartitionData, session: int = 9, error: ErrorCode = ErrorCode.NONE
 ) -> FetchResponse:
+    """A Fetch response."""
     topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(partitions))
     return FetchResponse(error_code=error, session_id=session, responses=[topic] if partitions else [])
 
@@ -97,18 +100,27 @@ class Leader:
 Scenario = Callable[[ReplicaCluster, Leader, Fetcher], Any]
 
 
+class Follow(Protocol):
+    def __call__(
+        self, scenario: Scenario, *answers: Any, records: tuple[int, ...] = (0,), offsets: tuple[Any, ...] = ()
+    ) -> None:
+        """Run a scenario in which broker 1 follows 2."""
+
+
 @pytest.fixture
-def follow(run: Callable[..., None]) -> Callable[..., None]:
+def follow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Follow:
     """`follow(scenario, *answers, records=..., offsets=...)`: broker 1 follows 2 with logs of so many records."""
 
     def play(scenario: Scenario, *answers: Any, records: tuple[int, ...] = (0,), offsets: tuple[Any, ...] = ()) -> None:
         async def main(cluster: ReplicaCluster) -> None:
             leader = Leader()
             leader.answers, leader.offsets = list(answers), list(offsets)
-            end_point = LeaderEndPoint(1, 2, "broker-1-fetcher-0", cluster.metadata, leader.connect, 30)
+            end_point = LeaderEndPoint(
+                BrokerId(1), BrokerId(2), "broker-1-fetcher-0", cluster.metadata, leader.connect, 30
+            )
             quota = cluster.brokers[1].quotas.follower
-            fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S, quota)
-            cluster.brokers[1]._fetchers.add = lambda following: None
+            fetcher = Fetcher(end_point, FetchSettings(BrokerId(1)), lambda: 100, BACKOFF_S, quota)
+            monkeypatch.setattr(cluster.brokers[1]._fetchers, "add", lambda following: None)
             for number, count in enumerate(records):
                 tp = TopicPartition("orders", number)
                 request = leader_and_isr(2, (1, 2), (1, 2), 3, 1, tp)
@@ -132,4 +144,5 @@ def follow(run: Callable[..., None]) -> Callable[..., None]:
 
 
 async def settle() -> None:
+    """Let all ready tasks run."""
     await asyncio.sleep(0.01)

@@ -1,25 +1,30 @@
 """The leader's side of AlterPartition: the queue, each answer, and what it does to the partition."""
 
 import asyncio
+import uuid
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, alter_partition_response, leader_and_isr
+from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, alter_partition_response, ids, leader_and_isr
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchPosition
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
 from klamm.replication.ports import IsrAnswer
 from klamm.replication.replica_manager import ReplicationSettings
-from klamm.wire.messages import AlterPartitionResponse
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 LAG_S = 30
+Answer = ErrorCode | Exception | Callable[[AlterPartitionRequest], AlterPartitionResponse]
 
 
-async def lagging(cluster: ReplicaCluster, *errors, isr=(1, 2, 3)) -> None:
+async def lagging(cluster: ReplicaCluster, *errors: Answer, isr: tuple[int, ...] = (1, 2, 3)) -> None:
     """Broker 1 leads, broker 3 has died without anybody noticing; its lag time is over by now, but nothing was sent."""
     await cluster.elect(1, isr)
     await cluster.produce(1)
@@ -29,10 +34,11 @@ async def lagging(cluster: ReplicaCluster, *errors, isr=(1, 2, 3)) -> None:
 
 
 async def shrunk(cluster: ReplicaCluster) -> None:
+    """Wait until the leader has removed lagging followers from the ISR."""
     await asyncio.sleep(LAG_S * 1.6)
 
 
-def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advances(run) -> None:
+def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advances(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         assert cluster.log(1).high_watermark == 1
@@ -41,14 +47,14 @@ def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advance
         assert not produced.done()
         await shrunk(cluster)
         assert cluster.controller.proposed == [(1, 2)]
-        assert cluster.partition(1).isr_state == Committed((1, 2))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2))
         assert await produced is ErrorCode.NONE
         assert cluster.log(1).high_watermark == 3
 
     run(scenario)
 
 
-def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run) -> None:
+def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await asyncio.sleep(LAG_S - 1)
@@ -57,7 +63,7 @@ def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run)
     run(scenario)
 
 
-def test_partition_without_new_records_keeps_its_isr(run) -> None:
+def test_partition_without_new_records_keeps_its_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -67,7 +73,7 @@ def test_partition_without_new_records_keeps_its_isr(run) -> None:
     run(scenario)
 
 
-def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again(run) -> None:
+def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again(run: Run) -> None:
     """Its followers' fetches did not name it: they were level all the while (the sessions' implicit fetches)."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -84,7 +90,7 @@ def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again
     run(scenario)
 
 
-def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_session(run) -> None:
+def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_session(run: Run) -> None:
     """The follower forgets the partition in its session: the lag time counts from there, not from long ago."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -107,7 +113,7 @@ def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_sess
     run(scenario)
 
 
-def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(run) -> None:
+def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(run: Run) -> None:
     """Its session is still open, but its last fetch in it was of the epoch before."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -125,7 +131,9 @@ def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_lagging(run, is_told: bool) -> None:
+def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_lagging(
+    run: Run, is_told: bool
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [ErrorCode.INELIGIBLE_REPLICA] * 1_000
         await cluster.elect(1, (1, 2))
@@ -147,18 +155,18 @@ def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_
     run(scenario)
 
 
-def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pending(run) -> None:
+def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pending(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await shrunk(cluster)
         cluster.controller.held = asyncio.Event()
         cluster.cut.clear()
         await asyncio.sleep(3)
-        assert cluster.partition(1).isr_state == PendingExpand((1, 2), 3)
+        assert cluster.partition(1).isr_state == PendingExpand(ids(1, 2), BrokerId(3))
         assert cluster.isr(1) == (1, 2)
         cluster.controller.held.set()
         await asyncio.sleep(1)
-        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
         assert cluster.partition(1).partition_epoch == 3
         assert await cluster.produce(1) is ErrorCode.NONE
         assert cluster.log(3).end_offset == 3
@@ -166,20 +174,20 @@ def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pe
     run(scenario)
 
 
-def test_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run) -> None:
+def test_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2))
         cluster.metadata.alive.discard(3)
         await asyncio.sleep(5)
         assert cluster.controller.requests == []
-        cluster.metadata.alive.add(3)
+        cluster.metadata.alive.add(BrokerId(3))
         await asyncio.sleep(5)
         assert cluster.controller.proposed == [(1, 2, 3)]
 
     run(scenario)
 
 
-def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run) -> None:
+def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run: Run) -> None:
     """KAFKA-7128: at the high watermark, but below where the leader's own epoch starts."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -193,11 +201,11 @@ def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run)
         await cluster.elect(2, (2,), tell=[2])
         partition = cluster.partition(2)
         assert partition.leader_epoch_start == 2
-        partition.log.high_watermark = 1  # as a leader that has not confirmed it yet
-        partition.replicas[3].log_end_offset = 1
-        partition._maybe_expand_isr(partition.replicas[3])
+        cluster.log(2).high_watermark = 1  # as a leader that has not confirmed it yet
+        partition.replicas[BrokerId(3)].log_end_offset = 1
+        partition._maybe_expand_isr(partition.replicas[BrokerId(3)])
         assert cluster.controller.requests == []
-        assert partition.isr_state == Committed((2,))
+        assert partition.isr_state == Committed(ids(2))
 
     run(scenario)
 
@@ -211,33 +219,35 @@ def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run)
         (IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 1),
         (IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION), 1),
         (IsrAnswer(ErrorCode.UNKNOWN_SERVER_ERROR), 1),
-        (IsrAnswer(ErrorCode.NONE, 0, (1, 2), 9), 1),  # of an earlier leader epoch
-        (IsrAnswer(ErrorCode.NONE, 1, (1, 2), 0), 1),  # of an earlier version
-        (IsrAnswer(ErrorCode.NONE, 1, (1, 2), 9), 0),
+        (IsrAnswer(ErrorCode.NONE, 0, ids(1, 2), 9), 1),  # of an earlier leader epoch
+        (IsrAnswer(ErrorCode.NONE, 1, ids(1, 2), 0), 1),  # of an earlier version
+        (IsrAnswer(ErrorCode.NONE, 1, ids(1, 2), 9), 0),
     ],
 )
-def test_failed_and_successful_isr_updates_are_counted(run, answer: IsrAnswer, failed: int) -> None:
+def test_failed_and_successful_isr_updates_are_counted(run: Run, answer: IsrAnswer, failed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         partition, counts = cluster.partition(1), cluster.brokers[1].counts
         epoch = partition.leader_epoch
-        pending = PendingShrink((1, 2, 3), frozenset({3}))
+        pending = PendingShrink(ids(1, 2, 3), frozenset({BrokerId(3)}))
         partition.isr_state = pending
         partition.on_isr_answer(pending, answer._replace(leader_epoch=answer.leader_epoch + epoch - 1))
         assert (counts.failed_isr_updates, counts.isr_shrinks) == (failed, 1 - failed)
-        partition.on_isr_answer(PendingShrink((1, 2, 3), frozenset({2})), answer)  # replaced meanwhile: nobody's
+        partition.on_isr_answer(
+            PendingShrink(ids(1, 2, 3), frozenset({BrokerId(2)})), answer
+        )  # replaced meanwhile: nobody's
         assert counts.failed_isr_updates == failed
 
     run(scenario)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run, error: ErrorCode) -> None:
+def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run: Run, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [error]
         await cluster.elect(1, (1, 2))
         await asyncio.sleep(0.3)
-        assert cluster.partition(1).isr_state == Committed((1, 2))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2))
         await asyncio.sleep(2)
         assert cluster.controller.proposed == [(1, 2, 3), (1, 2, 3)]
         assert cluster.isr(1) == (1, 2, 3)
@@ -245,12 +255,12 @@ def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run, error: Er
     run(scenario)
 
 
-def test_high_watermark_advances_after_a_rejected_isr_expansion(run) -> None:
+def test_high_watermark_advances_after_a_rejected_isr_expansion(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), tell=[1, 2])
         await cluster.produce(1, b"a")
         partition = cluster.partition(1)
-        pending = PendingExpand((1, 2), 3)  # and 3 fell silent
+        pending = PendingExpand(ids(1, 2), BrokerId(3))  # and 3 fell silent
         partition.isr_state = pending
         waiting = asyncio.create_task(cluster.produce(1, b"b"))
         await asyncio.sleep(1)
@@ -263,7 +273,7 @@ def test_high_watermark_advances_after_a_rejected_isr_expansion(run) -> None:
     run(scenario)
 
 
-def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run) -> None:
+def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         cluster.brokers[1].begin_shutdown()
@@ -287,13 +297,13 @@ def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run) -> None:
     ],
 )
 def test_isr_change_rejected_for_a_stale_leader_stays_pending_until_the_next_leader_and_isr(
-    run, error: ErrorCode
+    run: Run, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [error]
         await cluster.elect(1, (1, 2))
         await asyncio.sleep(100)
-        assert cluster.partition(1).isr_state == PendingExpand((1, 2), 3)
+        assert cluster.partition(1).isr_state == PendingExpand(ids(1, 2), BrokerId(3))
         assert len(cluster.controller.requests) == 1
         await cluster.elect(1, (1, 2))
         await asyncio.sleep(5)
@@ -302,7 +312,7 @@ def test_isr_change_rejected_for_a_stale_leader_stays_pending_until_the_next_lea
     run(scenario)
 
 
-def test_isr_change_is_sent_again_after_an_unknown_server_error(run) -> None:
+def test_isr_change_is_sent_again_after_an_unknown_server_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
         await cluster.elect(1, (1, 2))
@@ -325,7 +335,7 @@ def test_isr_change_is_sent_again_after_an_unknown_server_error(run) -> None:
         lambda request: AlterPartitionResponse(topics=alter_partition_response(request).topics[:0]),
     ],
 )
-def test_failed_alter_partition_is_sent_again_after_50_ms(run, trouble) -> None:
+def test_failed_alter_partition_is_sent_again_after_50_ms(run: Run, trouble: Answer) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, *[trouble] * 10)
         await shrunk(cluster)
@@ -337,8 +347,8 @@ def test_failed_alter_partition_is_sent_again_after_50_ms(run, trouble) -> None:
     run(scenario)
 
 
-def test_alter_partition_response_of_another_leader_epoch_is_ignored(run) -> None:
-    def other_epoch(request):
+def test_alter_partition_response_of_another_leader_epoch_is_ignored(run: Run) -> None:
+    def other_epoch(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = alter_partition_response(request)
         response.topics[0].partitions[0].leader_epoch += 1
         return response
@@ -346,14 +356,14 @@ def test_alter_partition_response_of_another_leader_epoch_is_ignored(run) -> Non
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, other_epoch)
         await shrunk(cluster)
-        assert cluster.partition(1).isr_state == PendingShrink((1, 2, 3), frozenset({3}))
+        assert cluster.partition(1).isr_state == PendingShrink(ids(1, 2, 3), frozenset({BrokerId(3)}))
 
     run(scenario)
 
 
 @pytest.mark.parametrize(("step", "counts"), [(-1, False), (0, True), (1, True)])
-def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run, step: int, counts: bool) -> None:
-    def answer(request):
+def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run: Run, step: int, counts: bool) -> None:
+    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = alter_partition_response(request)
         response.topics[0].partitions[0].partition_epoch += step - 1
         return response
@@ -366,29 +376,29 @@ def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run, 
     run(scenario)
 
 
-def test_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run) -> None:
+def test_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run: Run) -> None:
     """KAFKA-12686: and a change tried meanwhile is refused, because the first still has the partition's place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         cluster.controller.held = asyncio.Event()
         await shrunk(cluster)
-        assert cluster.partition(1).isr_state == PendingShrink((1, 2, 3), frozenset({3}))
+        assert cluster.partition(1).isr_state == PendingShrink(ids(1, 2, 3), frozenset({BrokerId(3)}))
         await cluster.elect(1, tell=[1])
-        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
         await shrunk(cluster)
-        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
         assert len(cluster.controller.requests) == 1
         cluster.controller.held.set()
         await asyncio.sleep(0.1)
-        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
         await shrunk(cluster)
         assert cluster.isr(1) == (1, 2)  # 2 is level
 
     run(scenario)
 
 
-def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run) -> None:
+def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, ErrorCode.INELIGIBLE_REPLICA)
         cluster.controller.held = asyncio.Event()
@@ -396,12 +406,12 @@ def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run
         await cluster.elect(1, (1, 2), tell=[1])
         cluster.controller.held.set()
         await asyncio.sleep(0.1)
-        assert cluster.partition(1).isr_state == Committed((1, 2))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2))
 
     run(scenario)
 
 
-def test_former_leader_ignores_the_alter_partition_response(run) -> None:
+def test_former_leader_ignores_the_alter_partition_response(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         cluster.controller.held = asyncio.Event()
@@ -417,13 +427,13 @@ def test_former_leader_ignores_the_alter_partition_response(run) -> None:
 # ---- requests
 
 
-def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_changes(run) -> None:
+def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_changes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         manager = cluster.brokers[1]._alter_partition
         cluster.controller.held = asyncio.Event()
         answers = []
 
-        def proposal(number: int, topic_id=TOPIC_ID):
+        def proposal(number: int, topic_id: uuid.UUID = TOPIC_ID) -> Any:
             return SimpleNamespace(
                 topic_partition=TopicPartition("t", number),
                 topic_id=topic_id,
@@ -459,18 +469,18 @@ def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_change
     run(scenario)
 
 
-def test_closed_alter_partition_manager_sends_no_isr_change(run) -> None:
+def test_closed_alter_partition_manager_sends_no_isr_change(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await cluster.brokers[1]._alter_partition.close()
         await shrunk(cluster)
         assert cluster.controller.requests == []
-        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
 
     run(scenario)
 
 
-def test_isr_member_that_is_not_assigned_is_removed(run) -> None:
+def test_isr_member_that_is_not_assigned_is_removed(run: Run) -> None:
     """KAFKA-9672: it has no replica object, and never fetches."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

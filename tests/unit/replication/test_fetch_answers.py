@@ -1,10 +1,14 @@
 """What of an answer is in memory, and what is read later from the log's files."""
 
+from typing import cast
+
 from tests.support.real_logs import real_batch
 from tests.support.replica_cluster import ReplicaCluster
 from tests.unit.replication.fetching import alone, at, fetch
+from tests.unit.replication.runs import Run
 
 from klamm.log.file_slice import FileSlice
+from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
 from klamm.replication.fetch_data import FetchData
 from klamm.replication.fetching import READ_AT_ONCE_BYTES
@@ -14,6 +18,7 @@ PARTITIONS = 40
 
 
 async def filled(cluster: ReplicaCluster, size: int) -> None:
+    """Make broker 1 the only replica, and append a batch of this size to each partition."""
     await alone(cluster, PARTITIONS)
     for number in range(PARTITIONS):
         content = real_batch(filler=b"x" * size)
@@ -21,10 +26,11 @@ async def filled(cluster: ReplicaCluster, size: int) -> None:
 
 
 def in_memory(answers: list[FetchData]) -> int:
+    """Bytes of records that the answers hold in memory."""
     return sum(len(data.records) for data in answers if not isinstance(data.records, FileSlice))
 
 
-def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_disk) -> None:
+def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 30_000)
         answers = await fetch(cluster, *(at(0, number) for number in range(PARTITIONS)))
@@ -34,7 +40,7 @@ def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_dis
     run_on_disk(scenario)
 
 
-def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk) -> None:
+def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await cluster.produce(1, b"x" * 500_000, acks=1)
@@ -45,7 +51,7 @@ def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk) -> No
     run_on_disk(scenario)
 
 
-def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk) -> None:
+def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk: Run) -> None:
     """The encoder joins small parts, which slices cannot be."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -56,10 +62,10 @@ def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk) -
     run_on_disk(scenario)
 
 
-def test_records_outside_the_page_cache_are_read_in_a_thread(run_on_disk) -> None:
+def test_records_outside_the_page_cache_are_read_in_a_thread(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 100)
-        log = cluster.log(1, TopicPartition("orders", 0))
+        log = cast(Log, cluster.log(1, TopicPartition("orders", 0)))
         expected = log.read(0, 1 << 20).records
         file = log.segments.active._files._get(log.segments.active.log_path)
         pread, threads = file.file.pread, []

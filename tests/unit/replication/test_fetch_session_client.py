@@ -3,7 +3,7 @@
 import uuid
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchPosition, FetchSessionClient, FetchSettings
 from klamm.wire.messages import FetchRequest, FetchResponse
@@ -13,25 +13,30 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def want(client: FetchSessionClient, tp: TopicPartition, offset: int = 0, topic_id: uuid.UUID = ID) -> None:
+    """Fetch the partition from this offset in the next request."""
     client.set_position(tp, FetchPosition(topic_id, offset, 3, 2, 0))
 
 
 def build(client: FetchSessionClient) -> tuple[FetchRequest, int]:
-    request, version = client.build(FetchSettings(2), 100)
+    """The next request and its version."""
+    request, version = client.build(FetchSettings(BrokerId(2)), 100)
     return FetchRequest.decode(request.encode(version), version), version
 
 
 def named(request: FetchRequest) -> list[tuple[int, int]]:
+    """The partitions and offsets in a request."""
     return [(p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
 
 
 def ask(client: FetchSessionClient, session: int = 9, error: ErrorCode = ErrorCode.NONE) -> FetchRequest:
+    """Build a request and apply a response to it."""
     request, _ = build(client)
     client.on_response(FetchResponse(error_code=error, session_id=session))
     return request
 
 
 def session(request: FetchRequest) -> tuple[int, int]:
+    """Session id and epoch of a request."""
     return request.session_id, request.session_epoch
 
 

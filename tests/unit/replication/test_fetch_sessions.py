@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from klamm.replication.fetch_data import FetchData, FetchPartition
 from klamm.replication.fetch_sessions import (
     EVICTION_MS,
     MAX_EPOCH,
+    FetchAnswer,
+    FetchContext,
     FetchRequested,
     FetchSessions,
     FullFetch,
@@ -41,18 +44,20 @@ def sessions(time: Time) -> FetchSessions:
 def wanted(
     partition: int = 0, offset: int = 0, topic: str | None = "t", topic_id: uuid.UUID = ZERO_ID
 ) -> FetchPartition:
+    """A partition in a fetch request."""
     return FetchPartition(topic, topic_id, partition, offset, 1000)
 
 
-def requested(*partitions: FetchPartition, session: int = 0, epoch: int = 0, **more) -> FetchRequested:
+def requested(*partitions: FetchPartition, session: int = 0, epoch: int = 0, **more: Any) -> FetchRequested:
     return FetchRequested(partitions, session, epoch, **more)
 
 
-def told(high_watermark: int = 10, **more) -> FetchData:
+def told(high_watermark: int = 10, **more: Any) -> FetchData:
+    """The data of a partition in a response."""
     return FetchData(high_watermark=high_watermark, log_start_offset=0, **more)
 
 
-def answer(context, data: FetchData | dict[int, FetchData] | None = None):
+def answer(context: FetchContext, data: FetchData | dict[int, FetchData] | None = None) -> FetchAnswer:
     """Answers everything changed, the way a fetch does: what is settled is not changed any more."""
     results = {}
     for cached in list(context.waiter.changed):
@@ -65,22 +70,32 @@ def answer(context, data: FetchData | dict[int, FetchData] | None = None):
     return found
 
 
-def create(sessions: FetchSessions, *partitions: FetchPartition, **more) -> int:
-    return answer(sessions.open(requested(*(partitions or (wanted(),)), **more)), told(settled=True)).session_id
+def opened(sessions: FetchSessions, request: FetchRequested) -> FetchContext:
+    context = sessions.open(request)
+    assert isinstance(context, FetchContext)
+    return context
 
 
-def named(found) -> list[int]:
+def create(sessions: FetchSessions, *partitions: FetchPartition, **more: Any) -> int:
+    """Create a session; its id."""
+    return answer(opened(sessions, requested(*(partitions or (wanted(),)), **more)), told(settled=True)).session_id
+
+
+def named(found: FetchAnswer) -> list[int]:
+    """The partition numbers in an answer."""
     return [w.request.partition for w, _ in found.partitions]
 
 
 def test_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
-    context = sessions.open(requested(wanted(0), wanted(1)))
+    context = opened(sessions, requested(wanted(0), wanted(1)))
     found = answer(context)
 
     assert isinstance(context, FullFetch)
     assert found.session_id > 0
     assert named(found) == [0, 1]
-    assert sessions.get(found.session_id).epoch == 1
+    session = sessions.get(found.session_id)
+    assert session is not None
+    assert session.epoch == 1
     assert (len(sessions), sessions.partition_count) == (1, 2)
 
 
@@ -97,7 +112,7 @@ def test_full_fetch_with_a_session_id_replaces_that_session(sessions: FetchSessi
 def test_fetch_with_final_epoch_closes_the_session(sessions: FetchSessions, with_session: bool) -> None:
     old = create(sessions) if with_session else 0
 
-    found = answer(sessions.open(requested(wanted(), session=old, epoch=-1)))
+    found = answer(opened(sessions, requested(wanted(), session=old, epoch=-1)))
 
     assert (found.session_id, named(found)) == (0, [0])
     assert len(sessions) == 0
@@ -134,14 +149,14 @@ def test_session_epoch_wraps_from_the_maximum_to_1() -> None:
 def test_incremental_fetch_reads_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
 
-    context = sessions.open(requested(wanted(1, offset=5), session=session, epoch=1))
+    context = opened(sessions, requested(wanted(1, offset=5), session=session, epoch=1))
 
     assert [w.request for w in context.waiter.changed] == [wanted(1, offset=5)]
 
 
 def test_incremental_response_contains_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, *(wanted(p) for p in range(6)))
-    context = sessions.open(requested(*(wanted(p) for p in range(6)), session=session, epoch=1))
+    context = opened(sessions, requested(*(wanted(p) for p in range(6)), session=session, epoch=1))
 
     found = answer(
         context,
@@ -159,8 +174,8 @@ def test_incremental_response_contains_only_changed_partitions(sessions: FetchSe
 
 def test_incremental_response_does_not_repeat_an_unchanged_high_watermark(sessions: FetchSessions) -> None:
     session = create(sessions)
-    first = answer(sessions.open(requested(wanted(), session=session, epoch=1)), told(high_watermark=11))
-    second = answer(sessions.open(requested(wanted(), session=session, epoch=2)), told(high_watermark=11))
+    first = answer(opened(sessions, requested(wanted(), session=session, epoch=1)), told(high_watermark=11))
+    second = answer(opened(sessions, requested(wanted(), session=session, epoch=2)), told(high_watermark=11))
 
     assert (named(first), named(second)) == ([0], [])
 
@@ -168,19 +183,19 @@ def test_incremental_response_does_not_repeat_an_unchanged_high_watermark(sessio
 def test_incremental_response_contains_a_partition_whose_error_has_cleared(sessions: FetchSessions) -> None:
     session = create(sessions)
     refused = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER, log_start_offset=0)
-    answer(sessions.open(requested(wanted(), session=session, epoch=1)), refused)
+    answer(opened(sessions, requested(wanted(), session=session, epoch=1)), refused)
 
-    found = answer(sessions.open(requested(session=session, epoch=2)), told())
+    found = answer(opened(sessions, requested(session=session, epoch=2)), told())
 
     assert named(found) == [0]
 
 
 def test_partitions_that_returned_data_are_read_last_in_the_next_fetch(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
-    context = sessions.open(requested(wanted(0), wanted(1), wanted(2), session=session, epoch=1))
+    context = opened(sessions, requested(wanted(0), wanted(1), wanted(2), session=session, epoch=1))
     answer(context, {0: told(records=b"x"), 1: told(), 2: told()})
 
-    context = sessions.open(requested(session=session, epoch=2))
+    context = opened(sessions, requested(session=session, epoch=2))
 
     assert [w.request.partition for w in context.waiter.changed] == [1, 2, 0]
 
@@ -188,8 +203,8 @@ def test_partitions_that_returned_data_are_read_last_in_the_next_fetch(sessions:
 def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1))
 
-    context = sessions.open(
-        requested(wanted(0, 3), session=session, epoch=1, forgotten=[("t", ZERO_ID, 1), ("t", ZERO_ID, 7)])
+    context = opened(
+        sessions, requested(wanted(0, 3), session=session, epoch=1, forgotten=[("t", ZERO_ID, 1), ("t", ZERO_ID, 7)])
     )
 
     assert named(answer(context, told(high_watermark=99))) == [0]
@@ -199,14 +214,14 @@ def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) 
 def test_session_without_partitions_is_closed(sessions: FetchSessions) -> None:
     session = create(sessions)
 
-    found = answer(sessions.open(requested(session=session, epoch=1, forgotten=[("t", ZERO_ID, 0)])))
+    found = answer(opened(sessions, requested(session=session, epoch=1, forgotten=[("t", ZERO_ID, 0)])))
 
     assert (found.error, found.session_id, found.partitions) == (ErrorCode.NONE, 0, [])
     assert len(sessions) == 0
 
 
 def test_full_fetch_without_partitions_creates_no_session(sessions: FetchSessions) -> None:
-    context = sessions.open(requested())
+    context = opened(sessions, requested())
 
     assert not context.has_partitions()
     assert answer(context).session_id == 0
@@ -214,7 +229,7 @@ def test_full_fetch_without_partitions_creates_no_session(sessions: FetchSession
 
 def test_response_after_a_newer_fetch_of_the_session_is_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
-    first = sessions.open(requested(session=session, epoch=1))
+    first = opened(sessions, requested(session=session, epoch=1))
     sessions.open(requested(session=session, epoch=2))
 
     found = first.answer({})
@@ -225,9 +240,9 @@ def test_response_after_a_newer_fetch_of_the_session_is_invalid_fetch_session_ep
 def test_session_with_topic_ids_identifies_a_partition_by_its_id(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(topic=None, topic_id=ID), uses_topic_ids=True)
 
-    context = sessions.open(requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
+    context = opened(sessions, requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
     assert [w.request.topic for w in context.waiter.changed] == ["t"]
-    context = sessions.open(requested(wanted(0, 5, None, ID), session=session, epoch=2, uses_topic_ids=True))
+    context = opened(sessions, requested(wanted(0, 5, None, ID), session=session, epoch=2, uses_topic_ids=True))
     assert [w.request for w in context.waiter.changed] == [wanted(0, 5, "t", ID)]  # a name once known stays
     assert sessions.partition_count == 1
 
@@ -239,7 +254,7 @@ def test_full_fetch_is_served_without_a_session_when_none_can_be_evicted(session
     for _ in range(3):
         create(sessions)
 
-    found = answer(sessions.open(requested(wanted(0), wanted(1))))
+    found = answer(opened(sessions, requested(wanted(0), wanted(1))))
 
     assert found.session_id == 0
     assert named(found) == [0, 1]
@@ -260,6 +275,7 @@ def test_least_recently_used_stale_session_is_evicted(sessions: FetchSessions, t
 
 
 def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
+    """Use these sessions while time passes, until all others are stale."""
     for epoch in (1, 2, 3):
         time.now_ms += EVICTION_MS / 2
         for session in used:

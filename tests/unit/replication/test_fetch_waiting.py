@@ -5,11 +5,14 @@ import asyncio
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.fetching import SIZE, alone, at, fetch, now, one, put
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.replication.fetch_data import FetchPartition
 
 
-def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run) -> None:
+def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -25,7 +28,7 @@ def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run) 
     run(scenario)
 
 
-def test_waiting_follower_fetch_completes_when_the_leader_appends(run) -> None:
+def test_waiting_follower_fetch_completes_when_the_leader_appends(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, replica_id=2))
@@ -37,7 +40,7 @@ def test_waiting_follower_fetch_completes_when_the_leader_appends(run) -> None:
     run(scenario)
 
 
-def test_fetch_without_data_is_answered_after_max_wait_ms(run) -> None:
+def test_fetch_without_data_is_answered_after_max_wait_ms(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         found = await fetch(cluster, at(0), at(0, 1), max_wait_ms=700)
@@ -46,7 +49,7 @@ def test_fetch_without_data_is_answered_after_max_wait_ms(run) -> None:
     run(scenario)
 
 
-def test_fetch_waits_until_min_bytes_are_there(run) -> None:
+def test_fetch_waits_until_min_bytes_are_there(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, min_bytes=2 * SIZE))
@@ -62,7 +65,7 @@ def test_fetch_waits_until_min_bytes_are_there(run) -> None:
     run(scenario)
 
 
-def test_fetch_with_one_failed_partition_is_answered_at_once(run) -> None:
+def test_fetch_with_one_failed_partition_is_answered_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         found = await fetch(cluster, at(0), at(0, 9), max_wait_ms=1_000)
@@ -71,7 +74,7 @@ def test_fetch_with_one_failed_partition_is_answered_at_once(run) -> None:
     run(scenario)
 
 
-def test_fetch_without_partitions_is_answered_at_once(run) -> None:
+def test_fetch_without_partitions_is_answered_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await fetch(cluster, max_wait_ms=1_000) == []
         assert now() == 0
@@ -87,7 +90,7 @@ def test_fetch_without_partitions_is_answered_at_once(run) -> None:
     ],
 )
 def test_waiting_fetch_fails_when_the_leader_becomes_a_follower(
-    run, partition, leader_only: bool, error: ErrorCode
+    run: Run, partition: FetchPartition, leader_only: bool, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
@@ -100,7 +103,7 @@ def test_waiting_fetch_fails_when_the_leader_becomes_a_follower(
     run(scenario)
 
 
-def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run) -> None:
+def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -111,7 +114,7 @@ def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run
     run(scenario)
 
 
-def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run_on_disk) -> None:
+def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run_on_disk: Run) -> None:
     """Retention and DeleteRecords move it; nothing else happens in the partition."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -127,7 +130,7 @@ def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run
     run_on_disk(scenario)
 
 
-def test_cancelled_fetch_removes_its_partition_watcher(run) -> None:
+def test_cancelled_fetch_removes_its_partition_watcher(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -142,7 +145,7 @@ def test_cancelled_fetch_removes_its_partition_watcher(run) -> None:
     run(scenario)
 
 
-def test_response_has_the_high_watermark_from_before_the_fetch(run) -> None:
+def test_response_has_the_high_watermark_from_before_the_fetch(run: Run) -> None:
     """The fetch that lets the high watermark rise is answered with the old one; the next one has the new."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -157,7 +160,7 @@ def test_response_has_the_high_watermark_from_before_the_fetch(run) -> None:
     run(scenario)
 
 
-def test_read_after_waiting_does_not_count_as_a_second_follower_fetch(run) -> None:
+def test_read_after_waiting_does_not_count_as_a_second_follower_fetch(run: Run) -> None:
     """KAFKA-8400: what is read from purgatory does not count as the follower having fetched at that time."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -166,7 +169,7 @@ def test_read_after_waiting_does_not_count_as_a_second_follower_fetch(run) -> No
         await asyncio.sleep(1)
         await put(cluster)
         await waiting
-        replica = cluster.partition(1).replicas[2]
+        replica = cluster.partition(1).replicas[BrokerId(2)]
         assert (replica.last_fetch_ms, replica.last_fetch_leader_end) == (0, 0)
 
     run(scenario)

@@ -6,19 +6,22 @@ from typing import Any
 import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
-from tests.unit.replication.scripted_leader import BACKOFF_S, P1, Leader, answer, data, settle
+from tests.unit.replication.runs import Run
+from tests.unit.replication.scripted_leader import BACKOFF_S, P1, Follow, Leader, answer, data, settle
 
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
 from klamm.replication.leader_end_point import LeaderEndPoint
 from klamm.wire.messages import (
+    FetchResponse,
     FetchResponseEpochEndOffset,
 )
 from klamm.wire.records import CorruptRecords
 
 
-def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(follow) -> None:
+def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)
@@ -31,7 +34,7 @@ def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(foll
     follow(scenario, answer(data(records=records, high_watermark=3)), records=(2,))
 
 
-def test_follower_high_watermark_is_bounded_by_its_log_end(follow) -> None:
+def test_follower_high_watermark_is_bounded_by_its_log_end(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 2
@@ -39,7 +42,7 @@ def test_follower_high_watermark_is_bounded_by_its_log_end(follow) -> None:
     follow(scenario, answer(data(high_watermark=99)), records=(2,))
 
 
-def test_follower_takes_over_a_lower_high_watermark(follow) -> None:
+def test_follower_takes_over_a_lower_high_watermark(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 1
@@ -47,7 +50,7 @@ def test_follower_takes_over_a_lower_high_watermark(follow) -> None:
     follow(scenario, answer(data(high_watermark=2)), answer(data(high_watermark=1)), records=(2,))
 
 
-def test_empty_response_keeps_the_last_fetched_epoch(follow) -> None:
+def test_empty_response_keeps_the_last_fetched_epoch(follow: Follow) -> None:
     """KAFKA-15510"""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -58,7 +61,7 @@ def test_empty_response_keeps_the_last_fetched_epoch(follow) -> None:
     follow(scenario, answer(data(high_watermark=1)), records=(2,))
 
 
-def test_follower_takes_over_the_log_start_offset_and_reports_it(follow) -> None:
+def test_follower_takes_over_the_log_start_offset_and_reports_it(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         starts = [[p.log_start_offset for t in m.topics for p in t.partitions] for m in leader.asked]
@@ -69,7 +72,7 @@ def test_follower_takes_over_the_log_start_offset_and_reports_it(follow) -> None
     follow(scenario, answer(data(high_watermark=2, log_start_offset=1)), beyond, records=(2,))
 
 
-def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run) -> None:
+def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -78,9 +81,9 @@ def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run) -> No
             log.append_as_follower(batch(base=offset))
         log.update_high_watermark(1)
         leader = Leader()
-        end_point = LeaderEndPoint(1, 2, "c", cluster.metadata, leader.connect, 30)
+        end_point = LeaderEndPoint(BrokerId(1), BrokerId(2), "c", cluster.metadata, leader.connect, 30)
         quota = cluster.brokers[1].quotas.follower
-        fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S, quota)
+        fetcher = Fetcher(end_point, FetchSettings(BrokerId(1)), lambda: 100, BACKOFF_S, quota)
         fetcher.add(P0, cluster.partition(1), 3)
         assert (log.end_offset, log.truncations) == (1, [1])
         assert fetcher._followed[P0].position()[1:4] == (1, 3, -1)
@@ -88,7 +91,7 @@ def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run) -> No
     run(scenario)
 
 
-def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow) -> None:
+def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).truncations == [1]
@@ -101,7 +104,7 @@ def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow) -> Non
     follow(scenario, answer(diverging), records=(3,))
 
 
-def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow) -> None:
+def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 1
@@ -111,15 +114,17 @@ def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow
     follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
 
 
-def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(follow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KAFKA-7786: while another partition of the response is flushed, this broker stops following the leader."""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         async def lose_leadership_meanwhile() -> None:
             fetcher.remove(P0)
 
-        monkeypatch.setattr(cluster.log(1, P1), "owes_flush", True)
-        monkeypatch.setattr(cluster.log(1, P1), "flush_owed", lose_leadership_meanwhile, raising=False)
+        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
+        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
         await settle()
         assert cluster.log(1).truncations == []
         assert [number for number, _, _ in leader.fetches()[1]] == [1]
@@ -128,13 +133,15 @@ def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(follow, m
     follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
 
 
-def test_offset_out_of_range_in_an_earlier_leader_epoch_is_ignored(follow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_out_of_range_in_an_earlier_leader_epoch_is_ignored(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         async def lose_leadership_meanwhile() -> None:
             fetcher.remove(P0)
 
-        monkeypatch.setattr(cluster.log(1, P1), "owes_flush", True)
-        monkeypatch.setattr(cluster.log(1, P1), "flush_owed", lose_leadership_meanwhile, raising=False)
+        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
+        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
         await settle()
         assert cluster.log(1).end_offset == 3
         assert len(leader.fetches()) == len(leader.asked) == 2
@@ -156,7 +163,7 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("error", RETRIED)
-def test_retriable_error_delays_its_partition_and_no_other(follow, error: ErrorCode) -> None:
+def test_retriable_error_delays_its_partition_and_no_other(follow: Follow, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert leader.fetches() == [[(0, 0, -1), (1, 0, -1)], [(1, 1, 3)]]
@@ -168,7 +175,7 @@ def test_retriable_error_delays_its_partition_and_no_other(follow, error: ErrorC
     follow(scenario, answer(data(0, error), data(1, records=batch(base=0, epoch=3))), records=(0, 0))
 
 
-def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow) -> None:
+def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(20)
         pauses = [round(b - a, 3) for a, b in zip(leader.times, leader.times[1:], strict=False)]
@@ -179,7 +186,7 @@ def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow) -> 
     follow(scenario, *[refused] * 7, good, refused)
 
 
-def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(follow) -> None:
+def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(50)
         assert fetcher.failed == {P0}
@@ -193,14 +200,14 @@ def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(f
     follow(scenario, answer(data(0, ErrorCode.FENCED_LEADER_EPOCH)))
 
 
-def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow) -> None:
+def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 0
         assert fetcher.failed == set()
         assert [p.current_leader_epoch for t in leader.asked[1].topics for p in t.partitions] == [4]
 
-    def meanwhile():
+    def meanwhile() -> FetchResponse:
         scene["fetcher"].add(P0, scene["partition"], 4)
         return answer(data(records=batch(base=0, epoch=3)))
 
@@ -213,10 +220,10 @@ def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow) -> None
     follow(cached, meanwhile)
 
 
-def test_response_for_a_removed_partition_is_ignored(follow) -> None:
+def test_response_for_a_removed_partition_is_ignored(follow: Follow) -> None:
     scene: dict[str, Any] = {}
 
-    def meanwhile():
+    def meanwhile() -> FetchResponse:
         scene["fetcher"].remove(P0)
         return answer(data(records=batch(base=0, epoch=3)))
 
@@ -229,7 +236,7 @@ def test_response_for_a_removed_partition_is_ignored(follow) -> None:
     follow(scenario, meanwhile)
 
 
-def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow) -> None:
+def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert fetcher.failed == {P0}
@@ -239,10 +246,10 @@ def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow) ->
     follow(scenario, answer(bad, good), records=(2, 0))
 
 
-def test_log_end_changed_during_a_fetch_stops_the_partition(follow) -> None:
+def test_log_end_changed_during_a_fetch_stops_the_partition(follow: Follow) -> None:
     scene: dict[str, Any] = {}
 
-    def meanwhile():
+    def meanwhile() -> FetchResponse:
         scene["log"].append_as_follower(batch(base=0, epoch=3))
         return answer(data(high_watermark=1))
 
@@ -254,7 +261,7 @@ def test_log_end_changed_during_a_fetch_stops_the_partition(follow) -> None:
     follow(scenario, meanwhile)
 
 
-def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow) -> None:
+def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -264,13 +271,16 @@ def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow
     follow(scenario, answer(data(records=batch(base=0, epoch=3))))
 
 
-def test_corrupt_records_are_fetched_again(run_corrupt, follow) -> None:
+def test_corrupt_records_are_fetched_again(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(records: bytes) -> None:
+        raise CorruptRecords("CRC does not match")
+
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         log = cluster.log(1)
-        append, log.append_as_follower = log.append_as_follower, run_corrupt
-        await settle()
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "append_as_follower", refuse)
+            await settle()
         assert P0 in fetcher
-        log.append_as_follower = append
         await asyncio.sleep(1)
         assert log.end_offset == 1
 
@@ -278,7 +288,9 @@ def test_corrupt_records_are_fetched_again(run_corrupt, follow) -> None:
     follow(scenario, good, good)
 
 
-def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_them(follow) -> None:
+def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_them(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log writes what lies before the bad batch: the next fetch must go on behind it."""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -289,9 +301,9 @@ def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_the
             append(batch(base=0, epoch=3))
             raise CorruptRecords("CRC does not match")
 
-        log.append_as_follower = write_the_first
-        await settle()
-        log.append_as_follower = append
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "append_as_follower", write_the_first)
+            await settle()
         await asyncio.sleep(1)
         assert fetcher.failed == set()
         assert log.end_offset == 2
@@ -301,15 +313,7 @@ def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_the
     follow(scenario, both, answer(data(records=batch(base=1, epoch=3))))
 
 
-@pytest.fixture
-def run_corrupt():
-    def refuse(records: bytes) -> None:
-        raise CorruptRecords("CRC does not match")
-
-    return refuse
-
-
-def test_empty_log_reset_into_a_batch_starts_at_the_base_offset_of_that_batch(follow) -> None:
+def test_empty_log_reset_into_a_batch_starts_at_the_base_offset_of_that_batch(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)

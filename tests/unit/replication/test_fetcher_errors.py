@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
-from tests.unit.replication.scripted_leader import Leader, answer, data, settle
+from tests.unit.replication.runs import Run
+from tests.unit.replication.scripted_leader import Follow, Leader, answer, data, settle
 
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
 from klamm.replication.fetcher_manager import FetcherManager, InitialFetchState, fetcher_id
@@ -33,7 +34,7 @@ OUT_OF_RANGE = {
 
 @pytest.mark.parametrize(("offsets", "end", "truncations"), OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
 def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
-    follow, offsets: tuple[int, ...], end: int, truncations: list[int]
+    follow: Follow, offsets: tuple[int, ...], end: int, truncations: list[int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
@@ -57,7 +58,7 @@ def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
     ],
 )
 def test_offset_reset_stops_when_fenced_and_retries_after_other_errors(
-    follow, offsets: tuple[Any, ...], fails: bool
+    follow: Follow, offsets: tuple[Any, ...], fails: bool
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
@@ -68,10 +69,10 @@ def test_offset_reset_stops_when_fenced_and_retries_after_other_errors(
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_offset_reset_of_a_removed_partition_changes_nothing(follow, at: int) -> None:
+def test_offset_reset_of_a_removed_partition_changes_nothing(follow: Follow, at: int) -> None:
     scene: dict[str, Any] = {}
 
-    def meanwhile():
+    def meanwhile() -> ListOffsetsResponse:
         scene["fetcher"].remove(P0)
         found = ListOffsetsPartitionResponse(partition_index=0, offset=1 if at == 0 else 8)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="orders", partitions=[found])])
@@ -86,7 +87,7 @@ def test_offset_reset_of_a_removed_partition_changes_nothing(follow, at: int) ->
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
 
 
-def test_storage_error_during_an_offset_reset_stops_the_partition(follow) -> None:
+def test_storage_error_during_an_offset_reset_stops_the_partition(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -101,7 +102,9 @@ def test_storage_error_during_an_offset_reset_stops_the_partition(follow) -> Non
 @pytest.mark.parametrize(
     "trouble", [ConnectionResetError("gone"), KlammError("lost"), TimeoutError(), ZeroDivisionError()]
 )
-def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(follow, trouble: Exception) -> None:
+def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(
+    follow: Follow, trouble: Exception
+) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(1)
         assert leader.connections == 2
@@ -112,7 +115,7 @@ def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(fol
     follow(scenario, answer(data()), trouble)
 
 
-def test_session_error_sends_a_full_fetch_at_once(follow) -> None:
+def test_session_error_sends_a_full_fetch_at_once(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert [(m.session_id, m.session_epoch) for m in leader.asked] == [(0, 0), (9, 1), (9, 0)]
@@ -121,7 +124,7 @@ def test_session_error_sends_a_full_fetch_at_once(follow) -> None:
     follow(scenario, answer(data()), answer(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
 
 
-def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow) -> None:
+def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(0.04)
         assert len(leader.asked) == 1
@@ -131,7 +134,7 @@ def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow) -
     follow(scenario, answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
-def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow) -> None:
+def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         fetcher.remove(P0)
         await asyncio.sleep(5)
@@ -143,7 +146,7 @@ def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow) -> 
     follow(scenario)
 
 
-def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow) -> None:
+def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         followed = fetcher._followed[P0]
         fetcher.add(P0, cluster.partition(1), 3)
@@ -152,7 +155,7 @@ def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow) 
     follow(scenario)
 
 
-def test_partition_whose_truncation_fails_is_not_fetched(run) -> None:
+def test_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -163,9 +166,9 @@ def test_partition_whose_truncation_fails_is_not_fetched(run) -> None:
         def refuse(offset: int) -> None:
             raise StorageFailed("I/O error")
 
-        log.truncate_to = refuse
+        monkeypatch.setattr(log, "truncate_to", refuse)
         manager = cluster.brokers[1].fetchers
-        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 3)})
+        manager.add({P0: InitialFetchState(cluster.partition(1), BrokerId(2), 3)})
         assert manager.failed == {P0}
 
     run(scenario)
@@ -182,19 +185,21 @@ def test_partitions_are_assigned_to_fetchers_with_kafkas_hash() -> None:
     ]
 
 
-def test_one_fetcher_runs_per_leader_and_fetcher_id(run) -> None:
+def test_one_fetcher_runs_per_leader_and_fetcher_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         leaders: dict[int, Leader] = {}
 
         async def connect(host: str, port: int, client_id: str) -> Leader:
             return await leaders.setdefault(port, Leader()).connect(host, port, client_id)
 
-        settings, quota = FetchSettings(1), cluster.brokers[1].quotas.follower
-        manager = FetcherManager(1, lambda: 100, cluster.metadata, connect, settings, quota, fetchers_per_leader=2)
+        settings, quota = FetchSettings(BrokerId(1)), cluster.brokers[1].quotas.follower
+        manager = FetcherManager(
+            BrokerId(1), lambda: 100, cluster.metadata, connect, settings, quota, fetchers_per_leader=2
+        )
         for number in range(8):
             tp = TopicPartition("orders", number)
             await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2, 3), 0, 1, tp), 7)
-            manager.add({tp: InitialFetchState(cluster.partition(1, tp), 2 if number < 6 else 3, 0)})
+            manager.add({tp: InitialFetchState(cluster.partition(1, tp), BrokerId(2 if number < 6 else 3), 0)})
         await settle()
         assert len(manager) == 4
         assert sorted(leaders) == [2, 3]
@@ -204,7 +209,7 @@ def test_one_fetcher_runs_per_leader_and_fetcher_id(run) -> None:
         assert len(manager) == 2
         await manager.close()
         assert len(manager) == 0
-        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 0)})
+        manager.add({P0: InitialFetchState(cluster.partition(1), BrokerId(2), 0)})
         assert len(manager) == 0
 
     run(scenario)

@@ -7,17 +7,18 @@ import pytest
 from tests.support.memory_log import Records, batch
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.fetching import SIZE, alone, at, fetch, now, one, put
+from tests.unit.replication.runs import Run
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_data import FetchData, FetchPartition, Isolation
 from klamm.wire.records import CorruptRecords
 
 
-def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run) -> None:
+def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster)
@@ -28,7 +29,7 @@ def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run) -> 
     run(scenario)
 
 
-def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run) -> None:
+def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await put(cluster)
@@ -41,7 +42,7 @@ def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run) -
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 99])
-def test_fetch_beyond_the_log_is_offset_out_of_range(run, offset: int) -> None:
+def test_fetch_beyond_the_log_is_offset_out_of_range(run: Run, offset: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=2)
@@ -51,7 +52,7 @@ def test_fetch_beyond_the_log_is_offset_out_of_range(run, offset: int) -> None:
     run(scenario)
 
 
-def test_fetch_below_the_log_start_is_offset_out_of_range(run) -> None:
+def test_fetch_below_the_log_start_is_offset_out_of_range(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=3)
@@ -75,7 +76,7 @@ ABSENT = {
 
 @pytest.mark.parametrize(("partition", "error"), ABSENT.values(), ids=ABSENT)
 def test_partition_is_resolved_by_topic_id_or_name_with_kafkas_errors(
-    run, partition: FetchPartition, error: ErrorCode
+    run: Run, partition: FetchPartition, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
@@ -84,7 +85,7 @@ def test_partition_is_resolved_by_topic_id_or_name_with_kafkas_errors(
     run(scenario)
 
 
-def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run) -> None:
+def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         cluster.brokers[1].set_offline([P0])
@@ -93,7 +94,7 @@ def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run) -> None:
     run(scenario)
 
 
-def test_read_error_takes_all_partitions_of_the_log_directory_offline(run) -> None:
+def test_read_error_takes_all_partitions_of_the_log_directory_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -105,17 +106,17 @@ def test_read_error_takes_all_partitions_of_the_log_directory_offline(run) -> No
     run(scenario)
 
 
-def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
+def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower asks for everything at once: an exception would end the fetching of all its partitions."""
 
-    def refuse(*_args) -> None:
-        raise CorruptRecords("the segment has lost its bytes")
+    def refuse(*_args: int) -> None:
+        raise CorruptRecords("the segment ends at byte 0")
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
         await put(cluster, number=1)
-        cluster.log(1).slice = refuse
+        monkeypatch.setattr(cluster.log(1), "slice", refuse)
         bad, good = await fetch(cluster, at(0), at(0, 1))
         assert bad.error is ErrorCode.CORRUPT_MESSAGE
         assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
@@ -123,7 +124,9 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
     run(scenario)
 
 
-def test_records_that_cannot_be_read_any_more_fail_their_partition_and_no_other(run) -> None:
+def test_records_that_cannot_be_read_any_more_fail_their_partition_and_no_other(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file of a slice is truncated, or its device dies, between the decision what to answer and the read."""
 
     class Truncated:
@@ -134,7 +137,7 @@ def test_records_that_cannot_be_read_any_more_fail_their_partition_and_no_other(
         await put(cluster)
         await put(cluster, number=1)
         lost = FileSlice(None, "0.log", Truncated(), 0, SIZE, lambda error: None)  # type: ignore[arg-type]
-        cluster.log(1).slice = lambda *_args: Records(lost)  # type: ignore[arg-type]
+        monkeypatch.setattr(cluster.log(1), "slice", lambda *_args: Records(lost))  # type: ignore[arg-type]
         bad, good = await fetch(cluster, at(0), at(0, 1))
         assert bad.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
@@ -149,7 +152,7 @@ EPOCHS["newer"] = (5, ErrorCode.UNKNOWN_LEADER_EPOCH)
 @pytest.mark.parametrize(("epoch", "error"), EPOCHS.values(), ids=EPOCHS)
 @pytest.mark.parametrize("replica_id", [-1, 2])
 def test_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
-    run, epoch: int, error: ErrorCode, replica_id: int
+    run: Run, epoch: int, error: ErrorCode, replica_id: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, epoch=4, tell=[1])
@@ -158,7 +161,7 @@ def test_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
     run(scenario)
 
 
-def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run) -> None:
+def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -175,7 +178,7 @@ def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(0, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 )
-def test_fetch_by_a_replica_that_is_not_assigned_is_rejected(run, epoch: int, error: ErrorCode) -> None:
+def test_fetch_by_a_replica_that_is_not_assigned_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2))
         assert (await one(cluster, at(0, current_leader_epoch=epoch), replica_id=9)).error is error
@@ -196,7 +199,7 @@ DIVERGING = {
 
 @pytest.mark.parametrize(("epoch", "offset", "expected"), DIVERGING.values(), ids=DIVERGING)
 def test_diverged_follower_gets_the_diverging_epoch_and_end_offset(
-    run, epoch: int, offset: int, expected: EpochEnd | None
+    run: Run, epoch: int, offset: int, expected: EpochEnd | None
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)
@@ -204,12 +207,12 @@ def test_diverged_follower_gets_the_diverging_epoch_and_end_offset(
         assert (found.error, found.diverging) == (ErrorCode.NONE, expected)
         if expected is not None:
             assert (found.records, now()) == (b"", 0)
-            assert cluster.partition(1).replicas[2].log_end_offset == -1  # KAFKA-13141: not taken as a fetch
+            assert cluster.partition(1).replicas[BrokerId(2)].log_end_offset == -1  # KAFKA-13141: not taken as a fetch
 
     run(scenario)
 
 
-def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run) -> None:
+def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run: Run) -> None:
     """KAFKA-12996"""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -221,7 +224,7 @@ def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run) -> None:
     run(scenario)
 
 
-def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run) -> None:
+def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)
         found = await one(cluster, at(6, last_fetched_epoch=8), replica_id=2)
@@ -231,6 +234,7 @@ def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run) 
 
 
 async def diverged(cluster: ReplicaCluster) -> None:
+    """Give the leader a log with the leader epochs 2, 5 and 7."""
     for epoch, records in ((2, 3), (5, 3), (7, 2)):
         await cluster.elect(1, epoch=epoch, tell=[1])
         await put(cluster, count=records)
@@ -239,7 +243,7 @@ async def diverged(cluster: ReplicaCluster) -> None:
 # ---- sizes
 
 
-def test_first_batch_is_returned_even_above_max_bytes(run) -> None:
+def test_first_batch_is_returned_even_above_max_bytes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, b"x" * 1000)
@@ -250,7 +254,7 @@ def test_first_batch_is_returned_even_above_max_bytes(run) -> None:
     run(scenario)
 
 
-def test_only_the_first_partition_with_data_may_exceed_max_bytes(run) -> None:
+def test_only_the_first_partition_with_data_may_exceed_max_bytes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         await put(cluster, number=1)

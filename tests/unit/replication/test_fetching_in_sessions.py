@@ -1,36 +1,47 @@
 """What a fetch in a session reads, sends and waits for."""
 
 import asyncio
+from typing import Any
 
+import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.fetching import SIZE, alone, at, now, one, put
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import FetchParams, FetchPartition
-from klamm.replication.fetch_sessions import FetchRequested
+from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 
 
-async def ask(cluster: ReplicaCluster, *partitions: FetchPartition, session_id: int = 0, epoch: int = 0, **params):
+async def ask(
+    cluster: ReplicaCluster, *partitions: FetchPartition, session_id: int = 0, epoch: int = 0, **params: Any
+) -> FetchAnswer:
     requested = FetchRequested(partitions, session_id, epoch, replica_id=BrokerId(params.get("replica_id", -1)))
     return await cluster.brokers[1].fetch(FetchParams(**params), requested)
 
 
-def numbers(answer) -> list[int]:
+def numbers(answer: FetchAnswer) -> list[int]:
     return [w.request.partition for w, _ in answer.partitions]
 
 
-def test_incremental_fetch_reads_only_partitions_with_new_records(run) -> None:
+def test_incremental_fetch_reads_only_partitions_with_new_records(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 100)
         first = await ask(cluster, *(at(0, n) for n in range(100)))
         assert len(first.partitions) == 100
         session = cluster.brokers[1].fetch_sessions.get(first.session_id)
+        assert session is not None
         assert not session.waiter.changed
         reads = []
         log = cluster.log(1, TopicPartition("orders", 42))
         read = log.slice
-        log.slice = lambda *a: reads.append(a) or read(*a)
+
+        def counted_read(*arguments: Any) -> Any:
+            reads.append(arguments)
+            return read(*arguments)
+
+        monkeypatch.setattr(log, "slice", counted_read)
         await put(cluster, number=42)
         assert [w.request.partition for w in session.waiter.changed] == [42]
         second = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)
@@ -39,7 +50,7 @@ def test_incremental_fetch_reads_only_partitions_with_new_records(run) -> None:
     run(scenario)
 
 
-def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run) -> None:
+def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 10)
         first = await ask(cluster, *(at(0, n) for n in range(10)))
@@ -51,7 +62,7 @@ def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run
     run(scenario)
 
 
-def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run) -> None:
+def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         first = await ask(cluster, *(at(0, n) for n in range(3)))
@@ -69,7 +80,7 @@ def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run)
     run(scenario)
 
 
-def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run) -> None:
+def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         await put(cluster)
@@ -86,7 +97,7 @@ def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run) -
     run(scenario)
 
 
-def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run) -> None:
+def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -101,7 +112,7 @@ def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run) -> None:
     run(scenario)
 
 
-def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run) -> None:
+def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -114,7 +125,7 @@ def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run) -> None:
     run(scenario)
 
 
-def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run) -> None:
+def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -133,7 +144,7 @@ def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run) -> No
     run(scenario)
 
 
-def test_session_reads_a_partition_that_was_removed_and_created_again(run) -> None:
+def test_session_reads_a_partition_that_was_removed_and_created_again(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))

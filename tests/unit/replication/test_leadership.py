@@ -2,16 +2,19 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 from tests.support.memory_log import MemoryLog, batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
+from tests.unit.replication.runs import Run
 
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.leadership import LeadershipChange
 from klamm.wire.messages import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -26,7 +29,9 @@ P1 = TopicPartition("orders", 1)
 NONE = ErrorCode.NONE
 
 
-async def order(cluster: ReplicaCluster, leader: int, leader_epoch: int, *, partition_epoch: int = 1, **more):
+async def order(
+    cluster: ReplicaCluster, leader: int, leader_epoch: int, *, partition_epoch: int = 1, **more: Any
+) -> tuple[int, int | None]:
     """LeaderAndIsr to broker 1; (top-level error, the partition's error or None)."""
     isr, replicas = more.pop("isr", (1, 2, 3)), more.pop("replicas", (1, 2, 3))
     request = leader_and_isr(leader, isr, replicas, leader_epoch, partition_epoch, **more)
@@ -35,7 +40,10 @@ async def order(cluster: ReplicaCluster, leader: int, leader_epoch: int, *, part
     return response.error_code, errors[0] if errors else None
 
 
-async def stop(cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, partition=P0, **more):
+async def stop(
+    cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, partition: TopicPartition = P0, **more: Any
+) -> tuple[int, list[int]]:
+    """Send StopReplica; the error code."""
     state = StopReplicaPartitionState(partition.partition, leader_epoch, deletes)
     request = StopReplicaRequest(
         controller_epoch=more.pop("controller_epoch", 1),
@@ -49,7 +57,7 @@ async def stop(cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, par
 # ---- LeaderAndIsr
 
 
-def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run) -> None:
+def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, None)
         assert cluster.brokers[1].partition(P0) is None
@@ -58,14 +66,14 @@ def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run) 
 
 
 @pytest.mark.parametrize("broker_epoch", [-1, 100, 101])
-def test_leader_and_isr_with_an_equal_newer_or_no_broker_epoch_is_accepted(run, broker_epoch: int) -> None:
+def test_leader_and_isr_with_an_equal_newer_or_no_broker_epoch_is_accepted(run: Run, broker_epoch: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=broker_epoch) == (NONE, NONE)
 
     run(scenario)
 
 
-def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(run) -> None:
+def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, controller_epoch=5) == (NONE, NONE)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -78,7 +86,7 @@ def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(ru
     run(scenario)
 
 
-def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run) -> None:
+def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await order(cluster, 1, 0) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -86,19 +94,19 @@ def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run) -
     run(scenario)
 
 
-def test_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run) -> None:
+def test_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
         with capture_logs() as told:
             assert await order(cluster, 1, 0) == (NONE, ErrorCode.INCONSISTENT_TOPIC_ID)
-        [line] = [entry for entry in told if entry["event"] == "LeaderAndIsr refused"]
-        assert (line["partition"], line["here"]) == (str(P0), "AAAAAAAAAAAAAAAAAAAAAQ")
+        [line] = [entry for entry in told if entry["event"].startswith("LeaderAndIsr refused")]
+        assert (line["partition"], line["topic_id_of_log"]) == (str(P0), "AAAAAAAAAAAAAAAAAAAAAQ")
         assert await order(cluster, 1, 0, topic_id=ZERO_ID) == (NONE, NONE)
 
     run(scenario)
 
 
-def test_newer_leader_epoch_makes_the_named_broker_leader(run) -> None:
+def test_newer_leader_epoch_makes_the_named_broker_leader(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -109,7 +117,7 @@ def test_newer_leader_epoch_makes_the_named_broker_leader(run) -> None:
     run(scenario)
 
 
-def test_newer_leader_epoch_with_another_leader_makes_a_follower(run) -> None:
+def test_newer_leader_epoch_with_another_leader_makes_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -120,7 +128,7 @@ def test_newer_leader_epoch_with_another_leader_makes_a_follower(run) -> None:
     run(scenario)
 
 
-def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(run) -> None:
+def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 0, replicas=(2, 3)) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert P0 not in cluster.logs[1].logs
@@ -128,7 +136,7 @@ def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(
     run(scenario)
 
 
-def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run) -> None:
+def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 2, 3) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -137,7 +145,7 @@ def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run) -> None:
     run(scenario)
 
 
-def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run) -> None:
+def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, isr=(1,), partition_epoch=2) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -146,7 +154,7 @@ def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run) 
     run(scenario)
 
 
-def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run) -> None:
+def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4, topic_id=ZERO_ID)
         await asyncio.sleep(2)
@@ -159,7 +167,7 @@ def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run) 
     run(scenario)
 
 
-def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run) -> None:
+def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert await order(cluster, 2, 4, topic_id=ZERO_ID) == (NONE, NONE)
@@ -170,7 +178,7 @@ def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run) 
     run(scenario)
 
 
-def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run) -> None:
+def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, topic_id=ZERO_ID) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -178,7 +186,7 @@ def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run) -> None
     run(scenario)
 
 
-def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run) -> None:
+def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, partition_epoch=9)
         assert await order(cluster, 2, 5, partition_epoch=0) == (NONE, NONE)
@@ -190,7 +198,7 @@ def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run) -> Non
     run(scenario)
 
 
-def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run) -> None:
+def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = KlammError("ZooKeeper does not answer")
         await order(cluster, 1, 4)
@@ -203,7 +211,7 @@ def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run) 
 
 
 @pytest.mark.parametrize("trouble", [OSError(5, "I/O error"), StorageFailed("out of use")])
-def test_storage_error_while_creating_the_log_takes_the_partition_offline(run, trouble: Exception) -> None:
+def test_storage_error_while_creating_the_log_takes_the_partition_offline(run: Run, trouble: Exception) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = trouble
         assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -212,21 +220,21 @@ def test_storage_error_while_creating_the_log_takes_the_partition_offline(run, t
     run(scenario)
 
 
-def test_follower_fetches_once_its_leader_appears_in_the_metadata(run) -> None:
+def test_follower_fetches_once_its_leader_appears_in_the_metadata(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.metadata.alive.discard(2)
         assert await order(cluster, 2, 0) == (NONE, NONE)
         assert P0 in cluster.logs[1].logs
         await asyncio.sleep(3)
         assert cluster.sent == []
-        cluster.metadata.alive.add(2)
+        cluster.metadata.alive.add(BrokerId(2))
         await asyncio.sleep(2)
         assert cluster.sent[0][:2] == (1, 2)
 
     run(scenario)
 
 
-def test_follower_of_a_partition_without_leader_stops_fetching(run) -> None:
+def test_follower_of_a_partition_without_leader_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         assert await order(cluster, -1, 1, isr=(2,)) == (NONE, NONE)
@@ -235,7 +243,7 @@ def test_follower_of_a_partition_without_leader_stops_fetching(run) -> None:
     run(scenario)
 
 
-def test_follower_that_becomes_leader_stops_fetching(run) -> None:
+def test_follower_that_becomes_leader_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         await asyncio.sleep(1)
@@ -247,7 +255,7 @@ def test_follower_that_becomes_leader_stops_fetching(run) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4])
-def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run, version: int) -> None:
+def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run: Run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1, topic_id=ZERO_ID)
         if version < 2:
@@ -260,7 +268,7 @@ def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run, version: 
     run(scenario)
 
 
-def test_leader_and_isr_version_5_is_answered_by_topic_id(run) -> None:
+def test_leader_and_isr_version_5_is_answered_by_topic_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1)
         response = await cluster.brokers[1].become_leader_or_follower(request, 5)
@@ -281,7 +289,7 @@ def test_leader_and_isr_version_5_is_answered_by_topic_id(run) -> None:
     ],
 )
 def test_reassigning_partition_is_counted_and_adding_replicas_are_not_under_replicated(
-    run, assigned, isr, expected
+    run: Run, assigned: dict[str, Any], isr: tuple[int, ...], expected: tuple[int, int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 5, isr=isr, replicas=(1, 2, 3, 4), **assigned)
@@ -291,7 +299,7 @@ def test_reassigning_partition_is_counted_and_adding_replicas_are_not_under_repl
     run(scenario)
 
 
-def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run) -> None:
+def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await asyncio.sleep(6)
         assert cluster.logs[1].checkpoints == []
@@ -308,7 +316,7 @@ def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run) -> 
 # ---- make leader
 
 
-def test_new_leader_writes_its_leader_epoch_before_any_record(run) -> None:
+def test_new_leader_writes_its_leader_epoch_before_any_record(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert cluster.log(1).epoch_list() == [(4, 0)]
@@ -317,32 +325,32 @@ def test_new_leader_writes_its_leader_epoch_before_any_record(run) -> None:
     run(scenario)
 
 
-def test_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run) -> None:
+def test_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
-        assert cluster.partition(1).replicas[2].log_end_offset == 1
+        assert cluster.partition(1).replicas[BrokerId(2)].log_end_offset == 1
         await cluster.elect(1, (1, 2), (1, 2, 4))
         partition = cluster.partition(1)
-        assert partition.replicas[2].log_end_offset == 1
+        assert partition.replicas[BrokerId(2)].log_end_offset == 1
         assert sorted(partition.replicas) == [2, 4]
         assert partition.leader_epoch_start == 1
 
     run(scenario)
 
 
-def test_new_leader_that_followed_before_knows_no_follower_log_end(run) -> None:
+def test_new_leader_that_followed_before_knows_no_follower_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
         await cluster.elect(2, tell=[1, 2])
-        assert cluster.partition(2).replicas[3].log_end_offset == -1
+        assert cluster.partition(2).replicas[BrokerId(3)].log_end_offset == -1
         assert cluster.partition(1).leader_epoch_start is None
 
     run(scenario)
 
 
-def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run) -> None:
+def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=1) is NONE
@@ -356,7 +364,7 @@ def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run) -
 # ---- StopReplica
 
 
-def test_stop_replica_with_an_older_broker_epoch_is_rejected(run) -> None:
+def test_stop_replica_with_an_older_broker_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await stop(cluster, 4, deletes=True, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, [])
@@ -365,7 +373,7 @@ def test_stop_replica_with_an_older_broker_epoch_is_rejected(run) -> None:
     run(scenario)
 
 
-def test_stop_replica_of_an_older_controller_epoch_is_rejected(run) -> None:
+def test_stop_replica_of_an_older_controller_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, controller_epoch=3)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -374,7 +382,7 @@ def test_stop_replica_of_an_older_controller_epoch_is_rejected(run) -> None:
     run(scenario)
 
 
-def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run) -> None:
+def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
@@ -383,7 +391,7 @@ def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run) -> N
 
 
 @pytest.mark.parametrize(("epoch", "stops"), [(-2, True), (-1, True), (3, False), (4, True), (5, True)])
-def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run, epoch: int, stops: bool) -> None:
+def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run: Run, epoch: int, stops: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         error = NONE if stops else ErrorCode.FENCED_LEADER_EPOCH
@@ -394,7 +402,7 @@ def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run, e
     run(scenario)
 
 
-def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run) -> None:
+def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert cluster.brokers[1].fetchers.leader_of(P0) == 2
@@ -408,7 +416,7 @@ def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run) -> No
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run, deletes: bool) -> None:
+def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run: Run, deletes: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P1] = MemoryLog()
         assert await stop(cluster, 4, deletes=deletes, partition=P1) == (NONE, [NONE])
@@ -417,7 +425,7 @@ def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run,
     run(scenario)
 
 
-def test_storage_error_during_a_delete_takes_the_partition_offline(run) -> None:
+def test_storage_error_during_a_delete_takes_the_partition_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         cluster.logs[1].refused[P0] = StorageFailed("I/O error")
@@ -427,7 +435,7 @@ def test_storage_error_during_a_delete_takes_the_partition_offline(run) -> None:
     run(scenario)
 
 
-def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run) -> None:
+def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -440,7 +448,7 @@ def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_delet
     run(scenario)
 
 
-def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run) -> None:
+def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         await stop(cluster, -2, deletes=True)
@@ -450,7 +458,7 @@ def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run) 
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_stop_replica_below_version_3_deletes_by_one_flag_for_all_partitions(run, version: int) -> None:
+def test_stop_replica_below_version_3_deletes_by_one_flag_for_all_partitions(run: Run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)
@@ -465,9 +473,9 @@ def test_stop_replica_below_version_3_deletes_by_one_flag_for_all_partitions(run
     run(scenario)
 
 
-def test_leadership_change_callback_gets_new_leaders_followers_and_deletions(run) -> None:
+def test_leadership_change_callback_gets_new_leaders_followers_and_deletions(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
-        heard = []
+        heard: list[LeadershipChange] = []
         cluster.brokers[1]._leadership._on_change = heard.append
         await order(cluster, 1, 0)
         await order(cluster, 2, 1, partition_epoch=2)

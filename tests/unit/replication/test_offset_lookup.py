@@ -1,10 +1,12 @@
 """ListOffsets and OffsetForLeaderEpoch on the broker that is asked."""
 
 import asyncio
+from typing import Any
 
 import pytest
-from tests.support.memory_log import batch
+from tests.support.memory_log import MemoryLog, batch
 from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.runs import Run
 
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode
@@ -26,11 +28,13 @@ async def led(cluster: ReplicaCluster) -> None:
     assert (cluster.log(1).high_watermark, cluster.log(1).end_offset) == (3, 4)
 
 
-def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more) -> FoundOffset:
+def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more: Any) -> FoundOffset:
+    """Look up an offset by timestamp at a broker."""
     return cluster.brokers[broker].look_up_offset(P0, timestamp, **more)
 
 
 def found(timestamp: int, offset: int, epoch: int) -> FoundOffset:
+    """The expected result of a lookup."""
     return FoundOffset(ErrorCode.NONE, timestamp, offset, epoch)
 
 
@@ -47,7 +51,7 @@ LIST_OFFSETS_CASES = {
 
 @pytest.mark.parametrize(("timestamp", "expected"), LIST_OFFSETS_CASES.values(), ids=LIST_OFFSETS_CASES)
 def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
-    run, timestamp: int, expected: FoundOffset
+    run: Run, timestamp: int, expected: FoundOffset
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
@@ -56,7 +60,7 @@ def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
     run(scenario)
 
 
-def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(run) -> None:
+def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
@@ -70,7 +74,22 @@ def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(
     run(scenario)
 
 
-def test_latest_offset_is_not_available_until_a_new_leader_commits_in_its_epoch(run) -> None:
+def test_read_committed_lookup_finds_no_record_at_or_above_the_last_stable_offset(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        monkeypatch.setattr(MemoryLog, "last_stable_offset", property(lambda log: 1))
+        cluster.partition(1).leader_epoch_start = 0
+        for timestamp, offset in ((10, 0), (20, 1)):
+            assert look(cluster, timestamp).offset == offset
+            committed = look(cluster, timestamp, isolation=Isolation.READ_COMMITTED)
+            assert committed == (found(10, 0, 2) if offset == 0 else NOTHING)
+
+    run(scenario)
+
+
+def test_latest_offset_is_not_available_until_a_new_leader_commits_in_its_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         cluster.log(1).high_watermark = 1
@@ -83,7 +102,7 @@ def test_latest_offset_is_not_available_until_a_new_leader_commits_in_its_epoch(
     run(scenario)
 
 
-def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run) -> None:
+def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -101,7 +120,7 @@ def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run
 @pytest.mark.parametrize(
     ("epoch", "error"), [(6, ErrorCode.FENCED_LEADER_EPOCH), (8, ErrorCode.UNKNOWN_LEADER_EPOCH), (7, ErrorCode.NONE)]
 )
-def test_offset_lookup_with_an_older_or_newer_leader_epoch_is_rejected(run, epoch: int, error: ErrorCode) -> None:
+def test_offset_lookup_with_an_older_or_newer_leader_epoch_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, current_leader_epoch=epoch).error is error
@@ -115,7 +134,7 @@ EPOCH_ENDS = {-1: (-1, -1), 1: (1, 0), 2: (2, 3), 5: (2, 3), 7: (7, 4), 8: (-1, 
 
 @pytest.mark.parametrize(("epoch", "end"), EPOCH_ENDS.items())
 def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above(
-    run, epoch: int, end: tuple[int, int]
+    run: Run, epoch: int, end: tuple[int, int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
@@ -124,7 +143,7 @@ def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above(
     run(scenario)
 
 
-def test_offset_for_leader_epoch_on_a_follower_is_rejected(run) -> None:
+def test_offset_for_leader_epoch_on_a_follower_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(2)
         assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, (-1, -1))
@@ -136,14 +155,16 @@ def test_offset_for_leader_epoch_on_a_follower_is_rejected(run) -> None:
     ("trouble", "error"),
     [(StorageFailed("I/O"), ErrorCode.KAFKA_STORAGE_ERROR), (CorruptRecords("CRC"), ErrorCode.CORRUPT_MESSAGE)],
 )
-def test_list_offsets_reports_storage_errors_and_corrupt_records(run, trouble: Exception, error: ErrorCode) -> None:
+def test_list_offsets_reports_storage_errors_and_corrupt_records(
+    run: Run, trouble: Exception, error: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
 
         def search(timestamp: int) -> None:
             raise trouble
 
-        cluster.log(1).offset_for_timestamp = search
+        monkeypatch.setattr(cluster.log(1), "offset_for_timestamp", search)
         assert look(cluster, 15) == FoundOffset(error)
 
     run(scenario)

@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
 from klamm.replication.appending import AppendResult
-from klamm.runtime.workers import WorkerFailed
+from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.wire.records import Codec, NewRecord, build_batch
-
-RunOnDisk = Callable[..., None]
 
 
 class HeldWorkers:
-    """Calls wait until the test lets them go on, in any order."""
+    """Workers whose calls end only when a test finishes them."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]] = []
@@ -42,7 +41,7 @@ async def held_cluster(cluster: ReplicaCluster) -> HeldWorkers:
     """Broker 1 leads alone; its batches in zstd have to become gzip."""
     await cluster.elect(1, (1,), (1,))
     workers = HeldWorkers()
-    cluster.brokers[1]._produce._preparing._workers = workers
+    cluster.brokers[1]._produce._preparing._workers = cast(Workers, workers)
     log = cluster.partition(1).hosted_log
     log.update_config(log.config.parse({"compression.type": "gzip", "min.insync.replicas": "1"}))
     return workers
@@ -60,6 +59,7 @@ def produce(cluster: ReplicaCluster, content: bytes) -> "asyncio.Task[AppendResu
 
 
 async def passes(count: int = 20) -> None:
+    """Let the event loop run this many passes."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -71,7 +71,7 @@ def scenario(body: Callable[[ReplicaCluster, HeldWorkers], Awaitable[None]]) -> 
     return run
 
 
-def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: RunOnDisk) -> None:
+def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         first = produce(cluster, batch(b"a"))
         await passes()
@@ -92,7 +92,7 @@ def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: RunOnDisk) 
     run_on_disk(scenario(body))
 
 
-def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: RunOnDisk) -> None:
+def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         coroutine = cluster.brokers[1].append(1, 1000, {P0: batch(b"a", Codec.GZIP)})
         with pytest.raises(StopIteration):
@@ -106,6 +106,7 @@ def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: RunOnD
 async def three_of_which_the_last_is_prepared(
     cluster: ReplicaCluster, workers: HeldWorkers
 ) -> list["asyncio.Task[AppendResult]"]:
+    """Produce three batches, and finish the preparation of the last one only."""
     tasks = []
     for value in (b"a", b"b", b"c"):
         tasks.append(produce(cluster, batch(value)))
@@ -114,7 +115,7 @@ async def three_of_which_the_last_is_prepared(
     return tasks
 
 
-def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones(run_on_disk: RunOnDisk) -> None:
+def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         tasks = await three_of_which_the_last_is_prepared(cluster, workers)
         workers.fail(1)
@@ -132,7 +133,7 @@ def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones
     run_on_disk(scenario(body))
 
 
-def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: RunOnDisk) -> None:
+def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: Run) -> None:
     """As in Kafka: a client with acks=0 may close its connection as soon as it has sent."""
 
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
@@ -152,7 +153,7 @@ def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: RunOnDisk
     run_on_disk(scenario(body))
 
 
-def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: RunOnDisk) -> None:
+def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         task = produce(cluster, batch(b"a"))
         await passes()
@@ -165,7 +166,7 @@ def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: RunOnDisk)
     run_on_disk(scenario(body))
 
 
-def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: RunOnDisk) -> None:
+def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         log = cluster.partition(1).hosted_log
         log.update_config(log.config.parse({"cleanup.policy": "compact"}))
@@ -179,7 +180,7 @@ def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: R
     run_on_disk(scenario(body))
 
 
-def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: RunOnDisk) -> None:
+def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         broken = bytearray(batch(b"a"))
         broken[-1] ^= 1
@@ -190,7 +191,7 @@ def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: RunOnD
     run_on_disk(scenario(body))
 
 
-def test_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_disk: RunOnDisk) -> None:
+def test_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         content = build_batch([NewRecord(b"v")], Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=0)
         first = produce(cluster, content)

@@ -6,7 +6,7 @@ from klamm.sim.loop import SimulatedLoop
 
 def test_operation_that_is_already_done_does_not_wait() -> None:
     async def main() -> None:
-        assert await Purgatory().wait(["a"], lambda: True, 1) is True
+        assert await Purgatory[str]().wait(["a"], lambda: True, 1) is True
 
     SimulatedLoop().run(main())
 

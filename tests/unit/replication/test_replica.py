@@ -1,8 +1,10 @@
+from klamm.model.ids import BrokerId
 from klamm.replication.replica import NEVER, RemoteReplica
 
 
 def fetched(*fetches: tuple[int, int, float]) -> RemoteReplica:
-    replica = RemoteReplica(2)
+    """A replica after these fetches: (offset, leader end, time)."""
+    replica = RemoteReplica(BrokerId(2))
     for offset, leader_end, now_ms in fetches:
         replica.record_fetch(offset, 0, leader_end, now_ms)
     return replica

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
-from tests.support.replica_cluster import ReplicaCluster
+from tests.support.replica_cluster import P0, ReplicaCluster, ids
+from tests.unit.replication.runs import Run
 
 from klamm.config.topic_config import TopicConfig
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.isr import Committed
 
 NONE = ErrorCode.NONE
 
@@ -16,7 +18,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on) -> None:
+def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -33,7 +35,7 @@ def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on) 
     run_on(scenario)
 
 
-def test_acks_one_and_zero_do_not_wait(run) -> None:
+def test_acks_one_and_zero_do_not_wait(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=1) is NONE
@@ -44,7 +46,7 @@ def test_acks_one_and_zero_do_not_wait(run) -> None:
     run(scenario)
 
 
-def test_acks_2_is_rejected_with_invalid_required_acks(run) -> None:
+def test_acks_2_is_rejected_with_invalid_required_acks(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=2) is ErrorCode.INVALID_REQUIRED_ACKS
@@ -53,7 +55,7 @@ def test_acks_2_is_rejected_with_invalid_required_acks(run) -> None:
     run(scenario)
 
 
-def test_acks_all_with_a_single_replica_completes_at_once(run) -> None:
+def test_acks_all_with_a_single_replica_completes_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -62,7 +64,7 @@ def test_acks_all_with_a_single_replica_completes_at_once(run) -> None:
     run(scenario)
 
 
-def test_acks_all_not_replicated_in_time_gets_request_timed_out(run) -> None:
+def test_acks_all_not_replicated_in_time_gets_request_timed_out(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, timeout_ms=700) is ErrorCode.REQUEST_TIMED_OUT
@@ -72,7 +74,7 @@ def test_acks_all_not_replicated_in_time_gets_request_timed_out(run) -> None:
     run(scenario)
 
 
-def test_produce_to_a_follower_gets_not_leader_or_follower(run) -> None:
+def test_produce_to_a_follower_gets_not_leader_or_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -80,7 +82,7 @@ def test_produce_to_a_follower_gets_not_leader_or_follower(run) -> None:
     run(scenario)
 
 
-def test_produce_returns_record_errors_and_storage_errors_of_the_log(run) -> None:
+def test_produce_returns_record_errors_and_storage_errors_of_the_log(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         cluster.make_batch = lambda *a, **k: b""
@@ -95,10 +97,19 @@ def test_produce_returns_record_errors_and_storage_errors_of_the_log(run) -> Non
     run(scenario)
 
 
+def test_a_refused_append_names_its_partition_once(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1, 2))
+        messages = [(await cluster.brokers[b].append(1, 100, {P0: b""}))[P0].message for b in (1, 2)]
+        assert messages == ["orders-0: no batch", "orders-0 is not led by this broker"]
+
+    run(scenario)
+
+
 # ---- min.insync.replicas
 
 
-def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run) -> None:
+def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), tell=[1])
         assert await cluster.produce(1) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -107,7 +118,7 @@ def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run) 
     run(scenario, min_insync_replicas=2)
 
 
-def test_high_watermark_does_not_advance_below_min_isr(run) -> None:
+def test_high_watermark_does_not_advance_below_min_isr(run: Run) -> None:
     """KAFKA-15583: acks=1 succeeds, the high watermark stays; also while a second member is only proposed."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -124,7 +135,7 @@ def test_high_watermark_does_not_advance_below_min_isr(run) -> None:
     run(scenario, min_insync_replicas=2)
 
 
-def test_effective_min_isr_is_bounded_by_the_replication_factor(run) -> None:
+def test_effective_min_isr_is_bounded_by_the_replication_factor(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -132,13 +143,13 @@ def test_effective_min_isr_is_bounded_by_the_replication_factor(run) -> None:
     run(scenario, min_insync_replicas=2)
 
 
-def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_after_append(run) -> None:
+def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_after_append(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
         await asyncio.sleep(0.1)
         partition = cluster.partition(1)
-        partition.isr_state = type(partition.isr_state)((1,))
+        partition.isr_state = Committed(ids(1))
         cluster.log(1).high_watermark = 1
         partition.check_waiting_produces()
         assert await produced is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -149,7 +160,7 @@ def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_afte
 # ---- leadership moves
 
 
-def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_yet(run) -> None:
+def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_yet(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, partition=TopicPartition("orders", 1))
         await asyncio.sleep(2.1)
@@ -163,7 +174,7 @@ def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_ye
     run(scenario)
 
 
-def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run) -> None:
+def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -175,7 +186,7 @@ def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run) -
     run(scenario)
 
 
-def test_acknowledged_records_survive_leader_changes(run_on) -> None:
+def test_acknowledged_records_survive_leader_changes(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         acknowledged = []
         leaders = [1, 2, 3, 1, 3, 2]
@@ -193,7 +204,7 @@ def test_acknowledged_records_survive_leader_changes(run_on) -> None:
     run_on(scenario)
 
 
-def test_former_leader_truncates_records_that_were_not_replicated(run_on) -> None:
+def test_former_leader_truncates_records_that_were_not_replicated(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"a") is NONE
@@ -212,7 +223,7 @@ def test_former_leader_truncates_records_that_were_not_replicated(run_on) -> Non
     run_on(scenario)
 
 
-def test_restarted_follower_keeps_records_above_its_high_watermark(run_on) -> None:
+def test_restarted_follower_keeps_records_above_its_high_watermark(run_on: Run) -> None:
     """KIP-101, first scenario: cutting to the high watermark on the way up would lose an acknowledged record."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -236,7 +247,7 @@ def test_restarted_follower_keeps_records_above_its_high_watermark(run_on) -> No
     run_on(scenario)
 
 
-def test_logs_that_diverged_at_the_same_offset_become_equal(run_on) -> None:
+def test_logs_that_diverged_at_the_same_offset_become_equal(run_on: Run) -> None:
     """KIP-101, second scenario: both wrote offset 1, in different epochs."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -257,7 +268,7 @@ def test_logs_that_diverged_at_the_same_offset_become_equal(run_on) -> None:
     run_on(scenario)
 
 
-def test_logs_become_equal_after_fast_leader_changes(run_on) -> None:
+def test_logs_become_equal_after_fast_leader_changes(run_on: Run) -> None:
     """KIP-279: the follower's last epoch is one the leader never had; one answer is not enough to find the place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -282,7 +293,7 @@ def test_logs_become_equal_after_fast_leader_changes(run_on) -> None:
     run_on(scenario)
 
 
-def test_follower_that_missed_several_epochs_truncates_to_the_same_leaders_log(run_on) -> None:
+def test_follower_that_missed_several_epochs_truncates_to_the_same_leaders_log(run_on: Run) -> None:
     """KAFKA-7164: the leader is the same as before, but its epoch is newer."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -301,7 +312,7 @@ def test_follower_that_missed_several_epochs_truncates_to_the_same_leaders_log(r
     run_on(scenario)
 
 
-def test_followers_truncate_to_the_log_of_an_unclean_leader(run_on) -> None:
+def test_followers_truncate_to_the_log_of_an_unclean_leader(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2))
         cluster.cut |= {(1, 3), (2, 3)}
@@ -318,7 +329,9 @@ def test_followers_truncate_to_the_log_of_an_unclean_leader(run_on) -> None:
     run_on(scenario)
 
 
-def test_former_leader_does_not_raise_its_high_watermark_before_truncating(run) -> None:
+def test_former_leader_does_not_raise_its_high_watermark_before_truncating(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KAFKA-14704: the high watermark of the answer that says "diverging" is not applied."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -328,9 +341,12 @@ def test_former_leader_does_not_raise_its_high_watermark_before_truncating(run) 
         await cluster.produce(2, b"z", acks=1)
         seen = []
         log = cluster.log(1)
-        log.update_high_watermark = lambda offset: (
-            seen.append((offset, log.fillers())) or setattr(log, "high_watermark", offset)
-        )
+
+        def update_high_watermark(offset: int) -> None:
+            seen.append((offset, log.fillers()))
+            log.high_watermark = offset
+
+        monkeypatch.setattr(log, "update_high_watermark", update_high_watermark)
         await cluster.elect(2, (2,), (1, 2))
         await asyncio.sleep(2)
         assert log.fillers() == [b"z"]
@@ -339,7 +355,7 @@ def test_former_leader_does_not_raise_its_high_watermark_before_truncating(run) 
     run(scenario)
 
 
-def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on) -> None:
+def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2), tell=[1])
         for value in (b"a", b"b", b"c"):
@@ -354,7 +370,7 @@ def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on) ->
     run_on(scenario)
 
 
-def test_log_start_offset_of_the_leader_reaches_its_followers(run_on) -> None:
+def test_log_start_offset_of_the_leader_reaches_its_followers(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         for value in (b"a", b"b"):
@@ -368,8 +384,23 @@ def test_log_start_offset_of_the_leader_reaches_its_followers(run_on) -> None:
     run_on(scenario)
 
 
+def test_log_start_offset_of_the_leader_may_reach_the_high_watermark(run_on: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        for value in (b"a", b"b"):
+            await cluster.produce(1, value)
+        await asyncio.sleep(1)
+        follower = cluster.partition(2)
+        follower.update_from_leader(2, 3)  # beyond its high watermark: not yet
+        assert cluster.log(2).start_offset == 0
+        follower.update_from_leader(2, 2)
+        assert (cluster.log(2).start_offset, cluster.log(2).high_watermark) == (2, 2)
+
+    run_on(scenario)
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(run, seed: int) -> None:
+def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(run: Run, seed: int) -> None:
     """Clean elections only: the next leader comes from the ISR the controller knows."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -405,7 +436,7 @@ def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(r
     run(scenario, min_insync_replicas=2, settings=None)
 
 
-def test_flush_messages_flushes_every_replica_before_the_acknowledgement(run_on_disk) -> None:
+def test_flush_messages_flushes_every_replica_before_the_acknowledgement(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(2)

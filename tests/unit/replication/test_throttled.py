@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster
+from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition
 from klamm.replication.fetch_sessions import FetchRequested
-from klamm.replication.quota import ALL
+from klamm.replication.quota import ALL, ReplicationQuota
 from klamm.replication.replica_manager import ReplicationSettings
 
 P1 = TopicPartition("orders", 1)
@@ -22,28 +24,32 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def throttle(cluster: ReplicaCluster, broker: int, side: str, rate: int, partitions: frozenset[int] | None = ALL):
-    quota = getattr(cluster.brokers[broker].quotas, side)
+def throttle(
+    cluster: ReplicaCluster, broker: int, side: str, rate: int, partitions: frozenset[int] | None = ALL
+) -> ReplicationQuota:
+    quota: ReplicationQuota = getattr(cluster.brokers[broker].quotas, side)
     quota.throttle("orders", partitions)
     quota.set_limit(rate)
     return quota
 
 
 async def put(cluster: ReplicaCluster, count: int = 1, partition: TopicPartition = P0) -> None:
+    """Append batches to a partition."""
     for _ in range(count):
         await cluster.brokers[1].append(1, 0, {partition: batch(filler=b"xxxx")})
 
 
 async def fetch(
-    cluster: ReplicaCluster, offsets: Mapping[TopicPartition, int], replica: int, **params
+    cluster: ReplicaCluster, offsets: Mapping[TopicPartition, int], replica: int, **params: Any
 ) -> dict[TopicPartition, FetchData]:
     wanted = [FetchPartition(tp.topic, TOPIC_ID, tp.partition, offset, SIZE) for tp, offset in offsets.items()]
     requested = FetchRequested(wanted, replica_id=BrokerId(replica))
     answer = await cluster.brokers[1].fetch(FetchParams(BrokerId(replica), **params), requested)
-    return {TopicPartition(w.request.topic, w.request.partition): data for w, data in answer.partitions}
+    return {TopicPartition(w.request.topic or "", w.request.partition): data for w, data in answer.partitions}
 
 
-async def led_by_one(cluster: ReplicaCluster, isr=(1,), partition: TopicPartition = P0) -> None:
+async def led_by_one(cluster: ReplicaCluster, isr: tuple[int, ...] = (1,), partition: TopicPartition = P0) -> None:
+    """Make broker 1 the leader."""
     await cluster.elect(1, isr, tell=[1], partition=partition)
     await put(cluster, 3, partition)
 
@@ -63,7 +69,9 @@ async def led_by_one(cluster: ReplicaCluster, isr=(1,), partition: TopicPartitio
     ],
     ids=["out of sync", "listed", "in sync", "below the quota", "not listed", "consumer"],
 )
-def test_leader_quota_throttles_only_listed_out_of_sync_replicas(run, replica, isr, partitions, rate, is_held) -> None:
+def test_leader_quota_throttles_only_listed_out_of_sync_replicas(
+    run: Run, replica: int, isr: tuple[int, ...], partitions: frozenset[int] | None, rate: int, is_held: bool
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster, isr)
         throttle(cluster, 1, "leader", rate, partitions).record(SIZE)
@@ -74,7 +82,7 @@ def test_leader_quota_throttles_only_listed_out_of_sync_replicas(run, replica, i
     run(scenario)
 
 
-def test_throttled_fetch_still_updates_the_followers_log_end(run) -> None:
+def test_throttled_fetch_still_updates_the_followers_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -84,7 +92,7 @@ def test_throttled_fetch_still_updates_the_followers_log_end(run) -> None:
     run(scenario)
 
 
-def test_throttled_partition_leaves_the_first_batch_to_another_partition(run) -> None:
+def test_throttled_partition_leaves_the_first_batch_to_another_partition(run: Run) -> None:
     """The one batch that always goes out is another's, however small the request's limit."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -98,7 +106,7 @@ def test_throttled_partition_leaves_the_first_batch_to_another_partition(run) ->
     run(scenario)
 
 
-def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run) -> None:
+def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         await led_by_one(cluster, (1,), P1)
@@ -112,7 +120,7 @@ def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run) -> N
     run(scenario)
 
 
-def test_throttled_fetch_completes_when_the_quota_allows_it(run) -> None:
+def test_throttled_fetch_completes_when_the_quota_allows_it(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -123,7 +131,7 @@ def test_throttled_fetch_completes_when_the_quota_allows_it(run) -> None:
     run(scenario)
 
 
-def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run) -> None:
+def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -134,7 +142,7 @@ def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run) -> None:
     run(scenario)
 
 
-def test_two_throttled_fetches_complete_one_after_the_other(run) -> None:
+def test_two_throttled_fetches_complete_one_after_the_other(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -150,7 +158,7 @@ def test_two_throttled_fetches_complete_one_after_the_other(run) -> None:
     run(scenario)
 
 
-def test_fetch_at_the_log_end_is_not_throttled(run) -> None:
+def test_fetch_at_the_log_end_is_not_throttled(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster, (1, 2))
         throttle(cluster, 1, "leader", 0).record(1)
@@ -159,7 +167,7 @@ def test_fetch_at_the_log_end_is_not_throttled(run) -> None:
     run(scenario)
 
 
-def test_append_does_not_end_the_wait_of_a_throttled_fetch(run) -> None:
+def test_append_does_not_end_the_wait_of_a_throttled_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -174,7 +182,7 @@ def test_append_does_not_end_the_wait_of_a_throttled_fetch(run) -> None:
     run(scenario)
 
 
-def test_error_is_returned_at_once_in_spite_of_the_throttle(run) -> None:
+def test_error_is_returned_at_once_in_spite_of_the_throttle(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -190,7 +198,7 @@ ONE_BATCH = ReplicationSettings(replica_fetch_max_bytes=1, replica_fetch_respons
 
 
 @pytest.mark.parametrize(("side", "rate"), [("leader", 2 * SIZE), ("follower", SIZE)])
-def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run, side: str, rate: int) -> None:
+def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run: Run, side: str, rate: int) -> None:
     """A batch per second, and for the leader the one that it sends to the other follower.
 
     Producers with acks=all go on meanwhile, for the ISR is untouched.
@@ -223,7 +231,7 @@ def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run, sid
     run(scenario, settings=ONE_BATCH)
 
 
-def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run) -> None:
+def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         for p in (P0, P1):
             await cluster.elect(1, (1, 2), partition=p, tell=[1, 2])
@@ -245,7 +253,7 @@ def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run) -
     run(scenario)
 
 
-def test_caught_up_follower_is_not_throttled(run) -> None:
+def test_caught_up_follower_is_not_throttled(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"xxxx") is ErrorCode.NONE

@@ -108,7 +108,7 @@ async def test_items_are_cut_into_pieces_of_the_given_size_in_order() -> None:
     assert [piece async for piece in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
     assert [n async for n in slices.each(range(2 * PIECE + 1))] == list(range(2 * PIECE + 1))
     contents = dict.fromkeys(range(2 * PIECE + 1))
-    await slices.let_go(contents)
+    await slices.clear_dict(contents)
     assert not contents
 
 
@@ -157,16 +157,16 @@ async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
 
     kept += [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
-        work.slice_ends()
+        work.on_slice_end()
     assert gc.get_freeze_count() == frozen  # nothing long so far: what dies in a cycle would stay
 
-    work.slice_ends()
+    work.on_slice_end()
     assert gc.get_freeze_count() >= frozen + len(kept)
     frozen = gc.get_freeze_count()
-    work.slice_ends()
+    work.on_slice_end()
     assert gc.get_freeze_count() <= frozen  # little was made
 
-    work.work_ends()
+    work.on_work_end()
     assert gc.get_freeze_count() == 0
 
 
@@ -174,7 +174,7 @@ async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
 async def test_objects_replaced_by_long_work_are_frozen() -> None:
     work, kept = LongWork(lambda: 0.0), [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
-        work.slice_ends()
+        work.on_slice_end()
     gc.collect()
     gc.freeze()
 
@@ -182,7 +182,7 @@ async def test_objects_replaced_by_long_work_are_frozen() -> None:
         kept[n] = [n]  # for each new one an old one goes: the collector counts none
     assert gc.get_count()[0] < YOUNG_OBJECTS
     for _ in range(FULL_FREEZE_SLICES):
-        work.slice_ends()
+        work.on_slice_end()
 
     assert len(gc.get_objects(generation=0)) < YOUNG_OBJECTS
 
@@ -191,10 +191,10 @@ def test_the_observer_is_called_after_each_slice_and_at_the_end_of_the_work() ->
     told: list[str] = []
 
     class Observer:
-        def slice_ends(self) -> None:
+        def on_slice_end(self) -> None:
             told.append("slice")
 
-        def work_ends(self) -> None:
+        def on_work_end(self) -> None:
             told.append("work")
 
     async def main(compute: Callable[[float], None]) -> None:

@@ -9,7 +9,7 @@ from klamm.sim.history.trace import TopicWritten, TopicZnode, TransactionCommitt
 
 
 def write_assignments(history: History, p: TopicPartition, written: Iterable[tuple[int, ReplicaAssignment]]) -> None:
-    """One after the other, each with its zxid; the topic has no other partition."""
+    """Add topic writes with these assignments of the partition to a history, each with its zxid."""
     before = None
     for zxid, assignment in written:
         history.absorb(TransactionCommitted(zxid, 0, None, []))

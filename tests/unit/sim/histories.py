@@ -7,7 +7,7 @@ from klamm.sim.history.history import History
 
 
 def history_of(**parts: Mapping[str, Any]) -> History:
-    """By part (`controllers`, `states`, ...): the values of its fields."""
+    """A history whose parts (`controllers`, `states`, ...) have these values."""
     history = History()
     for part, facts in parts.items():
         for name, value in facts.items():

@@ -1,4 +1,4 @@
-"""Stub brokers as leaders."""
+"""Simulated brokers as leaders: AlterPartition, control requests, session expiry."""
 
 import asyncio
 import uuid
@@ -33,13 +33,14 @@ TUNING = NodeSettings("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True,
 
 
 class Forgetful:
-    """A controller whose first answer is lost."""
+    """A controller channel that builds the request twice, before and after the topic is recreated."""
 
     def __init__(self, logs: dict[TopicPartition, uuid.UUID]) -> None:
         self._logs = logs
         self.asked: list[Any] = []
 
     async def ask(self, api_key: int, newest: int, build: Any, is_refused: Any) -> AlterPartitionResponse:
+        """Build the request, recreate the topic, build the request again; the response is empty."""
         self.asked.append(build(newest))
         self._logs[P] = OTHER_ID  # meanwhile the topic is deleted and made again
         self.asked.append(build(newest))
@@ -87,7 +88,7 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
     async def scenario() -> None:
         nobody = NodeContext(lambda event: None, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
-        handle = broker._with_faults_on_order(
+        handle = broker._with_faults_on_control_request(
             lambda request, message: taken.append((message.controller_epoch, request.client_id))
         )
 
@@ -105,7 +106,7 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
         broker.request_delay_s = 0.0
         await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
         await order(3, "last")
-        assert not broker._backlogs
+        assert not broker._control_request_queues
 
     loop.run(scenario())
     assert taken == [(4, "of the next controller"), (3, "first"), (3, "second"), (3, "sent again"), (3, "last")]
@@ -160,13 +161,13 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
     async def scenario() -> None:
         node_context = NodeContext(told.append, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, node_context)
-        broker._asking[1] = ApiKey.ALTER_PARTITION.name
+        broker._unanswered[1] = ApiKey.ALTER_PARTITION.name
         broker._on_controller_event(EventBegan(BrokerId(1), 1, None, Expire(), ()))
         if answered_s is not None:
-            asyncio.get_running_loop().call_later(answered_s, broker._asking.pop, 1)
+            asyncio.get_running_loop().call_later(answered_s, broker._unanswered.pop, 1)
         await asyncio.sleep(5.0)
 
     loop.run(scenario())
     assert [e for e in told if isinstance(e, RequestUnanswered)] == (
-        [] if answered_s else [RequestUnanswered(1, "ALTER_PARTITION")]
+        [] if answered_s else [RequestUnanswered(BrokerId(1), "ALTER_PARTITION")]
     )

@@ -7,7 +7,7 @@ from tests.support.controller_room import Room
 
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.workload.controller_requests import _odd_request
+from klamm.sim.workload.controller_requests import _invalid_alter_partition
 
 
 @pytest.mark.parametrize(("brokers", "asker"), [([1], None), ([1, 2], 2)], ids=["no other broker", "another"])
@@ -18,6 +18,6 @@ async def test_alter_partition_from_a_wrong_leader_comes_from_another_broker(
     room = await Room.open(brokers, {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp("3.9-IV0")))
     broker = SimpleNamespace(controller=SimpleNamespace(term=room.term))
 
-    request = _odd_request(broker, TopicPartition("a", 0), "another leader")  # type: ignore[arg-type]
+    request = _invalid_alter_partition(broker, TopicPartition("a", 0), "another leader")  # type: ignore[arg-type]
 
     assert (request and request.broker_id) == asker

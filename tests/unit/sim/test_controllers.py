@@ -14,8 +14,8 @@ from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, UnexpectedError
-from klamm.sim.invariants.controllers import memory_equals_zookeeper, no_mistakes_are_made
-from klamm.sim.invariants.isr import the_dead_have_left
+from klamm.sim.invariants.controllers import no_mistakes_are_made
+from klamm.sim.invariants.memory import memory_equals_zookeeper
 from klamm.sim.nodes.controller_observer import ControllerObserver
 from klamm.sim.scripts.operations import script_of
 
@@ -30,20 +30,14 @@ def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(er
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
-async def test_dead_isr_member_is_no_violation_if_the_controller_stops_during_the_event(
-    is_stopped: bool,
-) -> None:
-    """It was taken for one that had looked, and left them there."""
-    room = await Room.open((1, 2), topics={"a": [(1, 2)]})
-    room.term.context.remove_brokers([BrokerId(2)])
-    history = history_of(controllers={"epoch": 1, "terms": {1: Term(BrokerId(1), 1, room.term)}})
-    found: list[str | None] = []
+async def test_observer_tells_of_an_event_that_the_end_of_the_node_cut_short(is_stopped: bool) -> None:
+    found: list[bool] = []
 
     def hear(event: Event) -> None:
         assert isinstance(event, EventEnded)
-        found.append(the_dead_have_left(history, event))
+        found.append(event.is_cut_short)
 
-    observer = ControllerObserver(BrokerId(1), 1, hear)
+    observer = ControllerObserver(BrokerId(1), 1, ControllerSettings(BrokerId(1)), hear)
 
     with suppress(asyncio.CancelledError):
         try:
@@ -52,7 +46,7 @@ async def test_dead_isr_member_is_no_violation_if_the_controller_stops_during_th
         finally:
             observer.on_event_end(BrokerChange())
 
-    assert [bool(wrong) for wrong in found] == [not is_stopped]
+    assert found == [is_stopped]
 
 
 def test_reelect_makes_the_chosen_broker_controller_with_epoch_2() -> None:
@@ -85,7 +79,7 @@ async def test_stale_controller_memory_is_a_violation_unless_a_leader_wrote_a_de
     context, partition = room.term.context, room.partition("a-0")
     remembered = partition.leadership
     assert remembered is not None
-    history = history_of(controllers={"terms": {1: Term(BrokerId(1), 1, room.term)}})
+    history = history_of(controllers={"terms": {1: Term(BrokerId(1), 1, 1, room.term.settings)}})
     history.topics.znodes["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
     history.states.versions[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
     history.registrations.current[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
@@ -93,6 +87,6 @@ async def test_stale_controller_memory_is_a_violation_unless_a_leader_wrote_a_de
     if is_dying:
         context.queue_deletion(["a"])
 
-    wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))  # type: ignore[arg-type]
+    wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))
 
     assert (wrong is not None and wrong.startswith("a-0: the controller remembers")) is is_found

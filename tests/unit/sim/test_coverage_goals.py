@@ -2,7 +2,7 @@
 
 from klamm.controller.states import ControllerState
 from klamm.sim.campaign import Report, Tally
-from klamm.sim.coverage_goals import FAILOVER_STEPS, GOALS, left_out
+from klamm.sim.coverage_goals import FAILOVER_STEPS, GOALS, unreached_goals
 
 
 def test_coverage_goal_names_are_unique() -> None:
@@ -25,4 +25,4 @@ def test_goal_reached_once_is_not_reported_as_unreached() -> None:
     for goal in GOALS[:3]:
         tally.add(Report(1, None, "", 1.0, 1, 1, 1, 1_000, {goal: 1}, 0.1))
 
-    assert left_out(tally.reached) == list(GOALS[3:])
+    assert unreached_goals(tally.reached) == list(GOALS[3:])

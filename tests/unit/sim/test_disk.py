@@ -1,4 +1,4 @@
-"""What a disk keeps: everything over a process's death, what was synced over a power cut; and its faults."""
+"""The simulated disk: what survives process death and power loss, and injected errors."""
 
 import errno
 
@@ -17,6 +17,7 @@ def disk(seed: int = 1) -> SimulatedDisk:
 
 
 def written(made: SimulatedDisk, *, sync: bool) -> None:
+    """Write a file to the disk, synced or not."""
     file = made.open("/data/a-0/log", create=True)
     file.pwrite([b"0123", b"4567"], 0)
     if sync:

@@ -1,66 +1,83 @@
 """In-sync replicas as the simulation sees them: dead members."""
 
 import pytest
-from tests.support.controller_room import Room
 from tests.unit.sim.histories import history_of
+from tests.unit.sim.test_registrations import BROKER
 
 from klamm.controller.events import BrokerChange, Startup
 from klamm.controller.settings import ControllerSettings, parse_ibp
-from klamm.model.ids import BrokerId
-from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.trace import (
+    Event,
+    EventBegan,
+    EventEnded,
+    RegistrationChanged,
+    RegistrationWritten,
+    StateWritten,
+    Term,
+    TermBegan,
+)
 from klamm.sim.invariants.isr import the_dead_have_left
-from klamm.sim.nodes.controller_observer import BrokersBefore
+from klamm.zk.registrations import encode_registration
 
-BEGAN = 5
+ELECTED, BEGAN = 2, 5
 OLD, NEW = "2.6-IV0", "3.9-IV0"
+ONE, THREE = BrokerId(1), BrokerId(3)
+P = TopicPartition("a", 0)
 MEMBERS = {
-    "it went": (OLD, 4, True, True),
-    "it went, and only controllers write ISRs": (NEW, 4, True, True),
-    "its leader took it in again after the controller had put it out": (OLD, 6, True, False),
-    "the controller saw it neither come nor go": (OLD, 4, False, False),
-    "who only controllers could have let in": (NEW, 6, False, True),
+    "it went": (OLD, 4, 3, True),
+    "it went, and only controllers write ISRs": (NEW, 4, 3, True),
+    "its leader took it in again after the controller had put it out": (OLD, 6, 3, False),
+    "the controller may have read before it went": (OLD, 4, 6, False),
+    "the controller may have heard before that it went": (OLD, 4, 2, False),
+    "who only controllers could have let in": (NEW, 6, 3, True),
 }
 
 
-@pytest.mark.parametrize(("protocol", "entered", "was_known", "is_found"), MEMBERS.values(), ids=MEMBERS)
-async def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it(
-    protocol: str, entered: int, was_known: bool, is_found: bool
+@pytest.mark.parametrize(("protocol", "entered", "went", "is_found"), MEMBERS.values(), ids=MEMBERS)
+def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it(
+    protocol: str, entered: int, went: int, is_found: bool
 ) -> None:
-    """After a change of brokers; `entered` is the zxid at which it came into the ISR."""
-    room = await room_of(protocol)
-    term = Term(BrokerId(1), 1, room.term)
-    known = BrokersBefore({BrokerId(3): 1} if was_known else {}, 0)
+    """After a change of brokers; `entered` is the zxid at which it came into the ISR, `went` that of its end."""
+    ended = EventEnded(ONE, 1, term_of(protocol), BrokerChange())
 
-    assert (
-        is_left_behind(room, term, entered, EventEnded(BrokerId(1), 1, term, BrokerChange(), known, False)) is is_found
-    )
+    assert is_left_behind(entered, went, ended) is is_found
 
 
 @pytest.mark.parametrize(("entered", "is_found"), [(4, True), (6, False)])
-async def test_failover_must_remove_isr_members_that_were_dead_when_it_began(entered: int, is_found: bool) -> None:
-    room = await room_of(OLD)
-
-    ended = EventEnded(BrokerId(1), 1, None, Startup(), None, False)
-
-    assert is_left_behind(room, Term(BrokerId(1), 1, room.term), entered, ended) is is_found
+def test_failover_must_remove_isr_members_that_were_dead_when_it_began(entered: int, is_found: bool) -> None:
+    assert is_left_behind(entered, 1, EventEnded(ONE, 1, None, Startup())) is is_found
 
 
-async def room_of(protocol: str) -> Room:
-    return await Room.open([1], {"a": [(1, 3)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
+INTERRUPTED = {"the node stops": {"is_cut_short": True}, "ZooKeeper failed": {"has_failed": True}}
 
 
-def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> bool:
-    """Broker 3 is in the ISR, and the controller does not know it."""
-    context, partition = room.term.context, room.partition("a-0")
-    assert partition.leadership is not None
-    after = partition.leadership._replace(isr=(BrokerId(1), BrokerId(3)))
-    context.put_leadership(partition, after)
-    history = history_of(controllers={"epoch": context.epoch, "terms": {context.epoch: term}})
-    performed = {
-        entered: StateWritten(partition.key, partition.leadership._replace(isr=(BrokerId(1),)), after, (), 0),
-        BEGAN: EventBegan(BrokerId(1), 1, ended.term, ended.event, ()),
-    }
-    for zxid in sorted(performed):
+@pytest.mark.parametrize("how", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_dead_isr_member_is_no_violation_if_the_event_was_interrupted(how: dict[str, bool]) -> None:
+    assert not is_left_behind(4, 3, EventEnded(ONE, 1, term_of(NEW), BrokerChange(), **how))
+
+
+def term_of(protocol: str) -> Term:
+    return Term(ONE, 1, 1, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
+
+
+def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
+    """Broker 3 is in the ISR, and gone."""
+    term = ended.term or term_of(OLD)
+    history = history_of(controllers={"epoch": 1, "elected_at": {1: ELECTED}})
+    before, after = LeaderAndIsr(ONE, 0, (ONE,), 1, 0), LeaderAndIsr(ONE, 0, (ONE, THREE), 1, 1)
+    performed: list[tuple[int, Event]] = [
+        (0, RegistrationChanged(ONE, 0, 6)),
+        (0, RegistrationWritten(ONE, encode_registration(BROKER, 0))),
+        (0, RegistrationChanged(THREE, 0, 7)),
+        (0, RegistrationWritten(THREE, encode_registration(BROKER, 0))),
+        (went, RegistrationChanged(THREE, -1, 7)),
+        (ELECTED, TermBegan(term, None)),  # type: ignore[arg-type]
+        (entered, StateWritten(P, before, after, (), 0)),
+        (BEGAN, EventBegan(ONE, 1, ended.term, ended.event, (), BEGAN)),
+    ]
+    for zxid, event in sorted(performed, key=lambda each: each[0]):
         history.at.zxid = zxid
-        history.absorb(performed[zxid])
+        history.absorb(event)
     return the_dead_have_left(history, ended) is not None

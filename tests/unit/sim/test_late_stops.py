@@ -1,45 +1,128 @@
 """What brokers may be told to destroy, as the simulation sees it."""
 
-from collections import deque
+from uuid import UUID
 
 import pytest
-from tests.unit.sim.assignments import write_assignments
-from tests.unit.sim.histories import history_of
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history.requests import Queued, queue_of
-from klamm.sim.history.trace import RequestSent, StateWritten
-from klamm.sim.invariants.topics import only_replicas_pending_deletion_are_deleted
-from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import (
+    ControllerElected,
+    LogsDestroyed,
+    ReplicaRole,
+    ReplicaRolesChanged,
+    StateWritten,
+    TopicWritten,
+    TopicZnode,
+    TransactionCommitted,
+)
+from klamm.sim.invariants.destroyed_logs import only_condemned_logs_are_destroyed
+from klamm.sim.zookeeper.tree import CreateChange
+from klamm.zk.znodes import delete_topic_path
 
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 P = TopicPartition("a", 0)
-THERE, ELSEWHERE = ReplicaAssignment((BrokerId(2),)), ReplicaAssignment((BrokerId(3),))
-BEGINS_ANEW = Queued(False, 5, 5)
-WRITTEN = {
-    "it went and came back in this term": ([(3, THERE), (11, ELSEWHERE), (12, THERE)], [BEGINS_ANEW], False),
-    "no order to begin anew follows": ([(3, THERE), (11, ELSEWHERE), (12, THERE)], [], True),
-    "it came back before this term": ([(3, ELSEWHERE), (8, THERE)], [BEGINS_ANEW], True),
-    "it went": ([(3, THERE), (11, ELSEWHERE)], [], False),
+NOW, EARLIER = UUID(int=7), UUID(int=6)
+STAYS, GOES = ReplicaAssignment((ONE, TWO)), ReplicaAssignment((ONE, THREE))
+ADDED, MOVING = ReplicaAssignment((ONE, TWO), (TWO,)), ReplicaAssignment((ONE, TWO, THREE), (THREE,), (TWO,))
+
+
+class Story:
+    """What happens to broker 2 and its log, one zxid after the other."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self._zxid = 0
+        self._znode: TopicZnode | None = None
+        self._state: LeaderAndIsr | None = None
+        self.elected(1)
+
+    def _commit(self, *changes: CreateChange) -> None:
+        self._zxid += 1
+        self.history.absorb(TransactionCommitted(self._zxid, 0, None, changes))
+
+    def elected(self, epoch: int) -> "Story":
+        self._commit()
+        self.history.absorb(ControllerElected(epoch, epoch - 1, ONE, epoch))
+        return self
+
+    def assigned(self, assignment: ReplicaAssignment) -> "Story":
+        self._commit()
+        after = TopicZnode(NOW, {0: assignment}, 1)
+        self.history.absorb(TopicWritten("a", self._znode, after, 0))
+        self._znode = after
+        return self
+
+    def isr(self, leader_epoch: int, *members: int) -> "Story":
+        self._commit()
+        after = LeaderAndIsr(ONE, leader_epoch, tuple(map(BrokerId, members)), 1, 0)
+        self.history.absorb(StateWritten(P, self._state, after, (), 0))
+        self._state = after
+        return self
+
+    def told(self, leader_epoch: int) -> "Story":
+        role = ReplicaRole(NOW, ONE, leader_epoch, frozenset(), False)
+        self.history.absorb(ReplicaRolesChanged(TWO, 1, {P: role}))
+        return self
+
+    def deletion_requested(self) -> "Story":
+        self._commit(CreateChange(delete_topic_path("a"), None, (), 0))
+        return self
+
+    def wrong(self, held: UUID = NOW, controller_epoch: int = 1) -> str | None:
+        return only_condemned_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
+
+
+def replica() -> Story:
+    return Story().assigned(STAYS).isr(3, 1, 2).told(3)
+
+
+ALLOWED = {
+    "its topic is to be deleted": replica().deletion_requested().wrong(),
+    "it is an earlier topic's": replica().wrong(held=EARLIER),
+    "a reassignment took it": replica().assigned(GOES).wrong(),
+    "a reassignment took it, and brought it back before it was told": replica()
+    .isr(4, 1)
+    .assigned(GOES)
+    .assigned(ADDED)
+    .wrong(),
+    "the target of the reassignment is in sync": replica().assigned(MOVING).isr(4, 1, 3).wrong(),
+    "it was so for a controller that is deposed, and was cancelled since": replica()
+    .assigned(MOVING)
+    .isr(4, 1, 3)
+    .elected(2)
+    .assigned(STAYS)
+    .wrong(),
+    "it was never told of this topic": Story().assigned(STAYS).isr(0, 1, 2).wrong(),
+}
+FORBIDDEN = {
+    "it is a replica": replica().isr(4, 1).wrong(),
+    "it is in sync": replica().wrong(),
+    "it is being added, and was told so": Story().assigned(ADDED).isr(3, 1).told(3).wrong(),
+    "it was told again after it came back": replica()
+    .isr(4, 1)
+    .assigned(GOES)
+    .assigned(ADDED)
+    .isr(5, 1)
+    .told(5)
+    .wrong(),
+    "the target of the reassignment is not in sync": replica().assigned(MOVING).isr(4, 1).wrong(),
+    "a move that ended before this controller": replica()
+    .assigned(MOVING)
+    .assigned(STAYS)
+    .isr(4, 1)
+    .elected(2)
+    .wrong(controller_epoch=2),
 }
 
 
-@pytest.mark.parametrize(("written", "waiting", "is_wrong"), WRITTEN.values(), ids=WRITTEN)
-def test_late_stop_replica_for_a_returned_replica_is_allowed_if_leader_and_isr_follows(
-    written: list[tuple[int, ReplicaAssignment]], waiting: list[Queued], is_wrong: bool
-) -> None:
-    """A slow broker; before it heard of anything it was elected uncleanly, and the move that brought it back ended."""
-    history = history_of(controllers={"epoch": 1, "elected_at": {1: 10}})
-    write_assignments(history, P, written)
-    state = LeaderAndIsr(BrokerId(2), 5, (BrokerId(2),), 1, 0)
-    history.absorb(StateWritten(P, None, state, (BrokerId(2),), 0))
-    history.requests.announced.add((P, BrokerId(2), 9))
-    stop = StopReplicaPartitionState(0, 4, delete_partition=True)
-    message = StopReplicaRequest(controller_epoch=1, broker_epoch=9, topic_states=[StopReplicaTopicState("a", [stop])])
-    event = RequestSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
-    history.requests.waiting[queue_of(event, P)] = deque(waiting)
+@pytest.mark.parametrize("wrong", ALLOWED.values(), ids=ALLOWED)
+def test_log_that_does_not_count_any_more_may_be_destroyed(wrong: str | None) -> None:
+    assert wrong is None
 
-    wrong = only_replicas_pending_deletion_are_deleted(history, event)
 
-    assert (wrong is not None) is is_wrong
+@pytest.mark.parametrize("wrong", FORBIDDEN.values(), ids=FORBIDDEN)
+def test_destroying_a_log_that_counts_is_a_violation(wrong: str | None) -> None:
+    assert wrong is not None

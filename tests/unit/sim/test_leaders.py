@@ -1,66 +1,102 @@
-"""Leaders as the simulation sees them: unclean elections that were allowed when they were decided."""
-
-from dataclasses import replace
+"""Leaders as the simulation sees them: who may be chosen, and which unclean elections were allowed when decided."""
 
 import pytest
-from tests.support.controller_room import Room
 from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import UncleanLeaderElectionEnable
 from klamm.controller.settings import ControllerSettings
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
-from klamm.sim.invariants.leaders import elections_are_clean
+from klamm.sim.history.trace import (
+    EventBegan,
+    EventEnded,
+    RegistrationChanged,
+    StateWritten,
+    Term,
+    UncleanDefaultChanged,
+)
+from klamm.sim.invariants.leaders import elections_are_clean, is_first, is_kept
 
 ONE, TWO = BrokerId(1), BrokerId(2)
+TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
 EVENT = UncleanLeaderElectionEnable()
 
 
 @pytest.mark.parametrize(("was_allowed", "is_found"), [(True, False), (False, True)])
-async def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disabled(
+def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disabled(
     was_allowed: bool, is_found: bool
 ) -> None:
-    room, term, history = await begun(was_allowed)
+    history = begun(was_allowed)
 
-    history.controllers.forbid_unclean_by_default()
-    forbid(room)
+    history.absorb(UncleanDefaultChanged(ONE, 1, False))
 
-    assert is_unclean(room, history) is is_found
-    history.absorb(EventEnded(ONE, 1, term, EVENT, None, False))
-    assert is_unclean(room, history)
+    assert is_unclean(history) is is_found
+    history.absorb(EventEnded(ONE, 1, TERM, EVENT))
+    assert is_unclean(history)
 
 
-async def test_topic_config_that_forbids_unclean_election_overrides_the_broker_default() -> None:
-    room, _, history = await begun(True)
+def test_topic_config_that_forbids_unclean_election_overrides_the_broker_default() -> None:
+    history = begun(True)
     history.topics.unclean["a"] = False
 
-    history.controllers.forbid_unclean_by_default()
-    forbid(room)
+    history.absorb(UncleanDefaultChanged(ONE, 1, False))
 
-    assert is_unclean(room, history)
+    assert is_unclean(history)
 
 
-async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
+@pytest.mark.parametrize(("seen_zxid", "is_found"), [(3, False), (8, True)])
+def test_config_that_a_lagging_server_still_showed_allows_an_unclean_election(seen_zxid: int, is_found: bool) -> None:
+    history = begun(False, seen_zxid)
+    history.topics.unclean["a"] = False
+    history.topics.unclean_before["a"] = [(5, True), (7, False)]
+
+    assert is_unclean(history) is is_found
+
+
+def begun(is_allowed: bool, seen_zxid: int = 0) -> History:
     """A controller is amid an event."""
-    settings = ControllerSettings(ONE, unclean_leader_election=is_allowed)
-    room = await Room.open([1, 2], {"a": [(1, 2)]}, settings)
-    room.client.last_seen_zxid = 0
-    term = Term(ONE, 1, room.term)
-    epoch = room.term.context.epoch
-    history = history_of(controllers={"epoch": epoch, "terms": {epoch: term}})
-    history.absorb(EventBegan(ONE, 1, term, EVENT, ()))
-    return room, term, history
+    history = history_of(controllers={"epoch": 1, "terms": {1: TERM}})
+    history.absorb(UncleanDefaultChanged(ONE, 1, is_allowed))
+    history.absorb(EventBegan(ONE, 1, TERM, EVENT, (), seen_zxid))
+    history.absorb(RegistrationChanged(TWO, 1, 7))
+    return history
 
 
-def forbid(room: Room) -> None:
-    room.term.settings = replace(room.term.settings, unclean_leader_election=False)
-
-
-def is_unclean(room: Room, history: History) -> bool:
+def is_unclean(history: History) -> bool:
     """Broker 2 comes to lead from outside the ISR."""
-    partition = room.partition("a-0")
-    assert partition.leadership is not None
-    before = partition.leadership._replace(leader=BrokerId(-1), isr=(ONE,))
+    before = LeaderAndIsr(BrokerId(-1), 1, (ONE,), 1, 1)
     after = before._replace(leader=TWO, isr=(TWO,))
-    return elections_are_clean(history, StateWritten(partition.key, before, after, (), 0)) is not None
+    return elections_are_clean(history, StateWritten(TopicPartition("a", 0), before, after, (), 0)) is not None
+
+
+CHOICES = {
+    "the first that is live": (1, {1: True, 2: True}, True),
+    "another, although the first is live": (2, {1: True, 2: True}, False),
+    "another, where the first may be gone": (2, {1: None, 2: True}, True),
+    "the first, which may be gone": (1, {1: None, 2: True}, True),
+    "one that is gone": (2, {1: False, 2: False}, False),
+}
+
+
+@pytest.mark.parametrize(("leader", "live", "is_first_live"), CHOICES.values(), ids=CHOICES)
+def test_leader_is_the_first_candidate_that_may_be_live(
+    leader: int, live: dict[int, bool | None], is_first_live: bool
+) -> None:
+    assert is_first(BrokerId(leader), (ONE, TWO), lambda b: live[b]) is is_first_live
+
+
+KEPT = {
+    "all who stay": ((1, 2), {1: True, 2: True}, True),
+    "one who stays is missing": ((1,), {1: True, 2: True}, False),
+    "one who may be gone is missing": ((1,), {1: True, 2: None}, True),
+    "one who is gone": ((1, 2), {1: True, 2: False}, False),
+    "in another order": ((2, 1), {1: True, 2: True}, False),
+}
+
+
+@pytest.mark.parametrize(("isr", "stays", "is_right"), KEPT.values(), ids=KEPT)
+def test_isr_keeps_exactly_the_members_that_stay_in_order(
+    isr: tuple[int, ...], stays: dict[int, bool | None], is_right: bool
+) -> None:
+    assert is_kept(tuple(map(BrokerId, isr)), (ONE, TWO), lambda b: stays[b]) is is_right

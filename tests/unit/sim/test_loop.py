@@ -1,4 +1,4 @@
-"""Virtual time, seeded order, hosts that are killed, paused and slowed, and one digest for one seed."""
+"""The simulated loop: virtual time, seeded order, killed, paused and slow hosts, digests."""
 
 import asyncio
 import os
@@ -21,6 +21,7 @@ def test_virtual_time_jumps_to_the_next_timer() -> None:
 
 
 async def three_hosts_shout(loop: SimulatedLoop) -> list[str]:
+    """Run three hosts that each append their name several times; the order of names."""
     heard: list[str] = []
 
     async def shout(name: str) -> None:
@@ -33,6 +34,7 @@ async def three_hosts_shout(loop: SimulatedLoop) -> list[str]:
 
 
 def heard(seed: int, policy: Policy) -> tuple[list[str], str]:
+    """The order of names and the digest of a run."""
     loop = SimulatedLoop(seed, policy)
     return loop.run(three_hosts_shout(loop)), loop.digest
 
@@ -78,13 +80,14 @@ def test_run_beyond_its_time_limit_raises_out_of_time() -> None:
         for _ in range(1_000):
             await asyncio.sleep(1)
 
-    with pytest.raises(OutOfTime, match="10 virtual seconds"):
+    with pytest.raises(OutOfTime, match="10 s of simulated time"):
         SimulatedLoop().run(main(), limit_s=10)
     with pytest.raises(OutOfTime, match="100 callbacks"):
         SimulatedLoop().run(main(), max_steps=100)
 
 
 async def tick(heard: list[float]) -> None:
+    """Append the time every second, and -1 at the end."""
     try:
         while True:
             await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Streams between simulated hosts: order, cuts, resets, death, half-open connections, back-pressure."""
+"""Simulated connections: order, cuts, resets, dead processes, half-open connections, back-pressure."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,6 +12,8 @@ from klamm.sim.network import SimulatedNetwork
 
 
 class Peer(asyncio.Protocol):
+    """A protocol that records what it receives."""
+
     def __init__(self) -> None:
         self.got = b""
         self.lost: list[str] = []
@@ -35,7 +37,7 @@ class Peer(asyncio.Protocol):
 
 
 class Pair:
-    """A client on host a, connected to a server on host b."""
+    """A client and a server on two hosts."""
 
     def __init__(self) -> None:
         self.loop = SimulatedLoop(5)
@@ -48,6 +50,7 @@ class Pair:
         return self.accepted[-1]
 
     async def open(self) -> None:
+        """Connect the client to the server."""
         listener = await self.network.of(self.b).listen(self._make, "", 9092)
         await listener.start()
         self.client = await self.loop.spawn(self.a, self.network.of(self.a).connect(Peer, "b", 9092))
@@ -55,9 +58,12 @@ class Pair:
         [self.server] = self.accepted
 
     def on(self, host: Host, call: Callable[..., object], *args: object) -> None:
+        """Call a function on a host."""
         self.loop.call_on(host, self.loop.time(), call, *args)
 
     def run(self, story: Callable[["Pair"], Coroutine[Any, Any, None]]) -> None:
+        """Run a test scenario with a new pair."""
+
         async def main() -> None:
             await self.open()
             await story(self)
@@ -195,7 +201,7 @@ def test_send_on_a_half_open_connection_closes_it() -> None:
 
 
 def test_network_heal_closes_half_open_connections() -> None:
-    """He waited for his request timeout, longer than the cluster had to come to rest."""
+    """Otherwise the peer waits for its request timeout, which is longer than the quiet period of a run."""
 
     async def story(pair: Pair) -> None:
         pair.network.half_open("b", "a")

@@ -3,12 +3,11 @@
 import uuid
 
 import pytest
-from tests.support.controller_room import Room
 from tests.unit.sim.histories import history_of
 
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
 from klamm.sim.invariants.reassignment import reassignment_keeps_the_data
@@ -28,13 +27,12 @@ MOVES = {
 
 
 @pytest.mark.parametrize(("protocol", "states", "is_found"), MOVES.values(), ids=MOVES)
-async def test_a_replica_is_removed_only_when_the_target_is_in_sync(
+def test_a_replica_is_removed_only_when_the_target_is_in_sync(
     protocol: str, states: list[LeaderAndIsr], is_found: bool
 ) -> None:
-    room = await Room.open([1, 2, 3], {"a": [(2, 1, 3)]}, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
-    p, epoch = room.partition("a-0").key, room.term.context.epoch
+    term = Term(ONE, 1, 1, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
     history = history_of(
-        controllers={"epoch": epoch, "terms": {epoch: Term(ONE, 1, room.term)}}, states={"versions": {p: states}}
+        controllers={"epoch": 1, "terms": {1: term}}, states={"versions": {TopicPartition("a", 0): states}}
     )
     before, after = ReplicaAssignment((TWO, ONE, THREE), (), (THREE,)), ReplicaAssignment((TWO, ONE))
 
@@ -44,4 +42,5 @@ async def test_a_replica_is_removed_only_when_the_target_is_in_sync(
 
 
 def seen(assignment: ReplicaAssignment) -> TopicZnode:
+    """The topic znode with this assignment."""
     return TopicZnode(uuid.UUID(int=1), {0: assignment}, czxid=1)

@@ -1,12 +1,21 @@
 """Whom a controller may do without: brokers whose registration tells nothing, or that lack what is finalized."""
 
 import pytest
+from tests.unit.sim.histories import history_of
 
+from klamm.controller.events import BrokerChange
+from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
-from klamm.sim.history.history import History
-from klamm.sim.history.trace import RegistrationWritten
-from klamm.sim.invariants.registrations import is_unusable_since
+from klamm.sim.history.trace import (
+    EventBegan,
+    EventEnded,
+    RegistrationChanged,
+    RegistrationWritten,
+    Term,
+    TermBegan,
+)
+from klamm.zk.admin_znodes import FinalizedFeatures, encode_features
 from klamm.zk.registrations import FeatureRange, encode_registration
 
 BROKER = Broker(BrokerId(8), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "nowhere", 9092),))
@@ -27,9 +36,55 @@ TOLD = {
 def test_broker_is_unusable_if_any_registration_since_then_was_unreadable_or_incompatible(
     told: list[tuple[int, bytes | None]], finalized: dict[str, int], unusable: bool
 ) -> None:
-    history = History()
+    history = history_of(controllers={"elected_at": {1: 2}})
+    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
+    history.absorb(RegistrationChanged(BROKER.id, 1, 7))
     for zxid, data in told:
         history.at.zxid = zxid
         history.absorb(RegistrationWritten(BROKER.id, data))
+    if finalized:
+        history.registrations.features[2] = encode_features(FinalizedFeatures(2, True, finalized))
+    history.absorb(TermBegan(term, None))  # type: ignore[arg-type]
 
-    assert is_unusable_since(history, BROKER.id, 2, finalized) is unusable
+    assert (history.broker_views.is_registered(term, BROKER.id) is None) is unusable
+
+
+SEEN = {
+    "it was there before": ([(1, 1)], True),
+    "it was not there": ([], False),
+    "it went since": ([(1, 1), (3, -1)], None),
+    "it came since": ([(3, 3)], None),
+    "it went before": ([(1, 1), (2, -1)], False),
+}
+
+
+@pytest.mark.parametrize(("changes", "registered"), SEEN.values(), ids=SEEN)
+def test_what_a_controller_knows_of_a_registration_is_what_was_there_since_it_read(
+    changes: list[tuple[int, int]], registered: bool | None
+) -> None:
+    history = history_of(controllers={"elected_at": {1: 2}})
+    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
+    history.absorb(TermBegan(term, None))  # type: ignore[arg-type]
+    history.absorb(RegistrationWritten(BROKER.id, GOOD))
+    for zxid, epoch in changes:
+        history.at.zxid = zxid
+        history.absorb(RegistrationChanged(BROKER.id, epoch, 7))
+
+    assert history.broker_views.is_registered(term, BROKER.id) is registered
+
+
+def test_change_of_brokers_that_was_handled_ends_the_doubt_and_a_failed_one_does_not() -> None:
+    history = history_of(controllers={"elected_at": {1: 2}})
+    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
+    history.absorb(TermBegan(term, None))  # type: ignore[arg-type]
+    history.absorb(RegistrationWritten(BROKER.id, GOOD))
+    history.at.zxid = 3
+    history.absorb(RegistrationChanged(BROKER.id, 3, 7))
+    known = []
+
+    for has_failed in (True, False):
+        history.absorb(EventBegan(BrokerId(1), 1, term, BrokerChange(), (), 3))
+        history.absorb(EventEnded(BrokerId(1), 1, term, BrokerChange(), has_failed=has_failed))
+        known.append(history.broker_views.is_registered(term, BROKER.id))
+
+    assert known == [None, True]

@@ -1,4 +1,4 @@
-"""Stub replicas answer orders as Kafka's brokers do: broker.md's tables, row by row."""
+"""Simulated replicas answer control requests as Kafka's brokers do."""
 
 import uuid
 
@@ -19,12 +19,14 @@ ME = BrokerId(1)
 
 
 def ids(text: str) -> tuple[BrokerId, ...]:
+    """Broker ids from digits."""
     return tuple(BrokerId(int(c)) for c in text)
 
 
 def order(
     leader: int = 1, epoch: int = 5, isr: str = "123", replicas: str = "123", topic_id: uuid.UUID = ID, version: int = 3
 ) -> PartitionInstruction:
+    """A LeaderAndIsr instruction for one partition."""
     state = LeaderAndIsr(BrokerId(leader), epoch, ids(isr), 1, version)
     return PartitionInstruction(P, topic_id, state, ReplicaAssignment(ids(replicas)), False)
 
@@ -32,7 +34,7 @@ def order(
 @pytest.fixture
 def replicas() -> Replicas:
     found = Replicas(ME, {})
-    found.take_orders([order()], 0.0)
+    found.apply_leader_and_isr([order()], 0.0)
     return found
 
 
@@ -50,15 +52,15 @@ ORDERS = {
 def test_simulated_broker_answers_leader_and_isr_like_kafka(
     replicas: Replicas, given: PartitionInstruction, expected: ErrorCode
 ) -> None:
-    assert replicas.take_orders([given], 1.0) == {P: expected}
+    assert replicas.apply_leader_and_isr([given], 1.0) == {P: expected}
     assert replicas.logs == {P: ID}
 
 
 def test_log_without_topic_id_adopts_the_id_of_the_request() -> None:
     replicas = Replicas(ME, {P: ZERO_ID})
-    replicas.take_orders([order(topic_id=ZERO_ID)], 0.0)
+    replicas.apply_leader_and_isr([order(topic_id=ZERO_ID)], 0.0)
 
-    assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.NONE}
+    assert replicas.apply_leader_and_isr([order()], 0.0) == {P: ErrorCode.NONE}
     assert replicas.logs == {P: ID}
 
 
@@ -66,12 +68,12 @@ def test_log_of_a_deleted_topic_rejects_a_recreated_topic_as_inconsistent_id() -
     """Another process on the same machine."""
     replicas = Replicas(ME, {P: OTHER_ID})
 
-    assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
+    assert replicas.apply_leader_and_isr([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
 def test_newer_leader_epoch_is_accepted_with_an_older_partition_epoch(replicas: Replicas) -> None:
     """The state znode was deleted and put back, so its versions start over: klamm's broker does as it is told."""
-    replicas.take_orders([order(leader=2, epoch=6, version=0)], 1.0)
+    replicas.apply_leader_and_isr([order(leader=2, epoch=6, version=0)], 1.0)
 
     assert (replicas.hosted[P].leader, replicas.hosted[P].leader_epoch) == (2, 6)
 
@@ -101,24 +103,25 @@ def test_stop_replica_for_an_unhosted_partition_deletes_its_stray_log() -> None:
 
 
 def test_replica_on_a_failed_log_dir_answers_storage_error(replicas: Replicas) -> None:
-    replicas.fail([P])
+    replicas.fail_partitions([P])
 
-    assert replicas.take_orders([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert replicas.apply_leader_and_isr([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
     assert replicas.stop([StopInstruction(P, -2, True)]) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
     assert replicas.logs == {P: ID}
 
 
 def test_request_with_an_old_controller_or_broker_epoch_is_rejected(replicas: Replicas) -> None:
-    assert replicas.refuse(10, 10, 3) is ErrorCode.NONE
-    assert replicas.refuse(11, 10, 3) is ErrorCode.NONE  # the controller saw our registration first
-    assert replicas.refuse(9, 10, 4) is ErrorCode.STALE_BROKER_EPOCH
-    assert replicas.refuse(-1, 10, 2) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert replicas.check_epochs(10, 10, 3) is ErrorCode.NONE
+    assert replicas.check_epochs(11, 10, 3) is ErrorCode.NONE  # the controller saw our registration first
+    assert replicas.check_epochs(9, 10, 4) is ErrorCode.STALE_BROKER_EPOCH
+    assert replicas.check_epochs(-1, 10, 2) is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 # ---- ISRs
 
 
 def proposal(replicas: Replicas, now_s: float, fetching: str, lagging: str = "") -> tuple[BrokerId, ...] | None:
+    """The ISR that the leader proposes when these brokers fetch."""
     listed = replicas.propose(now_s, lambda b, p, epoch: b in ids(fetching), lambda b: True, ids(lagging))
     return next((replica.proposal for _, replica in listed), None)
 
@@ -134,12 +137,13 @@ def test_lagging_follower_is_removed_from_the_isr_at_once(replicas: Replicas) ->
 
 def test_fetching_followers_are_added_to_the_isr_one_per_request() -> None:
     replicas = Replicas(ME, {})
-    replicas.take_orders([order(isr="1")], 0.0)
+    replicas.apply_leader_and_isr([order(isr="1")], 0.0)
 
     assert proposal(replicas, 0.0, "23") == ids("12")
 
 
 def answer(error: ErrorCode = ErrorCode.NONE, epoch: int = 5, version: int = 4) -> AlterPartitionResponsePartitionData:
+    """An AlterPartition response for the partition."""
     return AlterPartitionResponsePartitionData(
         partition_index=0, error_code=error, leader_epoch=epoch, partition_epoch=version, isr=ids("12")
     )
@@ -164,15 +168,15 @@ def test_leader_applies_each_alter_partition_response_like_kafka(
     proposal(replicas, 1.0, "23", lagging="3")
     replica: Replica = replicas.hosted[P]
 
-    replicas.answered(P, replica, given)
+    replicas.on_alter_partition_response(P, replica, given)
 
     assert (replica.isr, replica.partition_epoch, replica.proposal, replica.is_refused) == expected
 
 
 def test_newer_leader_and_isr_withdraws_the_proposed_isr(replicas: Replicas) -> None:
     proposal(replicas, 1.0, "23", lagging="3")
-    replicas.take_orders([order(epoch=6)], 1.0)
+    replicas.apply_leader_and_isr([order(epoch=6)], 1.0)
 
-    replicas.answered(P, replicas.hosted[P], answer(epoch=6, version=9))
+    replicas.on_alter_partition_response(P, replicas.hosted[P], answer(epoch=6, version=9))
 
     assert replicas.hosted[P].isr == ids("123")

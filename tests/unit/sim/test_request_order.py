@@ -1,4 +1,4 @@
-"""Orders leave in the order in which they were queued, as the simulation sees it, also where several became one."""
+"""Control requests are sent in the order in which they were queued, also when they are merged."""
 
 from collections import deque
 
@@ -21,12 +21,13 @@ from klamm.wire.messages import (
 
 
 def queued(text: str) -> Queued:
-    """`L3` tells of leader epoch 3, `S3` stops in it, `D3` deletes."""
+    """A queued request: `L3` is LeaderAndIsr with leader epoch 3, `S3` StopReplica, `D3` StopReplica with delete."""
     epoch = int(text[1:])
     return Queued(False, epoch, epoch) if text[0] == "L" else Queued(True, epoch, int(text[0] == "D"))
 
 
 def sent(order: Queued) -> RequestSent:
+    """The request as the observer reports it when it is sent."""
     message: LeaderAndIsrRequest | StopReplicaRequest
     if order.is_stop:
         stop = StopReplicaPartitionState(0, order.leader_epoch, bool(order.partition_epoch))
@@ -42,7 +43,7 @@ def sent(order: Queued) -> RequestSent:
 
 
 def wrong(waiting: str, orders: str) -> str | None:
-    """The first thing wrong when of what waits these leave."""
+    """The first violation when these queued requests are sent as `orders`."""
     history = History()
     history.requests.waiting[7, BrokerId(2), 102, "a", 0] = deque(map(queued, waiting.split()))
     for order in orders.split():

@@ -1,4 +1,4 @@
-"""What is left of a script, and how it is printed; `run_script` is stood in for by rules that are quick to see."""
+"""Shrinking of scripts and printing of the result; simple rules stand in for `run_script`."""
 
 import tomllib
 from collections.abc import Callable
@@ -11,22 +11,25 @@ from klamm.sim.schedules import Policy
 from klamm.sim.scripts import shrink
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
-from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, broken_rule
+from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, violated_invariant
 from klamm.sim.scripts.text import decode_script
 
 WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
 
 
 def outcome(script: Script, violation: str | None) -> Outcome:
+    """A run's outcome with this script and violation."""
     return Outcome(script, violation, "d1", 0, 0, 0, 0, 0.0, {}, [], [], b"")
 
 
 def shrunk(monkeypatch: pytest.MonkeyPatch, script: Script, rule: Callable[[Script], str | None]) -> Outcome:
+    """The shrunk outcome when `rule` decides which scripts fail."""
     monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, rule(s)))
     return Shrinker(outcome(script, rule(script))).shrink()
 
 
 def kill(at_s: float, node: int, back_s: float = 3.25) -> ScheduledAction:
+    """A kill action."""
     return ScheduledAction(at_s, "kill", {"node": node, "back_s": back_s})
 
 
@@ -77,9 +80,9 @@ def test_shrinker_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_broken_rule_is_the_invariant_name_before_the_colon() -> None:
-    assert broken_rule("fenced_writes: t1-0 written by") == "fenced_writes"
-    assert broken_rule("AssertionError([{'message': 'x: y'}])") == "AssertionError"
-    assert broken_rule(None) == ""
+    assert violated_invariant("fenced_writes: t1-0 written by") == "fenced_writes"
+    assert violated_invariant("AssertionError([{'message': 'x: y'}])") == "AssertionError"
+    assert violated_invariant(None) == ""
 
 
 def test_printed_test_contains_the_same_script() -> None:
@@ -94,7 +97,12 @@ def test_printed_test_contains_the_same_script() -> None:
     )
     ran: list[Script] = []
     source = as_test(outcome(script, "one_leader: two"), 7).replace("run_script(", "note(")
-    code: dict[str, object] = {"note": lambda s: ran.append(s) or outcome(s, None)}
+
+    def note(script: Script) -> Outcome:
+        ran.append(script)
+        return outcome(script, None)
+
+    code: dict[str, object] = {"note": note}
 
     exec(source, code)
     code["test_one_leader_of_seed_7"]()  # type: ignore[operator]

@@ -1,12 +1,13 @@
 """Topics that are to be deleted as the simulation sees them: what may still come up, and when a request goes."""
 
 import pytest
-from tests.support.controller_room import Room
 from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import TopicDeletion
+from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
 from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
@@ -14,13 +15,11 @@ from klamm.zk.znodes import delete_topic_path
 
 
 @pytest.mark.parametrize("had_come_up", [True, False])
-async def test_partition_added_during_deletion_may_come_online_only_if_the_topic_never_did(had_come_up: bool) -> None:
+def test_partition_added_during_deletion_may_come_online_only_if_the_topic_never_did(had_come_up: bool) -> None:
     """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
-    room = await Room.open([1], {"a": [(1,)]})
-    term = Term(BrokerId(1), 1, room.term)
-    history = history_of(controllers={"epoch": room.term.context.epoch, "terms": {room.term.context.epoch: term}})
-    state = room.partition("a-0").leadership
-    assert state is not None
+    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
+    history = history_of(controllers={"epoch": 1, "terms": {1: term}})
+    state = LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1, 0)
     alone = ReplicaAssignment((BrokerId(1),))
     before, grown = TopicZnode(None, {0: alone}, 1), TopicZnode(None, {0: alone, 1: alone}, 1)
 

@@ -48,6 +48,7 @@ def restamped(built: bytes, base_offset: int, extra_attributes: int = 0) -> byte
 
 
 def with_crc(raw: bytearray) -> bytes:
+    """The batch with its CRC computed again."""
     struct.pack_into(">I", raw, 17, google_crc32c.value(bytes(raw[21:])))
     return bytes(raw)
 
@@ -67,7 +68,9 @@ def rows_of(
     aborted: Sequence[Aborted] | None = None,
 ) -> list[dict[str, object]]:
     wanted = RecordSelection(ORDERS, start, end, columns)
-    return pa.Table.from_batches(list(decode(read_run(data), wanted, aborted, find)), arrow_schema(columns)).to_pylist()
+    table = pa.Table.from_batches(list(decode(read_run(data), wanted, aborted, find)), arrow_schema(columns))
+    rows: list[dict[str, object]] = table.to_pylist()
+    return rows
 
 
 def plain_rows(data: bytes) -> list[tuple[object, ...]]:

@@ -27,6 +27,7 @@ def world() -> ScriptedWorld:
 
 
 def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
+    """The planned range of each partition."""
     return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
 
 
@@ -48,11 +49,11 @@ class TestPartitions:
         assert planned(world, assign='{"orders": [1]}') == {"orders-1": (20, 50)}
 
     def test_an_unknown_topic_is_refused_with_the_nearest_name(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match="topic order does not exist; the nearest one there is orders"):
+        with pytest.raises(BadOption, match=r"topic order does not exist\. Did you mean orders"):
             plan(world, subscribe="order")
 
     def test_an_unknown_partition_is_refused(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match="assign names orders-7, which does not exist"):
+        with pytest.raises(BadOption, match="assign has orders-7, which does not exist"):
             plan(world, assign='{"orders": [0, 7]}')
 
     def test_planning_waits_for_a_topic_just_created(self, world: ScriptedWorld) -> None:
@@ -65,7 +66,7 @@ class TestPartitions:
     def test_a_topic_error_from_the_broker_is_reported_with_topic_and_code(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
-        with pytest.raises(BadOption, match="'orders' is refused by the broker with INVALID_TOPIC_EXCEPTION"):
+        with pytest.raises(BadOption, match="refuse to describe topic 'orders': INVALID_TOPIC_EXCEPTION"):
             plan(world)
 
 
@@ -79,11 +80,16 @@ class TestBounds:
         assert planned(world, **given) == {"orders-0": (5, 100), "orders-1": (20, 40)}
 
     def test_offsets_for_only_some_partitions_are_refused(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match="startingOffsets must name every partition; orders-1, orders-2 is missing"):
+        with pytest.raises(
+            BadOption, match=r"startingOffsets must have every partition of the read\. Add orders-1, orders-2"
+        ):
             plan(world, startingOffsets='{"orders": {"0": 5}}')
 
     def test_offsets_for_partitions_that_are_not_read_are_refused(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match="endingOffsets names payments-0, which this read does not include"):
+        with pytest.raises(
+            BadOption,
+            match="endingOffsets has payments-0, which subscribe, subscribePattern or assign does not include",
+        ):
             plan(world, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 5}, "payments": {"0": 1}}')
 
     def test_planned_timestamps_become_the_offsets_of_list_offsets(self, world: ScriptedWorld) -> None:
@@ -97,7 +103,7 @@ class TestBounds:
         assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
 
     def test_a_start_timestamp_after_all_records_is_refused_or_reads_nothing(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match=r"orders-1 has no record at or after 1600; .*Strategy to latest"):
+        with pytest.raises(BadOption, match=r"orders-1 has no record at or after time 1600.*Strategy to latest"):
             plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
 
         latest = {"startingOffsetsByTimestampStrategy": "latest"}
@@ -114,7 +120,9 @@ class TestBounds:
     def test_an_end_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [1]}', "endingOffsets": '{"orders": {"1": 80}}'}
 
-        with pytest.raises(DataLoss, match="orders-1: offsets 50 to 79 are lost: the log ends at offset 50"):
+        with pytest.raises(
+            DataLoss, match="orders-1: offsets 50 to 79 are lost: option endingOffsets says 80, but the log ends at 50"
+        ):
             plan(world, **given)
         with pytest.warns(UserWarning, match="offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
@@ -124,7 +132,7 @@ class TestBounds:
 
         with pytest.raises(
             DataLoss,
-            match="orders-1: offsets 50 to 79 are lost: startingOffsets says 80, but the log ends at offset 50; "
+            match="orders-1: offsets 50 to 79 are lost: option startingOffsets says 80, but the log ends at 50; "
             "give an offset up to 50",
         ):
             plan(world, **given)
@@ -164,7 +172,7 @@ class TestTopicIds:
     def test_a_topic_deleted_while_it_is_planned_is_data_loss(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
-        with pytest.raises(DataLoss, match=r"topic orders does not exist; .*set failOnDataLoss to false"):
+        with pytest.raises(DataLoss, match=r"topic orders does not exist.*set the option failOnDataLoss to false"):
             plan(world, subscribe="orders,payments")
         assert world.now < 5
 
@@ -176,6 +184,8 @@ class TestTopicIds:
 
 
 def delete_when_planned(world: ScriptedWorld) -> None:
+    """Delete the topic while the plan is made."""
+
     def delete(broker: int, request: object) -> None:
         if isinstance(request, ListOffsetsRequest):
             world.cluster.delete_topic("orders")
@@ -206,7 +216,9 @@ class TestBrokers:
     def test_unreachable_brokers_fail_planning_after_the_timeout(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
-        with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092: .* two:9092"):
+        with pytest.raises(
+            Unreachable, match=r"asking for metadata: no attempt succeeded within 60 s; .* one:9092: .* two:9092"
+        ):
             plan(world)
 
     def test_list_offsets_is_retried_after_a_lost_connection_or_a_moved_leader(self, world: ScriptedWorld) -> None:
@@ -226,7 +238,9 @@ class TestBrokers:
     def test_a_list_offsets_error_that_is_not_retriable_fails_planning(self, world: ScriptedWorld) -> None:
         world.cluster.errors[TopicPartition("orders", 1)] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
-        with pytest.raises(KlammError, match="orders-1: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(
+            KlammError, match="orders-1: the broker refused the request with TOPIC_AUTHORIZATION_FAILED"
+        ):
             plan(world)
 
     def test_a_partition_that_stays_without_a_leader_fails_planning(self, world: ScriptedWorld) -> None:

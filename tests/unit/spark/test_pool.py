@@ -1,5 +1,7 @@
 """Clients kept between tasks: reused while they are good, closed when they are idle, broken or too many."""
 
+from collections.abc import Generator
+
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.scripts import log, options, scripted
@@ -28,6 +30,7 @@ def pool() -> ClientPool:
 
 
 def planned(world: ScriptedWorld, pool: ClientPool) -> TaskRanges:
+    """Plan a read with this pool."""
     with read_client(world, options(), pool) as brokers:
         return TaskRanges(tuple(plan_ranges(brokers)))
 
@@ -84,6 +87,7 @@ def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_p
     task = planned(world, pool)
     reading = read_ranges(world, options(kafka__max__partition__fetch__bytes="300"), ("offset",), task, pool)
     next(reading)
+    assert isinstance(reading, Generator)
     reading.close()
 
     assert world.connections[0].closed
@@ -128,7 +132,7 @@ def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by
 ) -> None:
     world.cluster.offered[ApiKey.FETCH] = (0, 12)
     task = planned(world, pool)
-    with pytest.warns(UserWarning, match="not noticed"):
+    with pytest.warns(UserWarning, match="cannot notice"):
         assert rows(world, pool, task) == 100
     world.cluster.recreate_topic("orders", log(0, 100))
 

@@ -43,6 +43,7 @@ class _Generator:
         return items if isinstance(field.element, Struct) else tuple(items)
 
     def _one(self, field: Field) -> Any:
+        """A value of an element."""
         if isinstance(field.element, Struct):
             return self.struct(field.element)
         if self._special is not None:
@@ -52,6 +53,7 @@ class _Generator:
         return self._primitive(field.element)
 
     def _primitive(self, kind: Kind) -> Any:
+        """A value of a primitive type."""
         dice = self._dice
         if kind in _INTEGER_BITS:
             bits = _INTEGER_BITS[kind]

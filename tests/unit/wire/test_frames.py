@@ -30,11 +30,12 @@ from klamm.wire.messages import (
 )
 
 
-def framed(*bodies: bytes) -> bytes:
+def with_length_prefix(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(b)) + b for b in bodies)
 
 
 def unframed(parts: list[bytes | memoryview]) -> bytes:
+    """The parts joined, without the size."""
     whole = b"".join(parts)
     (frame,) = FrameReader().feed(whole)
     assert len(frame) == len(whole) - 4
@@ -145,7 +146,9 @@ def test_truncated_response_header_raises_malformed_header(frame: bytes) -> None
 
 
 def test_truncated_response_names_the_field() -> None:
-    with pytest.raises(MalformedMessage, match="HeartbeatResponse v4: throttle_time_ms at byte 5"):
+    with pytest.raises(
+        MalformedMessage, match="HeartbeatResponse v4, field throttle_time_ms at byte 5: the field needs 4 bytes"
+    ):
         decode_response(b"\0\0\0\1\0", ApiKey.HEARTBEAT, 4)
 
 
@@ -154,7 +157,7 @@ def test_truncated_response_names_the_field() -> None:
     cuts=st.lists(st.integers(1, 9000), max_size=60),
 )
 def test_frames_are_reassembled_from_any_chunks(bodies: list[bytes], cuts: list[int]) -> None:
-    stream = framed(*bodies)
+    stream = with_length_prefix(*bodies)
     reader = FrameReader()
     frames: list[bytes] = []
     at = 0
@@ -168,7 +171,7 @@ def test_frames_are_reassembled_from_any_chunks(bodies: list[bytes], cuts: list[
 
 def test_frames_are_reassembled_byte_by_byte() -> None:
     reader = FrameReader()
-    stream = framed(b"abc", b"", b"defg", b"")
+    stream = with_length_prefix(b"abc", b"", b"defg", b"")
 
     frames = [f for byte in stream for f in reader.feed(bytes([byte]))]
 
@@ -180,13 +183,13 @@ def test_bad_size_is_reported_after_earlier_frames(size: int) -> None:
     reader = FrameReader(max_bytes=100)
 
     with pytest.raises(MalformedFrame, match=str(size)) as caught:
-        reader.feed(framed(b"one", b"two") + struct.pack(">i", size))
+        reader.feed(with_length_prefix(b"one", b"two") + struct.pack(">i", size))
 
     assert caught.value.frames == [b"one", b"two"]
 
 
 def test_frame_of_the_maximum_size_is_allowed() -> None:
-    assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
+    assert FrameReader(max_bytes=100).feed(with_length_prefix(bytes(100))) == [bytes(100)]
 
 
 def test_announced_frame_size_allocates_no_memory() -> None:

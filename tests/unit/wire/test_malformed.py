@@ -42,6 +42,7 @@ def outcome(message: Message, version: int, wire: bytes) -> Any:
 
 
 def caught(decode: Callable[[], Any]) -> Any:
+    """The error that decoding raises, or the decoded value."""
     try:
         return decode()
     except MalformedMessage as error:
@@ -138,11 +139,14 @@ def test_malformed_message_names_message_version_field_and_offset() -> None:
 
     assert (error.value.message, error.value.version) == ("MetadataResponse", 1)
     assert (error.value.field, error.value.offset) == ("brokers[0].port", 18)
-    assert str(error.value) == "MetadataResponse v1: brokers[0].port at byte 18: 4 bytes expected, 2 remain"
+    assert (
+        str(error.value)
+        == "MetadataResponse v1, field brokers[0].port at byte 18: the field needs 4 bytes, only 2 remain"
+    )
 
 
 def test_null_in_a_non_nullable_field_raises_malformed_message() -> None:
-    with pytest.raises(MalformedMessage, match="topics at byte 4: null"):
+    with pytest.raises(MalformedMessage, match="topics at byte 4: the value is null"):
         MetadataRequest.decode(struct.pack(">i", -1), 0)
 
     assert MetadataRequest.decode(struct.pack(">i", -1), 1).topics is None

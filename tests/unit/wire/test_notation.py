@@ -57,15 +57,15 @@ def test_api_without_flexible_keyword_is_never_flexible() -> None:
 
 
 WRONG = {
-    "no api": ("request\n  a i8", "expected `api"),
-    "no response": ("api A 1 0\n  request\n    a i8", "A: expected `response`"),
-    "no request": ("api A 1 0\n  response\n    a i8", "A: expected `request`"),
-    "fields below a number": ("api A 1 0\n  request\n    a i8\n      b i8\n  response", "which is no new struct"),
+    "no api": ("request\n  a i8", "is not `api"),
+    "no response": ("api A 1 0\n  request\n    a i8", "A: .* where `response` must follow"),
+    "no request": ("api A 1 0\n  response\n    a i8", "A: .* where `request` must follow"),
+    "fields below a number": ("api A 1 0\n  request\n    a i8\n      b i8\n  response", "its type is not a new struct"),
     "a struct told twice": (
         "api A 1 0\n  request\n    a [S]\n      b i8\n    c [S]\n      d i8\n  response",
-        "which is no new struct",
+        "its type is not a new struct",
     ),
-    "a type": ("api A 1 0\n  request\n    a [i8}\n  response", "cannot read the type in 'a \\[i8}'"),
+    "a type": ("api A 1 0\n  request\n    a [i8}\n  response", "the type in 'a \\[i8}'"),
     "versions": ("api A 1 0-x\n  request\n    a i8\n  response", "'0-x' is not a range"),
 }
 

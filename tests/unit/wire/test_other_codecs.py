@@ -126,6 +126,7 @@ def assert_same_value(mine: Any, other: Any, field: Field) -> None:
 
 
 def field_of(theirs: Any, name: str) -> Any:
+    """The value of a field in another library's message."""
     for candidate in (
         name,
         name + "_",
@@ -213,6 +214,7 @@ def schema_fields(schema: dict[str, Any]) -> dict[tuple[str, ...], dict[str, Any
 
 
 def our_fields(struct: Struct, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Field]:
+    """The fields of a struct and its inner structs, by path."""
     found: dict[tuple[str, ...], Field] = {}
     for f in struct.fields:
         found[(*path, f.name)] = f

@@ -1,4 +1,4 @@
-"""What tests of the session machine share: packets as a server sends them, and sessions in each phase."""
+"""Shared by tests of the session state machine: packets of a server, and sessions in each phase."""
 
 import struct
 from typing import Any
@@ -18,6 +18,8 @@ STAT_BYTES = struct.pack(">qqqqiiiqiiq", *STAT)
 
 
 class LoadedDice:
+    """Random numbers that are always the same."""
+
     def shuffle(self, x: list[Server]) -> None:
         x.reverse()
 
@@ -49,6 +51,7 @@ def new_session(**options: Any) -> Session:
 
 
 def connected(**options: Any) -> Session:
+    """A session in phase CONNECTED."""
     session = new_session(**options)
     connect(session, 0.0)
     session.take_outcomes()
@@ -63,7 +66,7 @@ def connect(session: Session, now: float) -> None:
 
 
 def sent(session: Session, now: float = 0.0) -> list[tuple[int, int, bytes]]:
-    """What the session wants written: (xid, opcode, body) of each packet."""
+    """The packets that the session wants to write, as (xid, opcode, body)."""
     stream = b"".join(session.take_outgoing(now))
     found = []
     while stream:
@@ -74,7 +77,7 @@ def sent(session: Session, now: float = 0.0) -> list[tuple[int, int, bytes]]:
 
 
 def submitted(session: Session, *requests_: Request[Any]) -> list[int]:
-    """Submit and send; their xids."""
+    """Submit requests and take the bytes to write; returns the xids."""
     for request in requests_:
         session.submit(request)
     sent(session)

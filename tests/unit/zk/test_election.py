@@ -1,5 +1,6 @@
-"""The election transaction, its races and its lost answers; registration; and the store's smaller decisions."""
+"""Controller elections with races and lost answers, registrations, and other methods of the store."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 
@@ -9,14 +10,14 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.zk.admin_znodes import encode_producer_id_block
+from klamm.zk.admin_znodes import ProducerIdBlock, encode_producer_id_block
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
-from klamm.zk.store import ProducerIdBlock, Store, TopicExists
+from klamm.zk.store import Store, TopicExists
 from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK, encode_controller
 
 
@@ -30,7 +31,7 @@ async def elect(client: MemoryZooKeeper, number: int = 1) -> ControllerEpoch:
 
 
 def once(ensemble: MemoryEnsemble, act: Callable[[], object]) -> None:
-    """Do something just before the next multi."""
+    """Call `act` just before the next multi."""
 
     def before(_: object) -> None:
         ensemble.before_multi = lambda ops: None
@@ -54,6 +55,7 @@ async def test_an_election_does_not_replace_a_live_controller(ensemble: MemoryEn
 
 
 async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEpoch:
+    """Replace the controller of this epoch."""
     return await replace_controller(client, BrokerId(number), 0, epoch)
 
 
@@ -82,7 +84,10 @@ async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEn
     client = ensemble.client()
 
     def apply_unseen() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, client.session_id)
 
     once(ensemble, apply_unseen)
@@ -93,7 +98,10 @@ async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ense
     other = ensemble.client()
 
     def other_session_wins() -> None:
-        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ops: list[Op] = [
+            Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True),
+            Set(CONTROLLER_EPOCH, b"1", 0),
+        ]
         ensemble.apply(ops, other.session_id)
 
     once(ensemble, other_session_wins)
@@ -101,12 +109,14 @@ async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ense
         await elect(ensemble.client())
 
 
-async def test_an_epoch_raised_in_between_loses_and_so_does_a_winner_that_is_gone(ensemble: MemoryEnsemble) -> None:
+async def test_an_election_is_lost_when_another_broker_won_meanwhile_and_is_gone_again(
+    ensemble: MemoryEnsemble,
+) -> None:
     await elect(ensemble.client())
     ensemble.apply([Delete(CONTROLLER)])
     once(ensemble, lambda: ensemble.apply([Set(CONTROLLER_EPOCH, b"2")]))
 
-    with pytest.raises(ControllerMoved, match="already gone"):
+    with pytest.raises(ControllerMoved, match="is deleted again"):
         await elect(ensemble.client())
 
 
@@ -206,6 +216,15 @@ async def test_an_existing_cluster_id_is_returned_instead_of_a_new_one(ensemble:
     first = await store.read_or_create_cluster_id(theirs)
 
     assert await store.read_or_create_cluster_id(mine) == first
+
+
+async def test_of_two_nodes_that_create_the_cluster_id_at_once_both_get_the_same(ensemble: MemoryEnsemble) -> None:
+    stores = [Store(ensemble.client()) for _ in range(2)]
+    await stores[0].client.ensure_path("/cluster")
+
+    found = await asyncio.gather(*(store.read_or_create_cluster_id(uuid.uuid4()) for store in stores))
+
+    assert found[0] == found[1] == await stores[0].read_or_create_cluster_id(uuid.uuid4())
 
 
 async def test_allocating_beyond_the_last_producer_id_is_an_error(ensemble: MemoryEnsemble) -> None:

@@ -1,4 +1,4 @@
-"""Fenced writes: cut, retried without what was refused, ended by a newer epoch."""
+"""Fenced writes: split into multis, repeated without refused operations, and ended by a newer epoch."""
 
 from collections.abc import Sequence
 

@@ -1,3 +1,5 @@
+"""Parsing of connect strings and znode paths."""
+
 import pytest
 
 from klamm.zk.hosts import Ensemble, Server, WrongHosts, WrongPath, check_path, parse_hosts
@@ -7,7 +9,7 @@ GOOD = {
     "default port": ("h1", Ensemble((Server("h1", 2181),), "")),
     "chroot": ("h1:1,h2:2/kafka/one", Ensemble((Server("h1", 1), Server("h2", 2)), "/kafka/one")),
     "root is no chroot": ("h1:1/", Ensemble((Server("h1", 1),), "")),
-    "spaces and empty parts": (" h1:1 , ,h2:2 ", Ensemble((Server("h1", 1), Server("h2", 2)), "")),
+    "spaces and two slashes in a rows": (" h1:1 , ,h2:2 ", Ensemble((Server("h1", 1), Server("h2", 2)), "")),
     "named twice": ("h1:1,h1:1", Ensemble((Server("h1", 1),), "")),
     "IPv6": ("[::1]:2182,[fe80::2]/x", Ensemble((Server("::1", 2182), Server("fe80::2", 2181)), "/x")),
 }
@@ -19,8 +21,8 @@ def test_a_zookeeper_connect_string_is_parsed_to_servers_and_chroot(text: str, e
 
 
 WRONG = {
-    "nothing": ("", "names no ZooKeeper server"),
-    "only a chroot": ("/kafka", "names no ZooKeeper server"),
+    "nothing": ("", "has no ZooKeeper server"),
+    "only a chroot": ("/kafka", "has no ZooKeeper server"),
     "no host": (":2181", "no host name"),
     "port is a word": ("h1:client", "'client' is not a port"),
     "port too large": ("h1:70000", "not a port"),
@@ -42,7 +44,7 @@ WRONG_PATHS = {
     "relative": "a",
     "empty": "",
     "slash at the end": "/a/",
-    "empty part": "/a//b",
+    "two slashes in a row": "/a//b",
     "dot": "/a/./b",
     "dots": "/a/..",
     "control character": "/a\n",
@@ -62,5 +64,5 @@ def test_a_valid_zookeeper_path_is_accepted(path: str) -> None:
 
 
 def test_an_invalid_chroot_path_is_refused() -> None:
-    with pytest.raises(WrongPath, match="empty part"):
+    with pytest.raises(WrongPath, match="two slashes in a row"):
         parse_hosts("h1/a//b")

@@ -1,4 +1,4 @@
-"""The packets of multi and multiRead, byte by byte; every cut of an answer is refused by type."""
+"""The packets of multi and multiRead byte by byte; truncated and malformed replies are refused."""
 
 import struct
 from typing import Any

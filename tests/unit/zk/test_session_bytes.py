@@ -1,4 +1,4 @@
-"""The session machine and bytes: cut anywhere, malformed, or nonsense."""
+"""The session state machine with bytes that are split anywhere, malformed or random."""
 
 import struct
 from typing import Any
@@ -38,6 +38,7 @@ FOLLOWS = [SessionState.CONNECTED, WatchEvent(EventType.DATA_CHANGED, "/w"), 1, 
 
 
 def converse(pieces: list[bytes]) -> list[Any]:
+    """The outcomes of a conversation with a server, received in these pieces."""
     session = new_session()
     session.tick(0.0)
     session.connection_made(1, 0.0)
@@ -72,8 +73,8 @@ MALFORMED = {
     "auth nobody sent": (reply(-4), "no credentials were sent"),
     "short header": (packet(b"123"), "a reply of 3 bytes"),
     "empty": (packet(b""), "a reply of 0 bytes"),
-    "negative length": (struct.pack(">i", -5), "invalid packet length: -5 bytes"),
-    "absurd length": (b"\x7fHTTP", "invalid packet length: 2135446612 bytes"),
+    "negative length": (struct.pack(">i", -5), "a packet announces -5 bytes"),
+    "absurd length": (b"\x7fHTTP", "a packet announces 2135446612 bytes"),
     "long packet that is no reply": (struct.pack(">iiqi", 5 << 20, 77, 1, 0), "a reply with xid 77"),
     "long notification": (struct.pack(">iiqi", 5 << 20, -1, 1, 0), "a reply with xid -1"),
     "unknown event": (notification(9, "/a"), "unknown type 9"),

@@ -73,7 +73,7 @@ def test_set_watches_is_sent_before_requests_and_only_once_per_reconnect() -> No
     assert all(outcome is not None for outcome in session.take_outcomes())
 
 
-def test_expiry_completes_only_submitted_requests() -> None:
+def test_ending_a_session_reports_no_outcome_for_unanswered_set_watches() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", True))
     receive(session, reply(xid, DATA))

@@ -1,4 +1,4 @@
-"""The client in a simulated world: no socket, no clock, and a minute of failures passes in a moment."""
+"""The ZooKeeper client in a simulation with network failures, without sockets and real time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -20,16 +20,19 @@ TIMEOUT_MS = 6_000
 
 
 class Told(Stage):
-    """With what the client's owner was told when."""
+    """A simulated ensemble that records when the client's owner was notified of what."""
 
     told: list[tuple[float, SessionState | WatchEvent]]
 
     async def client(self, timeout_ms: int = TIMEOUT_MS, chroot: str = "") -> ZooKeeper:
         client = self.make_client("zk1,zk2,zk3" + chroot, timeout_ms)
         self.told = []
-        client.on_state = client.on_watch = lambda what: self.told.append((self.now(), what))
+        client.on_state = client.on_watch = self._record
         await client.connect(10)
         return client
+
+    def _record(self, what: SessionState | WatchEvent) -> None:
+        self.told.append((self.now(), what))
 
     @property
     def states(self) -> list[SessionState]:
@@ -386,11 +389,13 @@ def test_callers_beyond_the_request_limit_wait_until_there_is_room() -> None:
 def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
-        client.on_watch = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+        client.on_watch = lambda _: 1 / 0  # type: ignore[assignment]
         await client.exists("/a", watch=True)
         await client.create("/a", b"")
 
-    with pytest.raises(AssertionError, match=r"the owner failed on WatchEvent.*division by zero"):
+    with pytest.raises(
+        AssertionError, match=r"a callback of the ZooKeeper session failed on WatchEvent.*division by zero"
+    ):
         simulate(scenario)
 
 

@@ -1,4 +1,4 @@
-"""Many topics in a few multis, on ZooKeeper in memory; one that is refused stays out alone."""
+"""Creation of many topics in few multis; one that is refused does not stop the others."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Random failures of network and servers, by seed: order and answers hold, and the session always comes to a result."""
+"""Random failures of network and servers, by seed: order and answers are correct, and every request completes."""
 
 import asyncio
 
@@ -13,9 +13,11 @@ WRITES = 300
 
 
 class Troubled(Stage):
+    """A simulated ensemble with random failures."""
+
     def __init__(self, seed: int, timeout_ms: int) -> None:
         super().__init__(seed)
-        self.dice = Rng(seed)
+        self.rng = Rng(seed)
         self._timeout_ms = timeout_ms
 
     async def build(self) -> None:
@@ -23,12 +25,12 @@ class Troubled(Stage):
         self.client = self.make_client(timeout_ms=self._timeout_ms, max_in_flight=16)
 
     async def trouble(self, longest_s: float) -> None:
-        """One failure after the other, each healed before the next."""
+        """Inject one failure after the other; each ends before the next."""
         while True:
-            await asyncio.sleep(self.dice.uniform(0.01, 1.0))
-            some = [name for name in SERVERS if self.dice.random() < 0.6]
-            fault = self.dice.choice(["reset", "silence", "stop", "lose answers"])
-            duration_s = self.dice.uniform(0, longest_s)
+            await asyncio.sleep(self.rng.uniform(0.01, 1.0))
+            some = [name for name in SERVERS if self.rng.random() < 0.6]
+            fault = self.rng.choice(["reset", "silence", "stop", "lose answers"])
+            duration_s = self.rng.uniform(0, longest_s)
             if fault == "reset":
                 self.break_connections(*some)
             elif fault == "silence":
@@ -66,7 +68,7 @@ def test_writes_of_one_session_are_applied_in_order_under_faults(seed: int) -> N
         writes = []
         for i in range(WRITES):
             writes.append(asyncio.create_task(write(i)))
-            await asyncio.sleep(world.dice.expovariate(20))
+            await asyncio.sleep(world.rng.expovariate(20))
         await asyncio.gather(*writes)
         trouble.cancel()
 
@@ -104,7 +106,7 @@ def test_a_changed_znode_always_fires_its_watch_under_faults(seed: int) -> None:
         trouble = asyncio.create_task(world.trouble(longest_s=1.5))
         following = asyncio.create_task(follow())
         for i in range(1, 101):
-            await asyncio.sleep(world.dice.expovariate(5))
+            await asyncio.sleep(world.rng.expovariate(5))
             world.set("/a", b"%d" % i)
         async with asyncio.timeout(30):
             await following
@@ -130,7 +132,7 @@ def test_every_request_completes_even_if_the_session_expires(seed: int) -> None:
         trouble = asyncio.create_task(world.trouble(longest_s=12))
         for i in range(150):
             asking = asyncio.create_task(ask(i))
-            await asyncio.sleep(world.dice.expovariate(2))
+            await asyncio.sleep(world.rng.expovariate(2))
         trouble.cancel()
         world.network.mend_all()
         await world.start_all()

@@ -1,4 +1,4 @@
-"""Which watches an event spends, as ZooKeeper's own client has it (ZKWatchManager)."""
+"""Which watches an event removes, as in ZooKeeper's own client (ZKWatchManager)."""
 
 import pytest
 
@@ -20,11 +20,11 @@ def test_a_watch_event_removes_only_the_matching_watches_of_its_path(event: Even
     watches.add(kind, "/a")
     watches.add(kind, "/b")
 
-    watches.fire(WatchEvent(event, "/a"))
-    watches.fire(WatchEvent(event, "/unwatched"))
+    watches.remove_triggered(WatchEvent(event, "/a"))
+    watches.remove_triggered(WatchEvent(event, "/unwatched"))
 
     assert len(watches) == (1 if kind in SPENT[event] else 2)
 
 
 def test_no_set_watches_packet_is_built_without_watches() -> None:
-    assert list(Watches().set_again(5, 1000)) == []
+    assert list(Watches().set_watches_bodies(5, 1000)) == []

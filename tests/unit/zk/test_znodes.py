@@ -1,4 +1,4 @@
-"""Znode payloads: what Kafka writes is read, what we write Kafka reads, and the rest is refused by path."""
+"""Znode payloads: decoding of Kafka's, encoding as Kafka's, and refusal of malformed ones with their path."""
 
 import json
 import uuid
@@ -111,7 +111,7 @@ BAD_TOPICS = [
 
 
 @pytest.mark.parametrize("payload", BAD_TOPICS)
-def test_a_malformed_topic_is_refused_by_path(payload: bytes | None) -> None:
+def test_a_malformed_topic_znode_is_refused_with_its_path(payload: bytes | None) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/topics/a"):
         znodes.decode_topic("a", payload)
 
@@ -173,7 +173,7 @@ BAD_STATES = [
 
 
 @pytest.mark.parametrize("payload", BAD_STATES)
-def test_a_malformed_state_is_refused_by_path(payload: bytes | None) -> None:
+def test_a_malformed_state_znode_is_refused_with_its_path(payload: bytes | None) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/topics/a/partitions/0/state"):
         znodes.decode_state(A0, payload, 0)
 
@@ -199,7 +199,7 @@ def test_a_broker_registration_is_encoded_as_kafka_does() -> None:
     assert encode_registration(read.broker, 1700000000123) == payload
 
 
-def test_without_a_plaintext_listener_host_and_port_are_empty() -> None:
+def test_a_registration_without_a_plaintext_listener_has_no_host_and_port() -> None:
     content = json.loads(encode_registration(Broker(BrokerId(7), TWO[1:]), 0))
 
     assert (content["host"], content["port"], "rack" in content) == (None, -1, False)
@@ -231,7 +231,9 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], tuple[Endpoint, ...]]] = {
 
 
 @pytest.mark.parametrize(("content", "endpoints"), REGISTRATIONS.values(), ids=REGISTRATIONS)
-def test_registrations_of_old_versions_are_decoded(content: dict[str, Any], endpoints: tuple[Endpoint, ...]) -> None:
+def test_broker_registrations_of_old_versions_are_decoded(
+    content: dict[str, Any], endpoints: tuple[Endpoint, ...]
+) -> None:
     assert decode_registration(BrokerId(1), json.dumps(content).encode(), 1).broker.endpoints == endpoints
 
 
@@ -258,7 +260,7 @@ BAD_REGISTRATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("content", BAD_REGISTRATIONS.values(), ids=BAD_REGISTRATIONS)
-def test_a_malformed_registration_is_refused_by_path(content: dict[str, Any]) -> None:
+def test_a_malformed_registration_is_refused_with_its_path(content: dict[str, Any]) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/ids/1"):
         decode_registration(BrokerId(1), json.dumps(content).encode(), 1)
 
@@ -283,7 +285,7 @@ BEYOND_THE_WIRE = [
 
 
 @pytest.mark.parametrize("payload", BEYOND_THE_WIRE)
-def test_numbers_that_no_request_can_carry_are_malformed(payload: bytes) -> None:
+def test_znode_numbers_beyond_the_wire_protocols_range_are_malformed(payload: bytes) -> None:
     with pytest.raises(MalformedZnode, match="2147483647"):
         admin.decode_reassignment(payload)
 
@@ -291,7 +293,7 @@ def test_numbers_that_no_request_can_carry_are_malformed(payload: bytes) -> None
 def test_broker_ids_are_read_as_kafka_writes_them() -> None:
     children = ["0", "7", "2147483647", "2147483648", "07", "-1", "\u00b2", "\u0663", "x", "", "9" * 5_000]
 
-    assert [b for b in map(znodes.broker_of, children) if b is not None] == [0, 7, 2147483647]
+    assert [b for b in map(znodes.broker_id_of, children) if b is not None] == [0, 7, 2147483647]
 
 
 def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
@@ -311,7 +313,7 @@ def test_log_dir_event_znodes_decode_to_their_broker() -> None:
     assert admin.decode_log_dir_event("e", payload) == 7
 
 
-def test_configs_hold_strings_and_may_be_missing() -> None:
+def test_config_values_must_be_strings_and_the_config_may_be_missing() -> None:
     payload = b'{"version":1,"config":{"retention.ms":"1000"}}'
 
     assert admin.encode_config({"retention.ms": "1000"}) == payload
@@ -341,11 +343,11 @@ def test_config_change_znodes_decode_to_their_entity(payload: bytes, entity: str
         admin.decode_config_change("c", payload)
 
 
-def test_a_config_change_is_written_by_path() -> None:
+def test_a_config_change_notification_has_the_entity_path() -> None:
     assert admin.encode_config_change("topics/t") == b'{"version":2,"entity_path":"topics/t"}'
 
 
-def test_the_cluster_id_stays_text_and_its_version_is_a_string() -> None:
+def test_the_cluster_id_znode_has_the_id_as_text_and_a_string_version() -> None:
     payload = b'{"version":"1","id":"kJ8m0Y3mQ5q0k3h3yQmD1A"}'
 
     assert admin.encode_cluster_id("kJ8m0Y3mQ5q0k3h3yQmD1A") == payload

@@ -23,18 +23,21 @@ from klamm.wire.messages import (
 
 ALTER_CONFIGS: Final = Offered(ApiKey.ALTER_CONFIGS, 0, 2)
 INCREMENTAL_ALTER_CONFIGS: Final = Offered(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
-_TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+_REPEATED_RESOURCE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 class AlterConfigs:
+    """Serves AlterConfigs and IncrementalAlterConfigs."""
+
     def __init__(self, admin: ConfigAdmin, loggers: LoggerAdmin) -> None:
         self._admin = admin
         self._loggers = loggers
 
     async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
+        """Handle AlterConfigs."""
         responses = []
         for resource, is_repeated in _with_repetition(message.resources):
-            outcome = _TWICE
+            outcome = _REPEATED_RESOURCE
             if not is_repeated:
                 changes = [Change(c.name, c.value) for c in resource.configs]
                 outcome = await self._admin.replace(
@@ -46,9 +49,10 @@ class AlterConfigs:
     async def increment(
         self, request: Request, message: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
+        """Handle IncrementalAlterConfigs."""
         responses = []
         for resource, is_repeated in _with_repetition(message.resources):
-            outcome = _TWICE
+            outcome = _REPEATED_RESOURCE
             if not is_repeated:
                 changes = [Change(c.name, c.value, c.config_operation) for c in resource.configs]
                 outcome = await self._increment(resource, changes, message.validate_only)

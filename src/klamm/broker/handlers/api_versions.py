@@ -1,4 +1,4 @@
-"""ApiVersions: what this node offers. Source: ApiVersionsRequest.java, ApiVersionManager.scala, KIP-511."""
+"""ApiVersions: APIs and versions of this node. Source: ApiVersionsRequest.java, ApiVersionManager.scala, KIP-511."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from klamm.wire.messages import ApiVersion, ApiVersionsRequest, ApiVersionsRespo
 
 API_VERSIONS: Final = Offered(ApiKey.API_VERSIONS, 0, 4)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NAMES_SOFTWARE: Final = 3
+_FIRST_WITH_SOFTWARE_NAME: Final = 3
 
 
 class ApiVersions:
+    """Serves ApiVersions."""
+
     def __init__(self, offered: Sequence[Offered], features: Features | None = None) -> None:
         """Without `features` no feature is finalized."""
         self._features = features
@@ -27,14 +29,14 @@ class ApiVersions:
         self._itself = [a for a in self._offered if a.api_key == ApiKey.API_VERSIONS]
 
     def handle(self, request: Request, message: ApiVersionsRequest | None) -> ApiVersionsResponse:
-        """An unknown version has no message, and gets our versions; the caller encodes that response as version 0."""
+        """Return the supported versions; an unknown request version has no message and gets a version 0 response."""
         if message is None:
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._itself)
-        if request.version >= _NAMES_SOFTWARE and not (
+        if request.version >= _FIRST_WITH_SOFTWARE_NAME and not (
             _SOFTWARE.fullmatch(message.client_software_name) and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        if request.version >= _NAMES_SOFTWARE:
+        if request.version >= _FIRST_WITH_SOFTWARE_NAME:
             request.connection.software = ClientSoftware(message.client_software_name, message.client_software_version)
         if self._features is None:
             return ApiVersionsResponse(api_keys=self._offered)

@@ -1,11 +1,12 @@
 """Control requests: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -23,13 +24,20 @@ UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
 
 
 class Control:
+    """Serves the controller's requests."""
+
     def __init__(
-        self, cache: MetadataCache, replicas: ReplicaManager, on_topic_gone: Callable[[str], None] = lambda _topic: None
+        self,
+        cache: MetadataCache,
+        replicas: ReplicaManager,
+        on_topic_gone: Callable[[str], None] = lambda _topic: None,
+        on_partitions_deleted: Callable[[Sequence[TopicPartition]], None] = lambda _partitions: None,
     ) -> None:
-        """`on_topic_gone` gets each topic that was deleted; it must not raise."""
+        """`on_topic_gone` gets each topic that was deleted, `on_partitions_deleted` the partitions; none may raise."""
         self._cache = cache
         self._replicas = replicas
         self._on_topic_gone = on_topic_gone
+        self._on_partitions_deleted = on_partitions_deleted
 
     async def leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         return await self._replicas.become_leader_or_follower(message, request.version)
@@ -46,6 +54,7 @@ class Control:
         for topic in dict.fromkeys(p.topic for p in deleted):
             if not self._cache.has_topic(topic):
                 self._on_topic_gone(topic)
+        self._on_partitions_deleted(deleted)
         if self._cache.brokers.keys() != before:
             self._replicas.on_live_brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)

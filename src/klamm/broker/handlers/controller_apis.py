@@ -22,6 +22,8 @@ ALLOCATE_PRODUCER_IDS: Final = Offered(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0)
 
 
 class ControllerApis:
+    """Serves the requests of brokers to this node's controller."""
+
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 

@@ -19,14 +19,21 @@ from klamm.wire.messages import (
 CREATE_PARTITIONS: Final = Offered(ApiKey.CREATE_PARTITIONS, 0, 3)
 
 
-class DeletingController(Protocol):
+class ControllerDeletions(Protocol):
+    """What CreatePartitions needs to know of the controller."""
+
     @property
-    def is_active(self) -> bool: ...
-    def is_queued_for_deletion(self, topic: str) -> bool: ...
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        """Whether the topic is being deleted."""
 
 
 class CreatePartitions:
-    def __init__(self, cache: MetadataCache, growth: TopicGrowth, controller: DeletingController) -> None:
+    """Serves CreatePartitions."""
+
+    def __init__(self, cache: MetadataCache, growth: TopicGrowth, controller: ControllerDeletions) -> None:
         self._cache = cache
         self._growth = growth
         self._controller = controller

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import Created, NewTopic, TopicCreation
 from klamm.config.topic_config import TOPIC_KEYS, ConfigSource, effective_text, origins, source_of
@@ -28,6 +29,8 @@ Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
 
 
 class CreateTopics:
+    """Serves CreateTopics."""
+
     def __init__(
         self,
         cache: MetadataCache,
@@ -53,11 +56,13 @@ class CreateTopics:
         return CreateTopicsResponse(topics=[self._result(c, described) for c in created])
 
     def _refusal(self, name: str, times: int) -> Created | None:
-        """The error of a topic that is not to be created at all; None where it may be."""
+        """The error for a topic that must not be created (not controller, repeated name); None if it may be."""
         if not self._is_controller():
-            return Created(name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
+            return Created(name, ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER_TEXT)
         if times > 1:
-            return Created(name, ErrorCode.INVALID_REQUEST, f"the request names {name} {times} times")
+            return Created(
+                name, ErrorCode.INVALID_REQUEST, f"The request has topic {name} {times} times. Send it once."
+            )
         return None
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
@@ -69,6 +74,7 @@ class CreateTopics:
             made[name].error = ErrorCode.REQUEST_TIMED_OUT
 
     def _result(self, created: Created, described: Described) -> CreatableTopicResult:
+        """The response entry of one topic."""
         if created.error:
             return CreatableTopicResult(name=created.name, error_code=created.error, error_message=created.message)
         return CreatableTopicResult(
@@ -87,6 +93,7 @@ class CreateTopics:
         return described[key]
 
     def _described_config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
+        """The response entry of one config of a created topic."""
         return CreatableTopicConfigs(
             name=name,
             value=effective_text(name, overrides, self._broker_defaults),
@@ -95,6 +102,7 @@ class CreateTopics:
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
+    """The request entry as a topic to create."""
     placement = {a.partition_index: tuple(map(BrokerId, a.broker_ids)) for a in topic.assignments}
     return NewTopic(
         topic.name,

@@ -18,20 +18,25 @@ from klamm.zk.store import Store
 
 DELETE_TOPICS: Final = Offered(ApiKey.DELETE_TOPICS, 0, 6)
 _FIRST_WITH_IDS: Final = 6
-_FIRST_TO_KNOW_DISABLED: Final = 3
+_FIRST_WITH_DELETION_DISABLED: Final = 3
 
 
-class NamingController(Protocol):
+class ControllerTopicNames(Protocol):
+    """What DeleteTopics needs to know of the controller."""
+
     @property
-    def is_active(self) -> bool: ...
-    def topic_name(self, topic_id: uuid.UUID) -> str | None: ...
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id, or None."""
 
 
 class DeleteTopics:
-    """A topic is deleted once it left the metadata cache; its znodes may be deleted a moment later."""
+    """Serves DeleteTopics; a topic counts as deleted once it has left the metadata cache."""
 
     def __init__(
-        self, cache: MetadataCache, store: Callable[[], Store], controller: NamingController, is_enabled: bool
+        self, cache: MetadataCache, store: Callable[[], Store], controller: ControllerTopicNames, is_enabled: bool
     ) -> None:
         self._cache = cache
         self._store = store
@@ -53,7 +58,7 @@ class DeleteTopics:
         if not self._controller.is_active:
             return ErrorCode.NOT_CONTROLLER
         if not self._is_enabled:
-            knows = request.version >= _FIRST_TO_KNOW_DISABLED
+            knows = request.version >= _FIRST_WITH_DELETION_DISABLED
             return ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST
         names_both = any(t.name is not None and t.topic_id != ZERO_ID for t in asked)
         return ErrorCode.INVALID_REQUEST if names_both else ErrorCode.NONE
@@ -80,7 +85,7 @@ class DeleteTopics:
         except ZkError as error:
             for result in wanted:
                 result.error_code = zookeeper_error_code(error)
-                result.error_message = f"The deletion was not written to ZooKeeper: {error}"
+                result.error_message = f"The deletion was not written to ZooKeeper: {error}. Try again."
             return
         for result in wanted:
             # the metadata cache lacks topics that never had a leader or are half deleted; ZooKeeper has them
@@ -99,6 +104,7 @@ class DeleteTopics:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
 
     def _is_gone(self, topic: str) -> bool:
+        """Whether the topic has left the metadata cache."""
         return not self._cache.has_topic(topic)
 
 

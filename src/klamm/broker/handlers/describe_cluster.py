@@ -13,10 +13,12 @@ from klamm.wire.messages import DescribeClusterBroker, DescribeClusterRequest, D
 DESCRIBE_CLUSTER: Final = Offered(ApiKey.DESCRIBE_CLUSTER, 0, 1)
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
-_NOT_ASKED: Final = -(2**31)
+_OPERATIONS_NOT_REQUESTED: Final = -(2**31)
 
 
 class DescribeCluster:
+    """Serves DescribeCluster."""
+
     def __init__(self, cache: MetadataCache, cluster_id: str) -> None:
         self._cache = cache
         self._cluster_id = cluster_id
@@ -27,7 +29,7 @@ class DescribeCluster:
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             if request.version == 0:
                 error = ErrorCode.INVALID_REQUEST
-            text = f"the endpoint type {message.endpoint_type} is not offered here; 1 asks for brokers"
+            text = f"Endpoint type {message.endpoint_type} is not supported in ZooKeeper mode. Send 1 (brokers)."
             return DescribeClusterResponse(error_code=error, error_message=text)
         asked = message.include_cluster_authorized_operations
         controller = self._cache.controller_id
@@ -38,5 +40,5 @@ class DescribeCluster:
                 DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
                 for broker, endpoint in self._cache.brokers_on(request.peer.listener)
             ],
-            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else _NOT_ASKED,
+            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else _OPERATIONS_NOT_REQUESTED,
         )

@@ -43,6 +43,8 @@ ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 class DescribeConfigs:
+    """Serves DescribeConfigs."""
+
     def __init__(
         self,
         broker_id: BrokerId,
@@ -65,6 +67,7 @@ class DescribeConfigs:
         return DescribeConfigsResponse(results=results)
 
     async def _describe(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        """The configs of one resource, by its type."""
         match asked.resource_type:
             case t if t == _TOPIC:
                 return await self._describe_topic(message, asked)
@@ -72,11 +75,16 @@ class DescribeConfigs:
                 return self._describe_broker(message, asked)
             case t if t == _BROKER_LOGGER:
                 return self._describe_loggers(asked)
-        return _refusal(asked, ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no configs")
+        return _refusal(
+            asked,
+            ErrorCode.INVALID_REQUEST,
+            f"Resource type {asked.resource_type} has no configs. Send 2 (topic), 4 (broker) or 8 (logger).",
+        )
 
     async def _describe_topic(
         self, message: DescribeConfigsRequest, asked: DescribeConfigsResource
     ) -> DescribeConfigsResult:
+        """The configs of a topic."""
         topic = asked.resource_name
         if reason := name_error(topic):
             return _refusal(asked, ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -120,6 +128,7 @@ class DescribeConfigs:
         )
 
     def _describe_loggers(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        """The log levels of this broker."""
         if not asked.resource_name:
             return _refusal(asked, ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         if asked.resource_name != str(self._broker_id):
@@ -136,11 +145,13 @@ class DescribeConfigs:
         )
 
     def _describe_broker_config(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+        """One config of this broker, with its sources."""
         found = self._broker_origins(name)
         value = next((o.value for o in found if o.name == name), None)
         return self._broker_config_result(message, name, value, found)
 
     def _describe_cluster_default(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+        """One dynamic default of all brokers."""
         found = [o for o in self._broker_origins(name) if o.source is ConfigSource.DYNAMIC_DEFAULT]
         return self._broker_config_result(message, name, self._dynamic.cluster[name], found)
 
@@ -173,6 +184,7 @@ def _config_result(
     *,
     read_only: bool = False,
 ) -> DescribeConfigsResourceResult:
+    """The response entry of one config; sensitive values are hidden."""
     is_sensitive = kind in (ConfigType.PASSWORD, None)
     return DescribeConfigsResourceResult(
         name=name,
@@ -187,6 +199,7 @@ def _config_result(
 
 
 def _synonyms(found: Iterable[Origin], is_sensitive: bool) -> Iterator[DescribeConfigsSynonym]:
+    """The response entries of a config's synonyms."""
     for origin in found:
         yield DescribeConfigsSynonym(
             name=origin.name, value=None if is_sensitive else origin.value, source=origin.source
@@ -200,10 +213,12 @@ def _requested_keys(asked: DescribeConfigsResource, known: Mapping[str, object])
 
 
 def _described(asked: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]) -> DescribeConfigsResult:
+    """The result of a resource with these configs."""
     return DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name, configs=configs)
 
 
 def _refusal(asked: DescribeConfigsResource, error: ErrorCode, text: str | None) -> DescribeConfigsResult:
+    """The result of a resource with an error."""
     return DescribeConfigsResult(
         error_code=error, error_message=text, resource_type=asked.resource_type, resource_name=asked.resource_name
     )

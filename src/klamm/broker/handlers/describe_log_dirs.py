@@ -1,4 +1,4 @@
-"""DescribeLogDirs: which partitions lie where, how large they are, how much room is left.
+"""DescribeLogDirs: the partitions in each log directory, their sizes, and the free space.
 
 Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs (3.9).
 """
@@ -22,10 +22,12 @@ from klamm.wire.messages import (
 )
 
 DESCRIBE_LOG_DIRS: Final = Offered(ApiKey.DESCRIBE_LOG_DIRS, 0, 4)
-_AT_ONCE: Final = 1_000
+_LOGS_PER_TIME_SLICE: Final = 1_000
 
 
 class DescribeLogDirs:
+    """Serves DescribeLogDirs."""
+
     def __init__(self, logs: LogManager, disk: Disk) -> None:
         self._logs = logs
         self._disk = disk
@@ -41,7 +43,7 @@ class DescribeLogDirs:
             if directory is not None and (wanted is None or partition in wanted):
                 topics = lying.setdefault(directory, {})
                 topics.setdefault(partition.topic, []).append(_describe_log(partition, log))
-            if count % _AT_ONCE == 0:
+            if count % _LOGS_PER_TIME_SLICE == 0:
                 await asyncio.sleep(0)
         return DescribeLogDirsResponse(
             error_code=ErrorCode.NONE,
@@ -51,6 +53,7 @@ class DescribeLogDirs:
     async def _describe_directory(
         self, path: str, topics: dict[str, list[DescribeLogDirsPartition]]
     ) -> DescribeLogDirsResult:
+        """The result of one log directory."""
         if path in self._logs.offline_directories:
             return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
         try:
@@ -67,6 +70,7 @@ class DescribeLogDirs:
 
 
 def _describe_log(partition: TopicPartition, log: Log) -> DescribeLogDirsPartition:
+    """The response entry of one partition."""
     return DescribeLogDirsPartition(
         partition_index=partition.partition,
         partition_size=log.size,

@@ -1,4 +1,4 @@
-"""ElectLeaders: the controller elects, and the answer waits until our own metadata shows it.
+"""ElectLeaders: the controller elects; the response waits until this broker's metadata has the new leaders.
 
 Source: KafkaApis.handleElectLeaders, ReplicaManager.electLeaders, DelayedElectLeader (3.9).
 """
@@ -22,12 +22,17 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-class ElectingController(Protocol):
-    async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> ElectionAnswer: ...
+class ControllerElections(Protocol):
+    """What ElectLeaders needs of the controller."""
+
+    async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> ElectionAnswer:
+        """Elect leaders of these partitions."""
 
 
 class ElectLeaders:
-    def __init__(self, cache: MetadataCache, controller: ElectingController) -> None:
+    """Serves ElectLeaders."""
+
+    def __init__(self, cache: MetadataCache, controller: ControllerElections) -> None:
         self._cache = cache
         self._controller = controller
 
@@ -40,7 +45,10 @@ class ElectLeaders:
             self._requested_partitions(message), unclean=message.election_type == UNCLEAN
         )
         refused = dict(answer.refused)
-        late = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the new leader did not appear in this broker's metadata in time")
+        late = Refusal(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "The new leader did not appear in this broker's metadata before the timeout. Describe the topic later.",
+        )
         refused |= dict.fromkeys(await self._wait_for_elections(answer, message.timeout_ms), late)
         topics: dict[str, ReplicaElectionResult] = {}
         for key in (*answer.leaders, *answer.refused):
@@ -67,6 +75,7 @@ class ElectLeaders:
             left.setdefault(key.topic, []).append((key, leader))
 
         def all_seen(topic: str) -> bool:
+            """Whether the metadata cache has all elected leaders of the topic."""
             elections = left[topic]
             while elections and self._is_led_by(*elections[-1]):
                 elections.pop()
@@ -76,5 +85,6 @@ class ElectLeaders:
         return [key for topic in late for key, leader in left[topic] if not self._is_led_by(key, leader)]
 
     def _is_led_by(self, key: TopicPartition, leader: BrokerId) -> bool:
+        """Whether the metadata cache has this leader."""
         state = self._cache.state(key)
         return state is not None and state.leader == leader

@@ -1,4 +1,4 @@
-"""Fetch, of consumers and followers alike. Source: KafkaApis.handleFetchRequest (3.9)."""
+"""Fetch, for consumers and followers. Source: KafkaApis.handleFetchRequest (3.9)."""
 
 import uuid
 from itertools import groupby
@@ -26,16 +26,18 @@ from klamm.wire.messages import (
 )
 
 FETCH: Final = Offered(ApiKey.FETCH, 4, 17)
-_KNOWS_STORAGE_ERROR: Final = 6
-_READS_FROM_FOLLOWERS: Final = 11
-_TELLS_LEADER: Final = 12
-_BY_ID: Final = 13
-_REPLICA_IN_STATE: Final = 15
-_TELLS_ENDPOINTS: Final = 16
-_SAYS_WHO_LEADS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_FIRST_WITH_STORAGE_ERROR: Final = 6
+_FIRST_WITH_FOLLOWER_READS: Final = 11
+_FIRST_WITH_CURRENT_LEADER: Final = 12
+_FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_WITH_REPLICA_STATE: Final = 15
+_FIRST_WITH_NODE_ENDPOINTS: Final = 16
+_ERRORS_WITH_CURRENT_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Fetch:
+    """Serves Fetch."""
+
     def __init__(self, cache: MetadataCache, replicas: ReplicaManager, fetch_max_bytes: int) -> None:
         self._cache = cache
         self._replicas = replicas
@@ -56,7 +58,9 @@ class Fetch:
     def _read_request(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
         """The parameters of the fetch and its partitions, from a request of any version."""
         version = request.version
-        replica = BrokerId(message.replica_state.replica_id if version >= _REPLICA_IN_STATE else message.replica_id)
+        replica = BrokerId(
+            message.replica_state.replica_id if version >= _FIRST_WITH_REPLICA_STATE else message.replica_id
+        )
         most = min(message.max_bytes, self._fetch_max_bytes)  # of followers, too: whoever claims to be one
         params = FetchParams(
             replica_id=replica,
@@ -64,7 +68,7 @@ class Fetch:
             min_bytes=min(message.min_bytes, most),
             max_bytes=most,
             isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
-            leader_only=version < _READS_FROM_FOLLOWERS,
+            leader_only=version < _FIRST_WITH_FOLLOWER_READS,
         )
         partitions = [
             FetchPartition(
@@ -87,11 +91,12 @@ class Fetch:
             for partition in topic.partitions
         ]
         return params, FetchRequested(
-            partitions, message.session_id, message.session_epoch, forgotten, version >= _BY_ID, replica
+            partitions, message.session_id, message.session_epoch, forgotten, version >= _FIRST_WITH_TOPIC_IDS, replica
         )
 
     def _topic_name(self, version: int, name: str, topic_id: uuid.UUID) -> str | None:
-        return name if version < _BY_ID else self._cache.topic_name(topic_id)
+        """The topic's name, from the request or by its id; None for an unknown id."""
+        return name if version < _FIRST_WITH_TOPIC_IDS else self._cache.topic_name(topic_id)
 
     def _response(self, request: Request, answer: FetchAnswer) -> FetchResponse:
         """The response with a result per partition, and the endpoints of current leaders from version 16 on."""
@@ -100,7 +105,7 @@ class Fetch:
         for (name, topic_id), group in groupby(answer.partitions, _topic_key):
             partitions = [self._partition_result(request, name, cached, data, leaders) for cached, data in group]
             response.responses.append(FetchableTopicResponse(name or "", topic_id, partitions))
-        if leaders and request.version >= _TELLS_ENDPOINTS:
+        if leaders and request.version >= _FIRST_WITH_NODE_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(leader, endpoint.host, endpoint.port, self._cache.brokers[leader].rack)
                 for leader in sorted(leaders)
@@ -118,7 +123,7 @@ class Fetch:
     ) -> FetchResponsePartitionData:
         """The result of one partition; where another broker leads it, that leader, which is added to `leaders`."""
         error = data.error
-        if error is ErrorCode.KAFKA_STORAGE_ERROR and request.version < _KNOWS_STORAGE_ERROR:
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and request.version < _FIRST_WITH_STORAGE_ERROR:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition = FetchResponsePartitionData(
             partition_index=cached.request.partition,
@@ -133,7 +138,7 @@ class Fetch:
         )
         if data.diverging is not None:
             partition.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)
-        if error in _SAYS_WHO_LEADS and topic is not None and request.version >= _TELLS_LEADER:
+        if error in _ERRORS_WITH_CURRENT_LEADER and topic is not None and request.version >= _FIRST_WITH_CURRENT_LEADER:
             state = self._cache.state(TopicPartition(topic, cached.request.partition))
             if state is not None:
                 leaders.add(BrokerId(state.leader))

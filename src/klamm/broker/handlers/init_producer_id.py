@@ -15,6 +15,8 @@ INIT_PRODUCER_ID: Final = Offered(ApiKey.INIT_PRODUCER_ID, 0, 5)
 
 
 class InitProducerId:
+    """Serves InitProducerId."""
+
     def __init__(self, producer_ids: ProducerIds) -> None:
         self._producer_ids = producer_ids
 

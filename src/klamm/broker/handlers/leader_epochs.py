@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended (KIP-101, KIP-320). Source: KafkaApis.scala (3.9)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-320). Source: KafkaApis.scala (3.9)."""
 
 from typing import Final
 
@@ -18,6 +18,8 @@ OFFSET_FOR_LEADER_EPOCH: Final = Offered(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4)
 
 
 class LeaderEpochs:
+    """Serves OffsetForLeaderEpoch."""
+
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
@@ -31,6 +33,7 @@ class LeaderEpochs:
         )
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochResponseEpochEndOffset:
+        """The result of one partition."""
         error, end = self._replicas.end_of_epoch(
             TopicPartition(topic, asked.partition), asked.leader_epoch, asked.current_leader_epoch
         )

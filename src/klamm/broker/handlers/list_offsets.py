@@ -1,4 +1,4 @@
-"""ListOffsets: where a log begins, ends, or reaches a time. Source: KafkaApis.handleListOffsetRequest (3.9)."""
+"""ListOffsets: the offset of a log's start, end, or a timestamp. Source: KafkaApis.handleListOffsetRequest (3.9)."""
 
 from collections import Counter
 from typing import Final
@@ -22,11 +22,13 @@ LIST_OFFSETS: Final = Offered(ApiKey.LIST_OFFSETS, 1, 9)
 _EARLIEST: Final = -2
 _FIRST_VERSION_OF: Final = {-3: 7, -4: 8, -5: 9}
 """Special timestamps and the version that brought them: newest timestamp, earliest local, latest tiered."""
-_TELLS_EPOCH: Final = 4
-_SAYS_OFFSET_NOT_AVAILABLE: Final = 5
+_FIRST_WITH_LEADER_EPOCH: Final = 4
+_FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 
 
 class ListOffsets:
+    """Serves ListOffsets."""
+
     def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
         self._cache = cache
         self._replicas = replicas
@@ -56,6 +58,7 @@ class ListOffsets:
         topic_partition: TopicPartition,
         asked: ListOffsetsPartition,
     ) -> ListOffsetsPartitionResponse:
+        """The result of one partition."""
         if asked.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(asked.timestamp, 1 << 15):
             return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
         found = self._replicas.look_up_offset(
@@ -67,16 +70,17 @@ class ListOffsets:
         )
         if found.error:
             error = found.error
-            if error is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < _SAYS_OFFSET_NOT_AVAILABLE:
+            if error is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < _FIRST_WITH_OFFSET_NOT_AVAILABLE:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
             return _refusal(asked, error)
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index,
             timestamp=found.timestamp,
             offset=found.offset,
-            leader_epoch=found.leader_epoch if request.version >= _TELLS_EPOCH else -1,
+            leader_epoch=found.leader_epoch if request.version >= _FIRST_WITH_LEADER_EPOCH else -1,
         )
 
 
 def _refusal(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    """The result of a partition with an error."""
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)

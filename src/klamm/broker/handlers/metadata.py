@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders; and topics made on first use. Source: KafkaApis.handleTopicMetadataRequest."""
+"""Metadata: brokers, topics, leaders; auto-creates topics. Source: KafkaApis.handleTopicMetadataRequest."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -25,12 +25,14 @@ ALL_CLUSTER_OPERATIONS: Final = sum(1 << o for o in (5, 7, 8, 9, 10, 11, 12))
 """create, alter, describe, cluster action, describe configs, alter configs, idempotent write: with no authorizer
 everything is allowed."""
 _ALL_TOPIC_OPERATIONS: Final = sum(1 << o for o in (3, 4, 5, 6, 7, 8, 10, 11))
-_NOT_ASKED: Final = -(2**31)
-_SAYS_LISTENER_NOT_FOUND: Final = 6
-_TAKES_IDS: Final = 12
+_OPERATIONS_NOT_REQUESTED: Final = -(2**31)
+_FIRST_WITH_LISTENER_NOT_FOUND: Final = 6
+_FIRST_WITH_TOPIC_IDS: Final = 12
 
 
 class Metadata:
+    """Serves Metadata."""
+
     def __init__(self, cache: MetadataCache, cluster_id: str, creation: TopicCreation, auto_create: bool) -> None:
         self._cache = cache
         self._cluster_id = cluster_id
@@ -38,7 +40,7 @@ class Metadata:
         self._auto_create = auto_create
 
     async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse:
-        if message.topics and request.version < _TAKES_IDS and any(_is_by_id(t) for t in message.topics):
+        if message.topics and request.version < _FIRST_WITH_TOPIC_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
         elif _requests_all_topics(request, message):
             topics = [self._describe_topic(request, name) for name in self._cache.topics()]
@@ -47,7 +49,9 @@ class Metadata:
         if message.include_topic_authorized_operations:
             for topic in topics:
                 topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
-        operations = ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else _NOT_ASKED
+        operations = (
+            ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else _OPERATIONS_NOT_REQUESTED
+        )
         controller = self._cache.controller_id
         return MetadataResponse(
             brokers=[
@@ -87,6 +91,7 @@ class Metadata:
         return ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _describe_topic(self, request: Request, name: str) -> MetadataResponseTopic:
+        """The response entry of a topic that exists."""
         states = self._cache.partitions(name)
         return MetadataResponseTopic(
             name=name,
@@ -101,7 +106,7 @@ class Metadata:
         error = ErrorCode.NONE
         replicas, isr = state.replicas, state.isr
         if self._cache.endpoint_on(leader, request.peer.listener) is None:
-            alive = self._cache.is_alive(leader) and request.version >= _SAYS_LISTENER_NOT_FOUND
+            alive = self._cache.is_alive(leader) and request.version >= _FIRST_WITH_LISTENER_NOT_FOUND
             error = ErrorCode.LISTENER_NOT_FOUND if alive else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_BROKER
         if request.version == 0:
@@ -129,8 +134,10 @@ def _requests_all_topics(request: Request, message: MetadataRequest) -> bool:
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    """Whether the request names this topic by its id."""
     return topic.name is None or topic.topic_id != ZERO_ID
 
 
 def _topic_error(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    """The response entry of a topic with an error."""
     return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)

@@ -1,4 +1,4 @@
-"""Produce: records to the leaders' logs. Source: KafkaApis.handleProduceRequest (3.9)."""
+"""Produce: append records to the leaders' logs. Source: KafkaApis.handleProduceRequest (3.9)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,8 +26,8 @@ from klamm.wire.records import Codec, CorruptRecords, header_at
 from klamm.wire.records.batch import MAGIC
 
 PRODUCE: Final = Offered(ApiKey.PRODUCE, 3, 11)
-_TAKES_ZSTD: Final = 7
-_TELLS_LEADER: Final = 10
+_FIRST_WITH_ZSTD: Final = 7
+_FIRST_WITH_CURRENT_LEADER: Final = 10
 _NO_ACKS: Final = 0
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
@@ -47,6 +47,8 @@ Results = Mapping[TopicPartition, AppendResult]
 
 
 class Produce:
+    """Serves Produce."""
+
     def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
         self._cache = cache
         self._replicas = replicas
@@ -56,7 +58,7 @@ class Produce:
 
         The records are taken out of `message`: a request that waits for its replicas must not keep the frame alive.
         """
-        records = _take_records(message)
+        records = _remove_records(message)
         results: dict[TopicPartition, AppendResult] = {}
         if message.transactional_id is None and any(map(_is_transactional, records.values())):
             results = dict.fromkeys(records, _NO_TRANSACTIONAL_ID)
@@ -86,7 +88,7 @@ class Produce:
             return AppendResult(ErrorCode.INVALID_RECORD)
         if _is_transactional(records):
             return _UNKNOWN_TRANSACTION
-        if request.version < _TAKES_ZSTD and _is_zstd(records):
+        if request.version < _FIRST_WITH_ZSTD and _is_zstd(records):
             return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return None
 
@@ -103,7 +105,7 @@ class Produce:
                 for topic in message.topic_data
             ]
         )
-        if request.version >= _TELLS_LEADER:
+        if request.version >= _FIRST_WITH_CURRENT_LEADER:
             self._add_current_leaders(request, response)
         return response
 
@@ -139,7 +141,7 @@ def _partition_result(index: int, result: AppendResult) -> PartitionProduceRespo
     )
 
 
-def _take_records(message: ProduceRequest) -> dict[TopicPartition, Records | None]:
+def _remove_records(message: ProduceRequest) -> dict[TopicPartition, Records | None]:
     """The records by partition; `message` no longer refers to them."""
     records: dict[TopicPartition, Records | None] = {}
     for topic in message.topic_data:
@@ -167,4 +169,4 @@ def _raise_on_error(results: Results) -> None:
     """Raises CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
     failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
     if failed:
-        raise CloseConnection(f"a produce request with acks=0 failed: {', '.join(failed)}")
+        raise CloseConnection(f"a produce request with acks=0 failed, closing tells its client: {', '.join(failed)}")

@@ -1,13 +1,14 @@
-"""AlterPartitionReassignments, ListPartitionReassignments: the active controller's broker serves them.
+"""AlterPartitionReassignments and ListPartitionReassignments, on the active controller's broker.
 
-Source: KafkaApis.scala (3.9). The answer to the first means "taken on": the time-out of the request is
-not waited for, as in Kafka.
+Source: KafkaApis.scala (3.9). A response to the first means that the reassignment is accepted; the request's timeout is
+not used, as in Kafka.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.controller.events import ReassignmentAnswer, ReassignmentList
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -26,10 +27,10 @@ from klamm.wire.messages import (
 ALTER_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0)
 LIST_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0)
 
-NOT_HERE: Final = "this broker is not the active controller"
 
+class ControllerReassignments(Protocol):
+    """What the handlers need of the controller."""
 
-class ReassigningController(Protocol):
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     ) -> ReassignmentAnswer:
@@ -40,7 +41,9 @@ class ReassigningController(Protocol):
 
 
 class Reassignments:
-    def __init__(self, controller: ReassigningController) -> None:
+    """Serves AlterPartitionReassignments and ListPartitionReassignments."""
+
+    def __init__(self, controller: ControllerReassignments) -> None:
         self._controller = controller
 
     async def alter(
@@ -93,4 +96,5 @@ def _broker_ids(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
 
 
 def _error_text(error: ErrorCode) -> str | None:
-    return NOT_HERE if error is ErrorCode.NOT_CONTROLLER else None
+    """The message for an error code, or None for the default."""
+    return NOT_CONTROLLER_TEXT if error is ErrorCode.NOT_CONTROLLER else None

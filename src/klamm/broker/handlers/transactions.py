@@ -1,13 +1,15 @@
-"""Transactions as the leaders of partitions see them: who has one open, and the markers that end it.
+"""Transactions on partition leaders: active producers, and the markers that end transactions.
 
 Markers come from a transaction coordinator on another broker, or from an operator (kafka-transactions.sh abort).
 Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -36,13 +38,23 @@ DESCRIBE_PRODUCERS: Final = Offered(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
 _ALL_REPLICAS: Final = -1
 
 Errors = dict[TopicPartition, ErrorCode]
+OnOffsetsMarked = Callable[[int, Sequence[int], bool], None]
+"""(producer id, partitions, whether the transaction commits)."""
+
+
+def _ignore(producer_id: int, partitions: Sequence[int], is_commit: bool) -> None:
+    pass
 
 
 class Transactions:
-    """`timeout_ms`: how long the in-sync replicas may take to have a marker."""
+    """Serves WriteTxnMarkers and DescribeProducers; `timeout_ms` limits the replication of a marker."""
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, timeout_ms: int, on_offsets_marked: OnOffsetsMarked = _ignore
+    ) -> None:
+        """`on_offsets_marked` hears of each marker in the topic that keeps the groups' offsets; it must not raise."""
         self._replicas = replicas
+        self._on_offsets_marked = on_offsets_marked
         self._clock = clock
         self._timeout_ms = timeout_ms
 
@@ -72,7 +84,10 @@ class Transactions:
             errors[topic_partition] = ErrorCode.NONE if hosted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         hosted_here: dict[TopicPartition, Buffer] = {tp: batch for tp, error in errors.items() if not error}
         results = await self._replicas.append(_ALL_REPLICAS, self._timeout_ms, hosted_here, Origin.COORDINATOR)
-        return errors | {topic_partition: result.error for topic_partition, result in results.items()}
+        errors |= {topic_partition: result.error for topic_partition, result in results.items()}
+        if ended := [tp.partition for tp, error in errors.items() if tp.topic == OFFSETS_TOPIC and not error]:
+            self._on_offsets_marked(marker.producer_id, ended, kind is ControlType.COMMIT)
+        return errors
 
     def describe_producers(self, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
         return DescribeProducersResponse(

@@ -1,4 +1,4 @@
-"""UpdateFeatures: asked of the controller's node. Source: KafkaApis.handleUpdateFeatures (3.9)."""
+"""UpdateFeatures, on the active controller's broker. Source: KafkaApis.handleUpdateFeatures (3.9)."""
 
 from typing import Final
 
@@ -17,6 +17,8 @@ UPDATE_FEATURES: Final = Offered(ApiKey.UPDATE_FEATURES, 0, 1)
 
 
 class UpdateFeatures:
+    """Serves UpdateFeatures."""
+
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 

@@ -85,14 +85,16 @@ async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> Controller
         raise error_of(gone, znodes.CONTROLLER)
     found = await _wait_for_new_controller(client, seen)
     if found is None:
-        raise KlammError(f"No broker became controller within {_ELECTION_TIMEOUT_S:g} s. Look at the brokers' logs.")
+        raise KlammError(f"No broker became controller within {_ELECTION_TIMEOUT_S:g} s. See the logs of the brokers.")
     return found
 
 
 async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
     """Make this klamm node the controller; the current one stays until then. Raises KlammError if that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
-        raise KlammError(f"Broker {broker} is not alive. Nothing was changed.")
+        raise KlammError(
+            f"Broker {broker} is not alive. Nothing was changed. Start it, or choose another with --broker."
+        )
     assert seen.epoch is not None, "a controller has an epoch"
     try:
         await request_handover(client, broker, seen.epoch)
@@ -189,7 +191,10 @@ async def _fetch_metrics_page(world: World, address: Address, timeout_s: float) 
         ) from None
     head, _, body = content.partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n", 1)[0] + b" ":
-        raise CannotAsk(f"--metrics {address} is not a metrics page: {head[:80].decode(errors='replace')!r}")
+        raise CannotAsk(
+            f"--metrics {address} answered {head[:80].decode(errors='replace')!r}, which is not HTTP 200. Give the "
+            "klamm.metrics.port of a node."
+        )
     return body.decode(errors="replace")
 
 

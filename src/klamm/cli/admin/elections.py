@@ -52,7 +52,10 @@ async def _send_elect_leaders(admin: Admin, kind: ElectionType, partitions: Sequ
 
     def request(version: int) -> ElectLeadersRequest:
         if version < _UNCLEAN_SINCE and kind is ElectionType.UNCLEAN:
-            raise CannotAsk("These brokers are older than 2.4 and elect only preferred leaders (UNSUPPORTED_VERSION).")
+            raise CannotAsk(
+                "These brokers are older than 2.4 and elect only preferred leaders (UNSUPPORTED_VERSION). Pass "
+                "--election-type preferred, or upgrade them."
+            )
         return ElectLeadersRequest(
             election_type=_NUMBERS[kind],
             topic_partitions=None

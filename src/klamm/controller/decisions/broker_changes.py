@@ -1,4 +1,4 @@
-"""Who came, went and came back unseen: registrations compared with what we knew. Source: processBrokerChange (3.9)."""
+"""Which brokers are new, bounced or dead, from their registrations. Source: processBrokerChange (3.9)."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -8,11 +8,14 @@ from klamm.model.ids import BrokerId
 
 
 class BrokerChanges(NamedTuple):
+    """Brokers that registered, brokers that restarted unnoticed (bounced), and brokers that are gone."""
+
     new: tuple[Broker, ...]
-    bounced: tuple[Broker, ...]  # restarted faster than anyone saw them gone
+    bounced: tuple[Broker, ...]  # restarted before their death was noticed
     dead: tuple[BrokerId, ...]
 
     def __bool__(self) -> bool:
+        """Whether anything changed."""
         return bool(self.new or self.bounced or self.dead)
 
 
@@ -21,10 +24,10 @@ def diff_brokers(
     current: Mapping[BrokerId, Broker],
     in_transition: Collection[BrokerId] = (),
 ) -> BrokerChanges:
-    """Each part in order of ids; a newer epoch (czxid) under a known id is a bounce.
+    """Compare registrations; a known id with a newer epoch (czxid) is a bounce. Each result is in order of ids.
 
-    A broker `in_transition` counts once more as what it was. One that went so and is here by now bounced: what
-    follows from its going is still to be done.
+    `in_transition` has brokers whose last change was not handled to its end: they are reported again. One that was dead
+    then and is registered now is reported as bounced, so that its death is handled as well.
     """
     new, bounced = [], []
     for b in sorted(current):

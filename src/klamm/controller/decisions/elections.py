@@ -1,4 +1,4 @@
-"""Who leads a partition next: facts in, a choice out. Source: Election.scala, PartitionStateMachine.scala (3.9)."""
+"""Which replica leads a partition next. Source: Election.scala, PartitionStateMachine.scala (3.9)."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +12,8 @@ from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 
 
 class Facts(NamedTuple):
+    """What a leader election depends on, for one partition."""
+
     replicas: tuple[BrokerId, ...]  # assignment order; the first is preferred
     isr: tuple[BrokerId, ...]
     live: frozenset[BrokerId]  # registered, not shutting down, log directory online
@@ -21,32 +23,35 @@ class Facts(NamedTuple):
 
 
 class Choice(NamedTuple):
+    """An elected leader with its ISR; `recipients` get a LeaderAndIsr."""
+
     leader: BrokerId
     isr: tuple[BrokerId, ...]
     unclean: bool = False  # the leader came from outside the ISR: records may be lost
-    recipients: tuple[BrokerId, ...] = ()  # who is told with a LeaderAndIsr
+    recipients: tuple[BrokerId, ...] = ()  # brokers that get a LeaderAndIsr
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to choose a leader, under the name that the journal gives it."""
+    """A way to elect a leader, with the name that the journal uses."""
 
     name: str
     elect: Callable[[Facts], Choice | None]
     may_be_unclean: bool = False
-    """Whether the topic's config, where it allows that, lets a replica lead that is not in sync."""
+    """Whether a replica outside the ISR may lead if the topic's config allows it."""
 
     def __call__(self, facts: Facts) -> Choice | None:
         return self.elect(facts)
 
 
 def _strategy(name: str, may_be_unclean: bool = False) -> Callable[[Callable[[Facts], Choice | None]], Strategy]:
+    """A decorator that makes a `Strategy` of an election function."""
     return lambda elect: Strategy(name, elect, may_be_unclean)
 
 
 @_strategy("offline", may_be_unclean=True)
 def elect_offline(facts: Facts) -> Choice | None:
-    """First live in-sync replica; failing that, where allowed, the first live one."""
+    """The first live in-sync replica; if there is none and unclean elections are allowed, the first live replica."""
     live = tuple(b for b in facts.replicas if b in facts.live)
     in_sync = next((b for b in live if b in facts.isr), None)
     if in_sync is not None:
@@ -58,13 +63,13 @@ def elect_offline(facts: Facts) -> Choice | None:
 
 @_strategy("unclean")
 def elect_unclean(facts: Facts) -> Choice | None:
-    """The same, on an operator's word, whatever the topic's config says; a live in-sync replica still comes first."""
+    """Like `elect_offline`, with unclean elections allowed whatever the topic's config says."""
     return elect_offline(facts._replace(unclean_allowed=True))
 
 
 @_strategy("preferred")
 def elect_preferred(facts: Facts) -> Choice | None:
-    """The first of the assignment, if it is live and in sync; nobody else."""
+    """The first replica of the assignment, if it is live and in sync; else None."""
     preferred = facts.replicas[:1]
     if preferred and preferred[0] in facts.live and preferred[0] in facts.isr:
         return Choice(preferred[0], facts.isr, recipients=facts.replicas)
@@ -73,7 +78,7 @@ def elect_preferred(facts: Facts) -> Choice | None:
 
 @_strategy("reassignment")
 def elect_for_reassignment(facts: Facts) -> Choice | None:
-    """First of the target replicas that is live and in sync."""
+    """The first target replica that is live and in sync."""
     target = facts.target or facts.replicas
     chosen = next((b for b in target if b in facts.live and b in facts.isr), None)
     return None if chosen is None else Choice(chosen, facts.isr, recipients=target)
@@ -81,16 +86,16 @@ def elect_for_reassignment(facts: Facts) -> Choice | None:
 
 @_strategy("override")
 def elect_for_override(facts: Facts) -> Choice | None:
-    """The same, before the replicas that go are gone: they learn that they do not lead any more (KAFKA-14808)."""
+    """Like `elect_for_reassignment`, but replicas to be removed are told, too: one may be leading (KAFKA-14808)."""
     choice = elect_for_reassignment(facts)
     return None if choice is None else choice._replace(recipients=facts.replicas)
 
 
 @_strategy("controlled shutdown")
 def elect_for_controlled_shutdown(facts: Facts) -> Choice | None:
-    """First in-sync replica that is not shutting down itself; the ISR loses those that are.
+    """The first in-sync replica that is not shutting down; the ISR loses the replicas that are.
 
-    The leader on its way out is told too: it must learn that it follows from now on.
+    The old leader is told as well, so that it becomes a follower.
     """
     present = tuple(b for b in facts.replicas if b in facts.live or b in facts.shutting_down)
     chosen = next((b for b in present if b in facts.isr and b not in facts.shutting_down), None)
@@ -100,13 +105,13 @@ def elect_for_controlled_shutdown(facts: Facts) -> Choice | None:
 
 
 def choose_initial(facts: Facts) -> Choice | None:
-    """For a partition that never had a leader: all live replicas are in sync, the first of them leads."""
+    """The first live replica, with all live replicas as ISR: for a partition that never had a leader."""
     live = tuple(b for b in facts.replicas if b in facts.live)
     return Choice(live[0], live, recipients=live) if live else None
 
 
 def rejected_candidates(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ...]:
-    """Why each candidate that came before the chosen one, or everyone, was passed over."""
+    """The replicas that come before the chosen one (all, if there is none), each with the reason against it."""
     reasons = []
     for broker in facts.target or facts.replicas:
         if broker == chosen:
@@ -125,16 +130,21 @@ def _why_not_elected(facts: Facts, broker: BrokerId) -> str:
 
 
 class Decided(NamedTuple):
+    """The result of one election, with the candidates that were passed over."""
+
     choice: Choice | None
     rejected: tuple[tuple[int, str], ...]
 
 
 @dataclass(slots=True)
 class ElectionPlan(StatePlan):
+    """The partition states to write, with the decision behind each."""
+
     decided: dict[Partition, Decided] = field(default_factory=dict)
-    """Of all but those that a newer controller wrote."""
+    """The decision per partition; partitions that a newer controller wrote have none."""
 
     def reasons(self, partitions: Iterable[Partition]) -> dict[Partition, Reasons]:
+        """The candidates that were passed over, by partition."""
         return {p: self.decided[p].rejected for p in partitions if p in self.decided}
 
 
@@ -145,7 +155,7 @@ def facts_of(
     unclean: bool,
     staying: tuple[BrokerId, ...] = (),
 ) -> Facts:
-    """`staying`: the replicas that a new assignment keeps, where it is not in memory yet."""
+    """The facts of a partition's election; `staying` are the replicas kept by a new assignment not yet in memory."""
     assignment = partition.assignment
     target = staying or (assignment.target if assignment.removing else ())
     live, leaving = context.live_for(partition), context.leaving_for(partition)
@@ -160,16 +170,16 @@ def plan_elections(
     tracks_recovery: bool = True,
     staying: Mapping[Partition, tuple[BrokerId, ...]] = MappingProxyType({}),
 ) -> ElectionPlan:
-    """Choose a leader for each partition just read.
+    """Choose a leader for each of these stored partition states.
 
-    A refusal is data, not an exception: one bad partition never stops the other 99 999.
+    A partition without an eligible replica is listed in `refused`, and does not affect the others.
     """
     plan = ElectionPlan()
     known: dict[Hashable, Decided] = {}  # thousands of partitions share a few sets of facts
     has_own_facts = bool(context.offline_dirs or staying)
     for p, now in stored.items():
         if now.controller_epoch > context.epoch:
-            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
             continue
         unclean = p.topic in unclean_topics
         alike = p.assignment, now.isr, unclean, p if has_own_facts else None
@@ -179,7 +189,7 @@ def plan_elections(
         plan.decided[p] = decided
         choice = decided.choice
         if choice is None:
-            plan.refused[p] = "no eligible replica"
+            plan.refused[p] = "no replica is eligible to be leader"
             continue
         recovering = LeaderRecoveryState.RECOVERING if choice.unclean and tracks_recovery else None
         plan.writes[p] = now.with_leader(choice.leader, choice.isr, context.epoch, recovering)
@@ -187,6 +197,7 @@ def plan_elections(
 
 
 def _decide(facts: Facts, elect: Strategy) -> Decided:
+    """Run one election, and explain the candidates that were passed over."""
     choice = elect(facts)
     if choice is None:
         return Decided(None, rejected_candidates(facts, None))
@@ -194,7 +205,7 @@ def _decide(facts: Facts, elect: Strategy) -> Decided:
 
 
 def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
-    """The partitions for which only an unclean election could help: their topics' configs are worth reading."""
+    """The partitions without a live ISR member, for which only an unclean election could help."""
     if context.offline_dirs:
         return [p for p, now in stored.items() if context.live_for(p).isdisjoint(now.isr)]
     gone = {isr for isr in {now.isr for now in stored.values()} if context.live.isdisjoint(isr)}

@@ -1,4 +1,4 @@
-"""Which finalized features there may be. Source: KafkaController.processFeatureUpdates, FeatureZNode (3.9)."""
+"""Which feature levels may be finalized. Source: KafkaController.processFeatureUpdates, FeatureZNode (3.9)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,15 @@ from klamm.zk.registrations import FeatureRange
 
 
 class UpgradeType(IntEnum):
+    """The kinds of update in an UpdateFeatures request."""
+
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """`upgrade_type` is the number that was sent, whatever it means."""
+    """A requested change of one feature's level; `upgrade_type` is as sent, perhaps an unknown number."""
 
     feature: str
     level: int
@@ -25,13 +27,16 @@ class FeatureUpdate(NamedTuple):
 
     @property
     def deletes(self) -> bool:
+        """Whether it removes the finalized feature."""
         return self.level < 1 and self.upgrade_type == UpgradeType.SAFE_DOWNGRADE
 
 
 @dataclass(slots=True)
 class FeaturePlan:
+    """The levels to finalize, and which updates were accepted or refused."""
+
     levels: dict[str, int]
-    """What is to be finalized."""
+    """All finalized levels after the accepted updates."""
     refused: dict[str, str] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
 
@@ -42,7 +47,7 @@ def plan_feature_updates(
     supported: Mapping[str, FeatureRange],
     brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
 ) -> FeaturePlan:
-    """`levels`: what is finalized now; `supported`: by this node; `brokers`: what each registered one supports."""
+    """Check each update against the `levels` finalized now and the ranges that this node and the brokers support."""
     plan = FeaturePlan(dict(levels))
     for update in updates:
         why_not = _refusal(update, levels.get(update.feature), supported, brokers)
@@ -63,7 +68,7 @@ def _refusal(
     supported: Mapping[str, FeatureRange],
     brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
 ) -> str | None:
-    """Checks in Kafka's order."""
+    """Kafka's message for an invalid update, checked in Kafka's order; None if it is valid."""
     if not update.feature:
         return "Feature name can not be empty."
     if update.upgrade_type not in set(UpgradeType):
@@ -87,6 +92,7 @@ def _unsupported(
     supported: Mapping[str, FeatureRange],
     brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
 ) -> str | None:
+    """The message for a level that this node or a broker does not support; None if all do."""
     own = supported.get(update.feature)
     if own is None:
         return "Could not apply finalized feature update because the provided feature is not supported."
@@ -99,7 +105,7 @@ def _unsupported(
 
 
 def supports(features: Mapping[str, FeatureRange], levels: Mapping[str, int]) -> bool:
-    """Whether a broker with these features may live in a cluster with these levels finalized."""
+    """Whether these feature ranges include all finalized levels."""
     return all(
         (found := features.get(name)) is not None and found.min_version <= level <= found.max_version
         for name, level in levels.items()
@@ -107,6 +113,8 @@ def supports(features: Mapping[str, FeatureRange], levels: Mapping[str, int]) ->
 
 
 class FeatureAnswer(NamedTuple):
+    """The answer to UpdateFeatures: an error for all, or a result for each feature."""
+
     error: ErrorCode
     message: str | None = None
     results: Mapping[str, tuple[ErrorCode, str | None]] = {}
@@ -114,7 +122,7 @@ class FeatureAnswer(NamedTuple):
     """The version of `/feature` that holds what was accepted; None where nothing was written."""
 
     def with_timeout(self, why: str) -> "FeatureAnswer":
-        """What is said of it where this node does not know that version when the time is over."""
+        """The same answer with an error instead of each success: this node did not read the new levels in time."""
         failed = (ErrorCode.FEATURE_UPDATE_FAILED, why)
         results = {name: failed if was[0] is ErrorCode.NONE else was for name, was in self.results.items()}
         return self._replace(results=results)

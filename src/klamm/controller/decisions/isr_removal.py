@@ -1,4 +1,4 @@
-"""What becomes of the ISRs that a gone replica stands in. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
+"""Removing a broker from ISRs. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
 
 from collections.abc import Mapping
 
@@ -9,18 +9,20 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 
 
 def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> StatePlan:
-    """Take `broker` out of each ISR; it leads no more where it led.
+    """Remove `broker` from each ISR; where it led, the partition has no leader then.
 
-    The last member stays: with leader -1 beside it a clean election is possible when it comes back.
+    The last member stays in the ISR, with leader -1, so that a clean election is possible when it returns.
     """
     plan = StatePlan()
     left: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}  # thousands of partitions share a few ISRs
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:
-            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
         elif broker not in now.isr:
             is_ours = now.controller_epoch == controller_epoch
-            plan.unchanged[p] = now if is_ours else now._replace(controller_epoch=controller_epoch)  # told as ours
+            plan.unchanged[p] = (
+                now if is_ours else now._replace(controller_epoch=controller_epoch)
+            )  # sent with our epoch
         else:
             leader = NO_BROKER if now.leader == broker else now.leader
             if now.isr not in left:

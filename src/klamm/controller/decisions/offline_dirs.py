@@ -1,4 +1,4 @@
-"""Which replicas lie on failed log directories, as LeaderAndIsr answers tell.
+"""Which replicas are on failed log directories, according to LeaderAndIsr responses.
 
 Source: processLeaderAndIsrResponseReceived (3.9).
 """
@@ -12,15 +12,17 @@ from klamm.model.ids import BrokerId
 
 
 class DirChanges(NamedTuple):
+    """Partitions whose log directory on a broker failed, or works again."""
+
     offline: list[Partition]
-    """Those newly so."""
+    """Partitions whose directory was not known to have failed."""
     online: list[Partition]
 
 
 def diff_offline_dirs(
     context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> DirChanges:
-    """KAFKA_STORAGE_ERROR means offline, NONE means online; any other code says nothing about the directory."""
+    """Compare error codes with what is known: KAFKA_STORAGE_ERROR is offline, NONE is online, others say nothing."""
     known = context.offline_dirs.get(broker, {})
     changes = DirChanges([], [])
     for partition, code in answers:

@@ -1,8 +1,9 @@
-"""What a broker may still hold of topics deleted while it was gone, or moved away from it, and what of that may go.
+"""Which replicas pending deletion a broker may delete: of topics deleted while it was gone, or moved away from it.
 
-Each such replica is written down (see `zk/pending_deletions.py`) before its topic's znodes go. StopReplica names
-topics, not ids, so where the name lives again on that broker it is asked first: LeaderAndIsr carries the id of the new
-topic, and a broker that holds a log of another id refuses it with INCONSISTENT_TOPIC_ID. Only then the log may go.
+Each such replica is recorded in ZooKeeper (see `zk/pending_deletions.py`) before its topic's znodes are deleted.
+StopReplica names topics, not ids. Where a later topic of the same name has a replica on the broker, LeaderAndIsr is
+sent first: it has the later topic's id, and a broker with a log of another id answers INCONSISTENT_TOPIC_ID. Only then
+the log is deleted.
 """
 
 import uuid
@@ -16,19 +17,22 @@ from klamm.model.ids import BrokerId
 
 @dataclass(slots=True)
 class PendingDeletionPlan:
+    """What to do with one broker's replicas pending deletion."""
+
     stop: list[Partition] = field(default_factory=list)
-    """To be deleted at once: nobody else has the name there."""
+    """To be deleted at once: no later topic has a replica of that name there."""
     ask: list[Partition] = field(default_factory=list)
-    """The name is a later topic's, too: its LeaderAndIsr finds out."""
+    """A later topic of that name has a replica there: the response to its LeaderAndIsr decides."""
     void: list[tuple[ReplicasPendingDeletion, Partition]] = field(default_factory=list)
-    """The topic lives, and the broker holds these replicas of it again: they may not be destroyed."""
+    """Not to be deleted: the topic still exists, and the broker is assigned these replicas again."""
 
 
 def plan_pending_deletions(context: ControllerContext, broker: BrokerId) -> PendingDeletionPlan:
+    """Decide for each replica pending deletion on this broker whether to delete it, ask first, or keep it."""
     plan = PendingDeletionPlan()
     for record in pending_deletions_of(context, broker):
         if record.topic in context.unreadable_topics:
-            continue  # whoever has the name may hold replicas there
+            continue  # the topic of that name may have replicas there
         topic = context.topics.get(record.topic)
         if topic is not None and topic.id == record.topic_id:
             is_dying = topic.name in context.topics_to_be_deleted
@@ -51,13 +55,14 @@ def _is_assigned(topic: Topic, number: int, broker: BrokerId) -> bool:
 
 
 def pending_deletions_of(context: ControllerContext, broker: BrokerId) -> list[ReplicasPendingDeletion]:
+    """The pending deletions of this broker, one per topic id."""
     return list(context.pending_deletions.get(broker, {}).values())
 
 
 def pending_deletions_by_topic(
     context: ControllerContext, broker: BrokerId
 ) -> dict[str, list[ReplicasPendingDeletion]]:
-    """By topic name: several topics, where each was deleted in turn."""
+    """The broker's pending deletions by topic name; several where topics of one name were deleted in turn."""
     named: dict[str, list[ReplicasPendingDeletion]] = {}
     for record in pending_deletions_of(context, broker):
         named.setdefault(record.topic, []).append(record)
@@ -67,22 +72,24 @@ def pending_deletions_by_topic(
 def plan_after_leader_and_isr(
     context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
-    """From a LeaderAndIsr answer: replicas pending deletion to delete now, and those of which nothing can be left.
+    """From a LeaderAndIsr response: replicas to delete now, and replicas that the broker does not have any more.
 
-    A replica is told to go once: a second StopReplica could meet the log of the later topic.
+    Each deletion is sent once: a second StopReplica could delete the log of the later topic.
     """
     stop: list[Partition] = []
     gone: list[tuple[ReplicasPendingDeletion, Partition]] = []
     named = pending_deletions_by_topic(context, broker)
     for partition, code in answers:
-        topic_id = context.topics[partition.topic].id  # its own says nothing of a replica that moved away, and back
+        topic_id = context.topics[
+            partition.topic
+        ].id  # a response says nothing of a replica of this id that moved away and back
         held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions
                 and c.topic_id != topic_id]  # fmt: skip
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:
-            if not any(partition.partition in c.told for c in held):
-                held[0].told.add(partition.partition)
+            if not any(partition.partition in c.deletion_sent for c in held):
+                held[0].deletion_sent.add(partition.partition)
                 stop.append(held[0].partitions[partition.partition])
         elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
             gone += ((record, partition) for record in held)
@@ -92,10 +99,9 @@ def plan_after_leader_and_isr(
 def brokers_with_obsolete_record(
     context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]
 ) -> list[BrokerId]:
-    """Brokers with a record for this topic that was written before a crash and is wrong by now.
+    """Live brokers with a record of this topic that an earlier controller wrote, although they deleted their replicas.
 
-    They deleted their replicas after all: but not those that a reassignment took from them before, which nobody asked
-    them about again.
+    A record for replicas that a reassignment moved away is not obsolete: their deletion was never confirmed.
     """
     named = {*kept, *(b for b in context.pending_deletions if b not in context.registered)}
     written = {b: records[topic_id] for b, records in context.pending_deletions.items() if topic_id in records}
@@ -103,5 +109,6 @@ def brokers_with_obsolete_record(
 
 
 def _has_moved(context: ControllerContext, record: ReplicasPendingDeletion) -> bool:
+    """Whether the record names a replica that the assignment no longer has on this broker."""
     topic = context.topics.get(record.topic)
     return topic is not None and any(not _is_assigned(topic, number, record.broker) for number in record.partitions)

@@ -1,6 +1,6 @@
-"""What would become of the partitions of a broker that stops in order: asked before it does.
+"""What a controlled shutdown of a broker would do to its partitions, computed before it stops.
 
-Kafka tells nobody: the controller moves what it can, and what it cannot is offline.
+Kafka does not tell in advance: its controller moves the leaders it can, and the other partitions go offline.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,8 @@ from klamm.model.ids import BrokerId, TopicPartition
 
 
 class PartitionFacts(NamedTuple):
+    """What the prediction needs of one partition."""
+
     partition: TopicPartition
     leader: BrokerId
     replicas: tuple[BrokerId, ...]
@@ -21,21 +23,23 @@ class PartitionFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """Partitions at risk with the reason; together with `moves` all that the broker leads."""
+    """Partitions at risk, each with the reason; `leaderless` and `moves` together are all that the broker leads."""
 
     leaderless: dict[TopicPartition, str] = field(default_factory=dict)
-    """Nobody could read or write them."""
+    """Partitions that nobody could read or write."""
     below_min_isr: dict[TopicPartition, str] = field(default_factory=dict)
-    """They could be read; a write with acks=all would be refused."""
+    """Partitions that could be read, but refuse writes with acks=all."""
     moves: list[TopicPartition] = field(default_factory=list)
-    """Another replica takes over."""
+    """Partitions that get another leader."""
 
     @property
     def is_safe(self) -> bool:
+        """Whether no partition is at risk."""
         return not self.leaderless and not self.below_min_isr
 
 
 def assess_shutdown(broker: BrokerId, live: frozenset[BrokerId], partitions: Iterable[PartitionFacts]) -> Verdict:
+    """What would happen to these partitions if the broker shut down now."""
     verdict = Verdict()
     for facts in partitions:
         if broker not in facts.replicas:
@@ -52,6 +56,7 @@ def assess_shutdown(broker: BrokerId, live: frozenset[BrokerId], partitions: Ite
 
 
 def _why_leaderless(facts: PartitionFacts) -> str:
+    """The reason why no other replica can lead."""
     if len(facts.replicas) == 1:
         return "it is the only replica"
     others = ", ".join(str(b) for b in facts.replicas if b != facts.leader)
@@ -59,5 +64,6 @@ def _why_leaderless(facts: PartitionFacts) -> str:
 
 
 def _why_below_min_isr(facts: PartitionFacts, staying: list[BrokerId]) -> str:
+    """The reason why writes with acks=all would be refused."""
     already = " (it is below already)" if len(facts.isr) < facts.min_isr else ""
     return f"{len(staying)} of {facts.min_isr} in-sync replicas would be left{already}"

@@ -1,4 +1,4 @@
-"""What a decision makes of partition states: which are written, which stay, which are refused and why."""
+"""The result of a decision on partition states: which to write, which stay, and which are refused."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,14 +11,17 @@ Reasons = tuple[tuple[int, str], ...]
 
 @dataclass(slots=True)
 class StatePlan:
+    """Planned changes of partition states."""
+
     writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
     unchanged: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
-    """States that are as they should be already."""
+    """States that already are as decided."""
     refused: dict[Partition, str] = field(default_factory=dict)
-    """By what the state says: decided once more on the znode, where memory was asked first."""
+    """Partitions refused because of their state, with the reason; if the state came from memory, it is read from
+    ZooKeeper and decided again."""
     undecidable: dict[Partition, str] = field(default_factory=dict)
-    """What the decision needs besides the state cannot be read."""
+    """Partitions for which something else than the state could not be read, with the reason."""
 
     def reasons(self, partitions: Iterable[Partition]) -> dict[Partition, Reasons]:
-        """Why single brokers were passed over, where the decision was about brokers."""
+        """The brokers that were passed over, with the reason, if the decision was between brokers."""
         return {}

@@ -9,12 +9,14 @@ from klamm.zk.znodes import TopicZnode
 
 
 class TopicChanges(NamedTuple):
+    """Names of topics that appeared and disappeared."""
+
     new: tuple[str, ...]
     deleted: tuple[str, ...]
 
 
 def diff_topics(known: Mapping[str, Topic], listed: Collection[str]) -> TopicChanges:
-    """Both in order of names."""
+    """Compare the known topics with those listed in ZooKeeper; both results are in order of names."""
     present = frozenset(listed)
     return TopicChanges(
         new=tuple(sorted(name for name in present if name not in known)),
@@ -23,14 +25,14 @@ def diff_topics(known: Mapping[str, Topic], listed: Collection[str]) -> TopicCha
 
 
 def added_partitions(topic: Topic, stored: Mapping[int, ReplicaAssignment]) -> dict[int, ReplicaAssignment]:
-    """Changed replica lists of partitions already known are none of this decision's business."""
+    """The stored partitions that are not known yet; changed replica lists of known ones are ignored."""
     return {number: assignment for number, assignment in sorted(stored.items()) if number not in topic.partitions}
 
 
 def is_another_topic(known: Topic, found: TopicZnode) -> bool:
-    """A topic deleted and created again between two looks has another znode, and often another id.
+    """Whether the znode belongs to a topic that was recreated under the known topic's name.
 
-    An id that is missing says nothing: old tools that write the znode leave it out.
+    The znode's czxid differs then, or the topic id. A missing id says nothing, since old tools omit it.
     """
     has_another_id = None not in (known.id, found.topic_id) and known.id != found.topic_id
     return known.czxid != found.czxid or has_another_id

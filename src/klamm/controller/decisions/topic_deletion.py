@@ -1,6 +1,6 @@
-"""What comes next in the deletion of a topic, and what it waits for. Source: TopicDeletionManager.scala (3.9).
+"""The next step of a topic's deletion, or what it waits for. Source: TopicDeletionManager.scala (3.9).
 
-Unlike there, a deletion does not wait for ever for a broker that is gone: see docs/decisions on topic deletion.
+Unlike Kafka's, a deletion does not wait for ever for a dead broker: see docs/decisions on topic deletion.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,19 +17,20 @@ ByBroker = dict[BrokerId, list[Partition]]
 
 @dataclass(slots=True)
 class Survey:
-    """The replicas of one topic that are not deleted yet, by what stands in the way; those under way are left out."""
+    """Replicas of one topic that are neither deleted nor being deleted, by what stands in the way of their deletion."""
 
     reachable: ByBroker = field(default_factory=dict)
+    """By broker: the broker is live and the log directory works."""
     unreachable: ByBroker = field(default_factory=dict)
-    """The broker lives, but is shutting down, or the log directory failed."""
+    """By broker: the broker is registered, but is shutting down or its log directory failed."""
     gone: ByBroker = field(default_factory=dict)
     """The broker is not registered."""
     moving: list[Partition] = field(default_factory=list)
-    """Partitions that are being reassigned, also to brokers that are gone."""
+    """Partitions that are being reassigned, also to dead brokers."""
 
 
 def add_to_survey(context: ControllerContext, partitions: Iterable[Partition], into: Survey) -> None:
-    """Add these partitions to what is known of their topic."""
+    """Add these partitions to the survey of their topic."""
     for p in partitions:
         if p.assignment.is_being_reassigned:
             into.moving.append(p)
@@ -46,17 +47,21 @@ def add_to_survey(context: ControllerContext, partitions: Iterable[Partition], i
 
 
 class Step(StrEnum):
+    """The next step of a topic's deletion."""
+
     BEGIN = "begin"
-    """Tell brokers to delete their replicas."""
+    """Send StopReplica to the brokers."""
     COMPLETE = "complete"
-    """Nothing is left to wait for: the znodes go."""
+    """Delete the znodes: there is nothing left to wait for."""
     WAIT = "wait"
 
 
 class DeletionDecision(NamedTuple):
+    """The next step, and for WAIT the reason."""
+
     step: Step
     why: str = ""
-    """Of waiting: for what, and what ends it."""
+    """What the deletion waits for, and what ends the waiting."""
 
 
 def decide_deletion_step(
@@ -67,16 +72,19 @@ def decide_deletion_step(
     timeout_s: float,
     requests_carry_topic_ids: bool,
 ) -> DeletionDecision:
-    """The next step for a queued topic of which no replica is under way.
+    """Decide the next step for a queued topic without unanswered StopReplica requests.
 
-    `timed_out` are brokers gone for so long that nobody waits for them; their replicas become pending deletions.
+    `timed_out` are brokers that have been dead for so long that the deletion does not wait for them; their replicas
+    become pending deletions.
     """
     held_back = context.topics_ineligible_for_deletion.get(topic)
     begun = topic in context.topics_with_deletion_started
     moving = [p for p in found.moving if _can_complete_reassignment(context, p, frozenset(timed_out))]
     if moving and not begun:
         numbers = ", ".join(str(p.partition) for p in moving[:10])
-        return DeletionDecision(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
+        return DeletionDecision(
+            Step.WAIT, f"partitions {numbers} are being reassigned; the deletion continues after that"
+        )
     if found.moving and not begun:
         held_back = None  # nothing that is to be deleted is elected: their reassignment would wait for ever
     if held_back is None and (found.reachable or not begun):
@@ -89,23 +97,28 @@ def decide_deletion_step(
     if waited_for:
         return DeletionDecision(Step.WAIT, _why_waiting_for_dead(waited_for, timeout_s))
     if found.gone and (context.topics[topic].id is None or not requests_carry_topic_ids):
-        why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
-        return DeletionDecision(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
+        why = f"brokers {_list(found.gone)} are not alive, and without a topic id their replicas cannot be told apart"
+        return DeletionDecision(
+            Step.WAIT, f"{why} from those of a later topic of that name; the deletion continues when they return"
+        )
     return DeletionDecision(Step.COMPLETE)
 
 
 def _can_complete_reassignment(
     context: ControllerContext, partition: Partition, timed_out: frozenset[BrokerId]
 ) -> bool:
-    """Whether a reassignment can still end: there is a leader to copy from, and nobody is gone for good.
+    """Whether a reassignment can still end: it has a live leader, and no target broker timed out.
 
-    A partition that never had one, or whose state an interrupted deletion took already, has nothing to be moved.
+    A partition without a leader has no data to move.
     """
     return _is_live_leader(context, partition.leader, partition) and timed_out.isdisjoint(partition.assignment.target)
 
 
 def _is_live_leader(context: ControllerContext, leader: BrokerId, partition: Partition) -> bool:
-    """One that died and returned does not: it is told nothing of a topic that is to be deleted but to delete."""
+    """Whether the leader serves the partition.
+
+    A leader that restarted does not: it gets no LeaderAndIsr for a topic to be deleted.
+    """
     was_put_aside = context.replicas_on(leader).get(partition) is ReplicaState.DELETION_INELIGIBLE
     return context.is_online(leader, partition) and not was_put_aside
 
@@ -114,15 +127,17 @@ def _why_waiting_for_unreachable(context: ControllerContext, found: ByBroker) ->
     """The reason why deletion waits: brokers that shut down, or that have failed log directories."""
     leaving = [b for b in found if b in context.shutting_down]
     if leaving:
-        return f"brokers {_list(leaving)} are shutting down; it goes on when they are back, or gone"
-    return f"log directories failed on brokers {_list(found)}; it goes on when these are started again"
+        return f"brokers {_list(leaving)} are shutting down; the deletion continues when they have restarted or stopped"
+    return (
+        f"log directories failed on brokers {_list(found)}; the deletion continues when they are repaired and restarted"
+    )
 
 
 def _why_waiting_for_dead(brokers: Collection[BrokerId], timeout_s: float) -> str:
     """The reason why deletion waits: dead brokers whose timeout is not over."""
     return (
-        f"brokers {_list(brokers)} are gone; it goes on when they return, or without them once they have been gone"
-        f" for {timeout_s:g} s"
+        f"brokers {_list(brokers)} are not alive; the deletion continues when they return, or without them after"
+        f" {timeout_s:g} s (klamm.delete.topic.dead.broker.wait.ms)"
     )
 
 

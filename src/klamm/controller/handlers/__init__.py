@@ -1,1 +1,1 @@
-"""The hands: read, decide, write, apply, send."""
+"""Event handlers of the controller: they read, decide, write, apply and send."""

@@ -1,4 +1,4 @@
-"""What the controller does when brokers come, go and bounce. Source: KafkaController.processBrokerChange (3.9)."""
+"""Handling of brokers that register, bounce, die or change. Source: KafkaController.processBrokerChange (3.9)."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
@@ -23,11 +23,10 @@ from klamm.zk.znodes import MalformedZnode
 
 
 async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
-    """New brokers first, then those that bounced (as dead, then new), then the dead.
+    """Handle new brokers, then bounced ones (first as dead, then as new), then dead ones.
 
-    What is decided on the way finds a bounced broker without a channel, as if it were dead: the first thing that its
-    new run hears of leaders must be all of its partitions. Where ZooKeeper fails on the way, whoever is not settled yet
-    is new, bounced or dead once more.
+    A bounced broker has no channel while the others are handled: the first LeaderAndIsr after its restart must have all
+    of its partitions. If ZooKeeper fails, brokers that are not handled to the end are reported again at the retry.
     """
     found = await term.store.read_brokers(watch=True)
     changes = diff_brokers(term.context.registered, usable_brokers(term, found), term.context.brokers_in_transition)
@@ -50,7 +49,7 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     if changes.bounced:
         term.context.remove_brokers(bounced)
         await on_broker_failure(term, bounced)
-        await term.slices.give_back()  # requests list the brokers of the moment they are sent: these are not among them
+        await term.slices.yield_now()  # requests list the brokers of the moment they are sent: these are not among them
         open_channels(term, changes.bounced)
         term.context.add_brokers(changes.bounced)
         await on_broker_startup(term, bounced)
@@ -61,7 +60,7 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
 
 
 async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> None:
-    """Metadata before anything else, then everything that they host, then elections they may help with."""
+    """Send metadata, then all hosted replicas; then elect leaders, and resume reassignments and deletions."""
     context = term.context
     context.last_sent_assignments.clear()
     for broker in brokers:
@@ -84,7 +83,7 @@ async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> N
 
 
 async def _send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]) -> None:
-    """Where this fails they get no request until it is retried: their first LeaderAndIsr has to be complete."""
+    """Delete replicas pending deletion, or close the channels: a broker's first LeaderAndIsr must be complete."""
     try:
         await send_pending_deletions(term, brokers)
     except KlammError:
@@ -94,7 +93,7 @@ async def _send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]
 
 
 async def on_broker_failure(term: TermContext, brokers: Collection[BrokerId]) -> None:
-    """Elect new leaders for what they led, remove them from the ISRs, notify the live brokers."""
+    """Elect new leaders for the brokers' partitions, remove the brokers from ISRs, notify the live brokers."""
     context = term.context
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
@@ -104,6 +103,7 @@ async def on_broker_failure(term: TermContext, brokers: Collection[BrokerId]) ->
 
 
 async def _hosted_by(term: TermContext, brokers: Iterable[BrokerId]) -> dict[BrokerId, list[Partition]]:
+    """The partitions with a replica on each of these brokers."""
     hosted = {}
     for broker in brokers:
         replicas = term.context.replicas_on(broker)
@@ -113,7 +113,7 @@ async def _hosted_by(term: TermContext, brokers: Iterable[BrokerId]) -> dict[Bro
 
 
 async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
-    """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
+    """Handle replicas on dead brokers or failed log directories: elect leaders, then remove the replicas from ISRs."""
     context = term.context
     leaderless: list[Partition] = []
     async for chunk in term.slices.over(context.without_online_leader()):
@@ -126,13 +126,13 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
         going = {b: [p for p in held if context.is_to_be_deleted(p)] for b, held in replicas.items()}
         await fail_replica_deletions(term, going)
     if elected == 0 and not any(kept.values()):
-        # no partition changed: the brokers must get the new broker list all the same (KAFKA-13225)
+        # no partition changed: the brokers need the new broker list nevertheless (KAFKA-13225)
         term.batch.add_metadata(context.registered, ())
         await term.send_requests()
 
 
 async def _states_sent_to_all(term: TermContext, partitions: Iterable[Partition]) -> SentStates:
-    """What an election just sent to every replica whose broker is registered."""
+    """The states of partitions whose election was just sent to all replicas; these need no second LeaderAndIsr."""
     context = term.context
     sent: dict[Partition, LeaderAndIsr | None] = {}
     if context.offline_dirs or context.leaving or not term.batch.coalesces_requests:
@@ -143,14 +143,14 @@ async def _states_sent_to_all(term: TermContext, partitions: Iterable[Partition]
 
 
 def not_to_be_deleted(term: TermContext, replicas: Replicas) -> Replicas:
-    """Without those of topics that are queued for deletion: these get nothing but StopReplica."""
+    """Without replicas of topics queued for deletion, which get only StopReplica."""
     if not term.context.topics_to_be_deleted:
         return replicas
     return {b: [p for p in partitions if not term.context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
 
 
 async def on_broker_modifications(term: TermContext, event: BrokerModifications) -> None:
-    """A live broker changed its listeners: all brokers are notified."""
+    """Notify all brokers of a live broker's new listeners."""
     known = term.context.registered.get(event.broker)
     try:
         read = await term.store.read_broker(event.broker, watch=True)
@@ -167,7 +167,7 @@ async def on_broker_modifications(term: TermContext, event: BrokerModifications)
 
 
 def usable_brokers(term: TermContext, found: Registrations) -> dict[BrokerId, Broker]:
-    """Those with a readable registration and what is finalized; a bad one must not stop the handling of all others."""
+    """Brokers whose registration is readable and supports the finalized features; the others are journalled."""
     for broker, why in found.unreadable.items():
         term.journal.refused(term.cause, "broker registration", why, broker=broker)
     finalized = term.context.finalized
@@ -179,6 +179,7 @@ def usable_brokers(term: TermContext, found: Registrations) -> dict[BrokerId, Br
 
 
 def open_channels(term: TermContext, brokers: Iterable[Broker]) -> None:
+    """Open a channel to each broker; a broker without the listener for control requests is journalled."""
     for broker in brokers:
         if (why := term.channels.add(broker)) is not None:
             term.journal.refused(term.cause, "channel", why, broker=broker.id)

@@ -1,4 +1,7 @@
-"""Elections that someone asked for, and those that bring leaders back. Source: KafkaController.scala (3.9)."""
+"""Elections that are requested, and elections that return leadership to preferred replicas.
+
+Source: KafkaController.scala (3.9).
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -24,25 +27,28 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.tool_requests import unless_changed
+from klamm.zk.tool_requests import remove_unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 FIRST_REBALANCE_S: Final = 5
+"""The time from the failover to the first check of preferred replicas."""
 
 
 async def on_unclean_enabled(term: TermContext, event: UncleanLeaderElectionEnable) -> None:
-    """The brokers' default changed: partitions without a leader may find one now; the topics' configs decide."""
+    """Elect leaders for offline partitions, since the brokers' default now allows unclean elections."""
     await trigger_online(term)
 
 
 async def on_topic_unclean_enabled(term: TermContext, event: TopicUncleanLeaderElectionEnable) -> None:
+    """Elect leaders for the topic's offline partitions, since its config now allows unclean elections."""
     await trigger_online(term, event.topic)
 
 
-# ---- asked for
+# ---- requested
 
 
 async def on_requested_election(term: TermContext, event: ReplicaLeaderElection) -> None:
+    """Elect leaders for the requested partitions, or for those in the old tools' znode."""
     if event.partitions is None:
         await on_listed_election(term)
     else:
@@ -50,7 +56,7 @@ async def on_requested_election(term: TermContext, event: ReplicaLeaderElection)
 
 
 async def on_listed_election(term: TermContext) -> None:
-    """The list of the old tools is worked off once, whatever becomes of it, and removed."""
+    """Elect preferred replicas for the partitions in the old tools' znode, then delete the znode."""
     found = await term.store.tool_requests.read(PREFERRED_ELECTION)
     if found is None:
         return
@@ -58,10 +64,11 @@ async def on_listed_election(term: TermContext) -> None:
         await _elect(term, decode_preferred_election(found.payload), unclean=False)
     except MalformedZnode as error:
         term.journal.refused(term.cause, PREFERRED_ELECTION, f"{error}; removed")
-    await change_list(term, PREFERRED_ELECTION, "election list", unless_changed(found))
+    await change_list(term, PREFERRED_ELECTION, "election list", remove_unless_changed(found))
 
 
 async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
+    """Elect leaders for these partitions; returns the new leaders and the refusals."""
     plan = RequestedElections()
     async for chunk in term.slices.over(asked):
         plan.add(term.context, chunk, unclean)
@@ -75,7 +82,7 @@ async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bo
 
 
 def _journal_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
-    """Of those that need no election only how many: they are often all there are."""
+    """Journal the refused elections; of those that are not needed, which are often many, only the number."""
     told = {key: r for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED}
     if needless := len(refused) - len(told):
         term.journal.refused(term.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
@@ -86,12 +93,13 @@ def _journal_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) 
 
 
 def begin_rebalancing(term: TermContext) -> None:
-    """A first look soon after the failover; each next one is counted from the end of the one before."""
+    """Start the timer for the first check of preferred replicas; each check restarts it when it ends."""
     if term.settings.auto_leader_rebalance:
         term.timers.after("rebalance", FIRST_REBALANCE_S, AutoPreferredReplicaLeaderElection())
 
 
 async def on_rebalance(term: TermContext, event: AutoPreferredReplicaLeaderElection) -> None:
+    """Check preferred replicas, and start the timer for the next check."""
     try:
         await _rebalance(term)
     finally:
@@ -99,7 +107,7 @@ async def on_rebalance(term: TermContext, event: AutoPreferredReplicaLeaderElect
 
 
 async def _rebalance(term: TermContext) -> None:
-    """Preferred replicas lead again, for brokers that lead too little of what they should."""
+    """Elect the preferred replicas of brokers that lead too few partitions."""
     imbalance = Imbalance()
     async for chunk in term.slices.over(term.context.partitions()):
         imbalance.count(p for p in chunk if not term.context.is_to_be_deleted(p))

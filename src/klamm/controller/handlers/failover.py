@@ -1,4 +1,4 @@
-"""Failover: what a new controller reads, writes and sends, in Kafka's order.
+"""The failover of a new controller: what it reads, writes and sends, in Kafka's order.
 
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
@@ -29,14 +29,14 @@ from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 _BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
-"""The second is where a term finds the replicas of brokers that are away."""
+"""Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible."""
 
 
 async def on_controller_failover(term: TermContext) -> None:
-    """Everything ZooKeeper knows into memory, the broker list to the brokers, then the two state machines.
+    """Read all state from ZooKeeper, send the broker list, then start replicas, partitions and pending work.
 
-    Notifications are cleared before the context is read: what they announced is read then anyway. The broker list goes
-    out before any LeaderAndIsr: nobody can follow a leader it does not know (KAFKA-4443).
+    Notifications are deleted before the context is read, since reading it covers what they announce. The broker list is
+    sent before any LeaderAndIsr, because a broker cannot follow a leader that it does not know (KAFKA-4443).
     """
     await set_up_features(term)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
@@ -58,9 +58,9 @@ async def on_controller_failover(term: TermContext) -> None:
 
 
 async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) -> None:
-    """What waits in memory, whatever the event was that ZooKeeper failed: as at the end of a failover.
+    """Retry all work that waits in memory, as at the end of a failover.
 
-    Brokers whose coming or going is not settled are left to the event that tells of them, which comes again, too.
+    Brokers in transition are skipped: the BrokerChange event that handles them is retried, too.
     """
     await remove_finished_records(term)
     await trigger_online(term)
@@ -70,7 +70,7 @@ async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) 
 
 
 async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Partition]]:
-    """Replicas that went offline, and could not be taken out of their ISRs."""
+    """Replicas on dead brokers or failed directories that could not be removed from their ISRs, by broker."""
     context = term.context
     left: dict[BrokerId, list[Partition]] = {}
     for broker, states in context.replica_states.items():
@@ -83,6 +83,7 @@ async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Pa
 
 
 async def _read_context(term: TermContext) -> None:
+    """Read brokers, topics and partition states into the context, and open channels to the brokers."""
     context = term.context
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
@@ -92,6 +93,7 @@ async def _read_context(term: TermContext) -> None:
 
 
 async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
+    """Read the state znodes of these partitions into the context."""
     read = await term.store.read_states(partitions)
     await term.slices.checkpoint(len(partitions))
     for p, state in read.found.items():
@@ -100,7 +102,7 @@ async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _start_replicas(term: TermContext) -> None:
-    """Online where the broker lives, which tells every replica who leads; else offline, and out of the ISRs."""
+    """Replicas on live brokers become Online and get LeaderAndIsr; others become Offline and leave their ISRs."""
     context = term.context
     online: dict[BrokerId, list[Partition]] = {}
     offline: dict[BrokerId, list[Partition]] = {}
@@ -116,7 +118,7 @@ async def _start_replicas(term: TermContext) -> None:
 
 
 async def _start_partitions(term: TermContext) -> None:
-    """As they are: without a znode New, with a live leader Online, else Offline."""
+    """Set each partition's state: New without a state znode, Online with a live leader, else Offline."""
     context = term.context
     async for chunk in term.slices.over(context.partitions()):
         for p in chunk:

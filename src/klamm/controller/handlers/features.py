@@ -1,7 +1,7 @@
-"""Finalized features: set up when a term begins, changed on request. Source: KafkaController (3.9).
+"""Finalized features: written when a term begins, changed on request. Source: KafkaController (3.9).
 
-No node of ZooKeeper mode supports any feature, unless its settings say so; what is finalized there came from elsewhere,
-and may be deleted.
+In ZooKeeper mode no node supports a feature unless its settings say so; features that other software finalized may be
+deleted.
 """
 
 from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
@@ -14,20 +14,25 @@ from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
 async def set_up_features(term: TermContext) -> None:
-    """`/feature` as this protocol version wants it; this node goes on once it knows what is there."""
+    """Write `/feature` for this protocol version, and wait until this node has read it."""
     settings = term.settings
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
     except MalformedZnode as error:
-        term.journal.refused(term.cause, FEATURE, f"{error}; it stays as it is, and no feature counts as finalized")
+        term.journal.refused(
+            term.cause, FEATURE, f"{error}; the znode is not changed, and no feature counts as finalized"
+        )
         return
     term.context.finalized = levels
     if settings.versions_features and not await term.wait_for_features(epoch, settings.feature_timeout_s):
-        raise KlammError(f"this node did not read {FEATURE} at version {epoch} before the timeout")
+        raise KlammError(
+            f"the features were written, but this node did not read version {epoch} of {FEATURE} before the timeout. "
+            "Try again."
+        )
 
 
 async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
-    """Each update is judged alone; the valid ones are written together. Who asked waits until this node has seen it."""
+    """Check each update separately, write the valid ones together, and answer."""
     if not term.settings.versions_features:
         text = "Feature versioning is not supported by the inter.broker.protocol.version"
         event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST, text))
@@ -51,6 +56,7 @@ async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
 
 
 async def _write(term: TermContext, features: FinalizedFeatures, version: int) -> int:
+    """Write the finalized features to ZooKeeper and memory; returns the znode's version."""
     epoch = await term.store.write_features(features, version)
     term.context.finalized = features.levels
     term.journal.write(term.cause, "features", levels=features.levels, epoch=epoch)

@@ -1,4 +1,4 @@
-"""ISR changes that leaders ask for or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
+"""ISR changes that leaders propose or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
 
 import uuid
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
 
 class _JudgedProposal(NamedTuple):
-    """One partition of a request, and what became of it."""
+    """One partition of an AlterPartition request, with the verdict."""
 
     topic: AlterPartitionRequestTopicData
     number: int
@@ -47,7 +47,7 @@ class _JudgedProposal(NamedTuple):
 
 
 async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -> None:
-    """Judge each partition, write what is accepted, tell everyone; answer even where we were deposed meanwhile."""
+    """Check each partition, write accepted ISRs, notify all brokers, answer; then complete reassignments."""
     request = event.request
     sender = check_sender(term.context, BrokerId(request.broker_id), request.broker_epoch)
     if sender is not ErrorCode.NONE:
@@ -64,10 +64,10 @@ async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -
 
 
 async def _write(term: TermContext, judged: list[_JudgedProposal]) -> StatesChanged:
-    """What lost a race is refused, not decided again: the leader proposes anew.
+    """Write accepted ISRs; a proposal that lost a race is refused, and the leader proposes again.
 
-    A write that ZooKeeper took although its answer was lost counts as written. Told that it failed, the leader would
-    wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
+    A write that ZooKeeper applied although its answer was lost counts as written. A refusal would leave the leader
+    waiting for a LeaderAndIsr that nobody sends.
     """
     wanted = {a.partition: a.verdict.write for a in judged if a.partition is not None and a.verdict.write is not None}
     known = StatesRead({p: p.leadership for p in wanted if p.leadership is not None})
@@ -98,7 +98,7 @@ def _judge(
     )
     known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has the topic id of the request")
         return _JudgedProposal(topic, data.partition_index, None, proposal, verdict)
     partition = known.partitions.get(data.partition_index) if known else None
     verdict = judge(term.context, partition, proposal, event.version)
@@ -113,7 +113,7 @@ def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: in
 
 
 def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[BrokerId, ...]:
-    """The broker epochs of version 3 are not looked at, as in Kafka: brokers of this mode send -1."""
+    """The proposed ISR. The broker epochs of version 3 are ignored as in Kafka: brokers in ZooKeeper mode send -1."""
     if version >= FIRST_VERSION_WITH_BROKER_EPOCHS:
         return tuple(BrokerId(member.broker_id) for member in data.new_isr_with_epochs)
     return tuple(BrokerId(b) for b in data.new_isr)
@@ -139,6 +139,7 @@ def _response(judged: list[_JudgedProposal], changed: StatesChanged, version: in
 
 
 def _partition_response(judged: _JudgedProposal, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
+    """The response for one partition: its state, or an error."""
     partition, verdict = judged.partition, judged.verdict
     state = verdict.current
     error = verdict.error
@@ -159,7 +160,7 @@ def _partition_response(judged: _JudgedProposal, changed: StatesChanged) -> Alte
 
 
 async def on_isr_change_notification(term: TermContext, event: IsrChangeNotification) -> None:
-    """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
+    """Read ISRs that leaders of an old protocol version wrote themselves, and notify all brokers."""
     async with notifications(term, ISR_CHANGES) as announced:
         named = _partitions_by_notification(term, announced.found)
         partitions = list(dict.fromkeys(p for listed in named.values() for p in listed))
@@ -177,7 +178,7 @@ async def on_isr_change_notification(term: TermContext, event: IsrChangeNotifica
 
 
 def _partitions_by_notification(term: TermContext, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
-    """By notification, the partitions it names, as far as they are known."""
+    """The known partitions that each notification names; unreadable notifications are journalled."""
     named: dict[str, list[Partition]] = {}
     for name, payload in announced.items():
         try:

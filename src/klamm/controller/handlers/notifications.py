@@ -1,4 +1,4 @@
-"""Sequential znodes with which brokers call the controller: looked at once, then removed.
+"""Sequential znodes by which brokers notify the controller: each is read once, then deleted.
 
 Source: the `finally` of processIsrChangeNotification and processLogDirEventNotification (KafkaController.scala, 3.9).
 """
@@ -12,19 +12,21 @@ from klamm.model.errors import KlammError
 
 
 class Announced(NamedTuple):
+    """The notifications below one znode."""
+
     found: dict[str, bytes | None]
-    """By name, what is there to be worked off."""
+    """The payload of each notification, by name."""
     not_shown: dict[str, str]
-    """Why not, for those that ZooKeeper does not show; whoever works them off adds those whose subject it does not."""
+    """Notifications that ZooKeeper does not let this node read, with the reason; handlers add those about unreadable
+    znodes."""
 
 
 @asynccontextmanager
 async def notifications(term: TermContext, parent: str) -> AsyncIterator[Announced]:
-    """What was announced; the list is watched from here on.
+    """Read the notifications below `parent` and watch for new ones; they are deleted when the block ends.
 
-    Removed afterwards, also where we erred: the next controller would err on them, too. They stay where the work needs
-    ZooKeeper and cannot have it, and so do those that were not shown: the event comes again, and finds them. Kafka
-    removes them unread.
+    They are deleted also after a programming error, which the next controller would meet, too. They stay after a
+    ZooKeeper error, as do those that cannot be read: the retried event finds them. Kafka deletes these unread.
     """
     children = await term.store.list_notifications(parent)
     announced = Announced(*await term.store.read_notifications(parent, children))
@@ -39,5 +41,6 @@ async def notifications(term: TermContext, parent: str) -> AsyncIterator[Announc
     await term.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
     if not_shown:
         raise KlammError(
-            f"cannot read from ZooKeeper: {', '.join(f'{name} ({why})' for name, why in not_shown.items())}"
+            f"notifications in {parent} cannot be read, they are kept and read again: "
+            f"{', '.join(f'{name} ({why})' for name, why in not_shown.items())}"
         )

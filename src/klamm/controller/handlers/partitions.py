@@ -1,4 +1,4 @@
-"""Bringing partitions online: first leaders for new ones, elections for the others.
+"""Bringing partitions online: first leaders for new partitions, elections for the others.
 
 Source: PartitionStateMachine.scala (3.9).
 """
@@ -32,12 +32,13 @@ from klamm.model.leader_and_isr import (
 from klamm.zk.fenced import chunks
 
 Staying: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
+"""By partition, the replicas that a new assignment keeps."""
 
 UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
 
 
 async def trigger_online(term: TermContext, topic: str | None = None) -> int:
-    """Try again for every partition that is New or Offline, of one topic or all; how many found a leader."""
+    """Elect leaders for all New and Offline partitions, of one topic or all; returns how many were elected."""
     live = term.context.live
     waiting: list[Partition] = []
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
@@ -55,10 +56,10 @@ async def bring_online(
     elect: Strategy,
     staying: Staying = MappingProxyType({}),
 ) -> int:
-    """Leaders for all that can have one, and the requests that tell of them; how many were elected.
+    """Elect leaders, write the states and send the requests; returns how many were elected.
 
-    Partitions that never had a leader get their first one; these do not count as elected. `staying`: the candidates
-    where a reassignment that is not in memory yet leaves fewer of them.
+    New partitions get their first leader, and are not counted. `staying` limits the candidates where a reassignment is
+    not in memory yet.
     """
     new: list[Partition] = []
     led_before: list[Partition] = []
@@ -94,7 +95,10 @@ async def _elect(
 async def _unclean_topics(
     term: TermContext, stored: Mapping[Partition, LeaderAndIsr], elect: Strategy
 ) -> tuple[frozenset[str], dict[str, str]]:
-    """Topics that allow a leader from outside the ISR, asked only where it could matter; and those we cannot ask."""
+    """The topics whose config allows unclean elections, and the topics whose config cannot be read, with the reason.
+
+    Only topics with a partition without a live ISR member are looked up.
+    """
     if not elect.may_be_unclean:
         return frozenset(), {}
     topics = sorted({p.topic for p in without_live_isr(term.context, stored)})
@@ -107,7 +111,7 @@ async def _unclean_topics(
 
 
 async def _initialise(term: TermContext, partitions: list[Partition]) -> None:
-    """A first leader for each that has a live replica; the others stay New."""
+    """Create the state of new partitions that have a live replica; the others stay New."""
     context = term.context
     facts = {p: facts_of(context, p, (), unclean=False) for p in partitions}
     states = {p: state for p, f in facts.items() if (state := _first_state(f, context.epoch)) is not None}
@@ -122,7 +126,7 @@ async def _initialise(term: TermContext, partitions: list[Partition]) -> None:
 
 
 def _first_state(facts: Facts, controller_epoch: int) -> LeaderAndIsr | None:
-    """The first state of a new partition, or None where none of its replicas is alive."""
+    """The first state of a new partition, or None if none of its replicas is alive."""
     choice = choose_initial(facts)
     if choice is None:
         return None
@@ -130,13 +134,16 @@ def _first_state(facts: Facts, controller_epoch: int) -> LeaderAndIsr | None:
 
 
 def _topics_without_partitions(term: TermContext, states: Iterable[Partition]) -> list[str]:
-    """Topics none of whose partitions has a state yet: their `partitions` znode is missing, too."""
+    """Topics without any partition state: their `partitions` znode has to be created, too."""
     names = dict.fromkeys(p.topic for p in states)
     return [n for n in names if all(p.leadership is None for p in term.context.topics[n].partitions.values())]
 
 
 async def _adopt(term: TermContext, wanted: dict[Partition, LeaderAndIsr]) -> None:
-    """A state znode is there already: ours, where only the answer was lost; else an election goes on from it."""
+    """Handle state znodes that exist already.
+
+    A state as `wanted` is our own write, whose answer was lost. From any other state an election follows.
+    """
     read = await term.store.read_states(wanted)
     ours = {p: s for p, s in read.found.items() if s == wanted[p]}
     term.apply_created(ours)

@@ -1,6 +1,6 @@
-"""Replicas that have to go and whose brokers have not said yet that they went: written down until they say so.
+"""Replicas whose deletion is pending: recorded in ZooKeeper until their broker confirms that it deleted them.
 
-Those of deleted topics on brokers that were gone, and all that a reassignment takes from a broker.
+These are replicas of deleted topics on dead brokers, and all replicas that a reassignment removes from a broker.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
 
 
 async def load_pending_deletions(term: TermContext) -> None:
-    """What earlier terms wrote down."""
+    """Read the records that earlier terms wrote."""
     found, unreadable = await term.store.pending_deletions.read()
     for record in found:
         _add_record(term, record)
@@ -35,9 +35,10 @@ async def load_pending_deletions(term: TermContext) -> None:
 async def schedule_replica_deletions(
     term: TermContext, topics: Mapping[str, ByBroker]
 ) -> dict[tuple[str, BrokerId], str]:
-    """Write down what gone brokers hold of these topics, before ZooKeeper forgets that they do.
+    """Record the replicas of these topics on these brokers in ZooKeeper, before the topics' znodes lose them.
 
-    Why not, by topic and broker, where ZooKeeper refuses it: there the deletion or move waits, and is tried again.
+    Returns the reasons by topic and broker where ZooKeeper refuses the record; there the deletion or reassignment waits
+    and is retried.
     """
     records = []
     for topic, by_broker in topics.items():
@@ -64,10 +65,10 @@ async def schedule_replica_deletions(
 async def schedule_deletion_of_moved(
     term: TermContext, replicas: Mapping[BrokerId, Iterable[Partition]]
 ) -> dict[Partition, str]:
-    """Replicas that a reassignment takes from their brokers: written down before the assignment says so.
+    """Record replicas that a reassignment removes, before the assignment is written.
 
-    The order to delete them may be lost, with its broker or with this controller; nobody else knows of it afterwards.
-    Why not, for those that ZooKeeper does not let us write down: they may not move.
+    The StopReplica that deletes them can be lost with its broker or this controller, and the new assignment no longer
+    shows them. Returns the reasons for partitions whose record ZooKeeper refuses: they must not move.
     """
     moved: dict[str, dict[BrokerId, list[Partition]]] = {}
     for broker, partitions in replicas.items():
@@ -79,7 +80,7 @@ async def schedule_deletion_of_moved(
 
 
 async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable[BrokerId]) -> None:
-    """A record from before a crash, on a broker that is here and deleted its replicas after all."""
+    """Remove records of an earlier term for live brokers that deleted the topic's replicas since."""
     topic_id = term.context.topics[topic].id
     if topic_id is None:
         return
@@ -89,15 +90,21 @@ async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable
 
 
 async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]) -> None:
-    """Before anything else is asked of them: delete the replicas that are pending deletion and no others."""
+    """Send each broker StopReplica for its replicas pending deletion, except those that may not be deleted yet.
+
+    This comes before any other request to a broker that starts.
+    """
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
-            record.told.clear()
+            record.deletion_sent.clear()
         plan = plan_pending_deletions(term.context, broker)
         if plan.stop:
-            await term.store.confirm_controllership()  # the next controller may have moved them back
+            await term.store.confirm_controllership()  # a newer controller may have moved them back
         if plan.void:
-            why = "the topic exists and the broker is assigned these replicas again: deletion or move was cancelled"
+            why = (
+                "the topic exists and the broker has these replicas again, so the deletion or reassignment was "
+                "cancelled"
+            )
             voided = by_topic(p for _, p in plan.void)
             term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
             await _remove_from_records(term, plan.void)
@@ -115,7 +122,7 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
 async def on_leader_and_isr_answers(
     term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> None:
-    """Where a later topic has the name: delete what has another id, forget where nothing was left."""
+    """Act on a LeaderAndIsr response: delete logs with another topic id, forget replicas that do not exist."""
     stop, gone = plan_after_leader_and_isr(term.context, broker, answers)
     for replica in stop:
         term.batch.add_stop_replica([broker], replica, delete=True)
@@ -128,9 +135,9 @@ async def on_leader_and_isr_answers(
 
 
 async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: Sequence[Partition]) -> None:
-    """These replicas are deleted; where a later topic has the name, its replica can be created now.
+    """Remove deleted replicas from the records; where a later topic has the name, create its replica now.
 
-    Not where another request to delete it is queued: then the answer to that one counts.
+    Partitions with another queued deletion are skipped: the response to that one counts.
     """
     if broker not in term.context.pending_deletions:
         return
@@ -144,19 +151,22 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
             if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
                 term.context.move_replicas(broker, [later], ReplicaState.NEW)
             term.batch.add_leader_and_isr([broker], later, is_new=True)
-    await _remove_from_records(term, ended)  # where ZooKeeper fails here the requests are sent all the same
+    await _remove_from_records(term, ended)  # if ZooKeeper fails here, the queued requests are sent nevertheless
     await term.send_requests()
 
 
 def _is_assigned_and_kept(term: TermContext, broker: BrokerId, later: Partition) -> bool:
-    """True also where the deletion of that topic waits for a reassignment, which needs this replica."""
+    """Whether the later topic's replica belongs on this broker.
+
+    Also true for a topic queued for deletion that waits for a reassignment, which needs the replica.
+    """
     return broker in later.replicas and later.topic not in term.context.topics_with_deletion_started
 
 
 def _finished_deletions(
     term: TermContext, broker: BrokerId, partitions: Iterable[Partition]
 ) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
-    """Those whose name has pending deletions, and which replicas to remove from which record."""
+    """The partitions that had pending deletions under their name, and the replicas to remove from records."""
     finished: list[Partition] = []
     ended: list[tuple[ReplicasPendingDeletion, Partition]] = []
     named = pending_deletions_by_topic(term.context, broker)
@@ -169,7 +179,7 @@ def _finished_deletions(
 
 
 async def _remove_from_records(term: TermContext, ended: Iterable[tuple[ReplicasPendingDeletion, Partition]]) -> None:
-    """Out of memory; in ZooKeeper a record stays as it is until it names nothing more."""
+    """Remove these replicas from the records in memory; an empty record is removed from ZooKeeper, too."""
     empty: dict[ReplicasPendingDeletion, None] = {}
     for record, p in ended:
         record.partitions.pop(p.partition, None)  # an answer may name it twice: two topics of one name in a request
@@ -180,7 +190,7 @@ async def _remove_from_records(term: TermContext, ended: Iterable[tuple[Replicas
 
 
 async def _remove_records(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
-    """Forget these pending deletions, and remove their records from ZooKeeper."""
+    """Remove these records from memory, then from ZooKeeper."""
     for record in records:
         held = term.context.pending_deletions[record.broker]
         del held[record.topic_id]

@@ -6,6 +6,7 @@ from klamm.model.errors import ErrorCode
 
 
 async def on_allocate_producer_ids(term: TermContext, event: AllocateProducerIds) -> None:
+    """Allocate a block of producer ids for a registered broker, and answer."""
     known = term.context.registered.get(event.broker)
     if known is None:
         event.refuse(ErrorCode.BROKER_ID_NOT_REGISTERED)

@@ -1,9 +1,9 @@
-"""Moving partitions to other brokers. Source: KafkaController.onPartitionReassignment (3.9).
+"""Reassignment of partitions to other brokers. Source: KafkaController.onPartitionReassignment (3.9).
 
-Each step is taken for all partitions of a call before the next one begins, and Kafka's names of the steps stand beside
-them. The topic znode has the new assignment first (U1) and the bare target last (B6): a controller that takes over in
-between finds there what is under way, and resumes it. Beyond Kafka: the leader moves before its replica is dropped
-(KAFKA-14808), and nothing is dropped while no replica that stays can lead.
+Each step is done for all partitions of a call before the next step begins; Kafka's names of the steps (U1, A1, B6) are
+given. Step U1 writes the new assignment to the topic znode first, step B6 the bare target last: a controller that takes
+over in between reads there what is in progress, and resumes it. Beyond Kafka, the leader moves before its replica is
+dropped (KAFKA-14808), and no replica is dropped while none that stays can lead.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -32,6 +32,7 @@ from klamm.zk.fenced import chunks
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
+"""By partition, why its reassignment cannot begin or continue."""
 
 
 async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons:
@@ -48,7 +49,7 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
     for p in touched:
-        if p in failed:  # its state was written, its assignment was not: that has to be told, too
+        if p in failed:  # its state was written, its assignment was not: replicas need the state
             term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await advance_reassignments(term, [p for p in wanted if p not in failed])
     term.refuse("reassignment", failed)
@@ -56,9 +57,10 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def advance_reassignments(term: TermContext, partitions: Collection[Partition], again: bool = False) -> None:
-    """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too.
+    """Complete partitions whose target is in sync (phase B), add replicas for the others (phase A).
 
-    `again`: a retry after ZooKeeper failed; phase A is not repeated where its requests were sent.
+    Also resumes after a failover. `again` marks a retry after a ZooKeeper failure: phase A is not repeated where its
+    requests were sent.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
     await _elect_first_leaders(
@@ -79,13 +81,13 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
 
 
 async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
-    """Partitions that never had a leader get one now; an adding replica may lead."""
+    """Elect first leaders of new partitions; an adding replica may lead."""
     await _start_replicas(term, new)
     await bring_online(term, new, elect_offline)
 
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Adding replicas become New; a broker that is dead gets them with its first LeaderAndIsr."""
+    """Move adding replicas to New; on dead brokers to Offline, since they are created when the broker starts."""
     new = _replicas_to_create(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
@@ -94,7 +96,7 @@ async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) ->
 
 
 def _replicas_to_create(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
-    """Adding replicas that do not exist yet, by broker; after a failover they are Online, or Offline."""
+    """Adding replicas that are NonExistent, by broker. After a failover these replicas are Online or Offline."""
     found: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.assignment.adding:
@@ -118,7 +120,7 @@ def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
 
 
 async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The stored states; where leaders write them themselves, their next change is watched (U4)."""
+    """The partition states of one chunk; where leaders write them themselves, the znodes are watched (U4)."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
@@ -138,15 +140,15 @@ async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons
         if p.leader in dropped_replicas(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
-    why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
+    why = "the reassignment removes the leader, and no remaining in-sync replica is live: start one of its brokers"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
 async def _dropped_replicas(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
-    They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
-    would leave a member behind that is no replica, and that nobody takes out again.
+    They are removed from the ISR before the assignment is written. In the other order, a controller that dies in
+    between would leave an ISR member that is not a replica, and that no later step removes.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
     async for p, assignment in term.slices.each(wanted.items()):
@@ -156,10 +158,11 @@ async def _dropped_replicas(term: TermContext, wanted: Assignments) -> dict[Brok
 
 
 async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
-    """Where leaders write their ISRs themselves: the partitions whose leader cannot, until it is told of the new epoch.
+    """Raise leader epochs so that leaders of old protocol versions cannot write ISRs while replicas are dropped.
 
-    It could take a dropped replica in while we drop it: of the assignment it hears last, and of the version of the
-    state all that it must. What is in memory of the ISR is what is stored, from here on.
+    Such a leader could add a dropped replica to the ISR again, since it learns of the assignment last. With a new
+    version of the state znode its writes fail. Returns the partitions whose leader is fenced; does nothing where only
+    the controller writes states.
     """
     if term.settings.controller_owns_partition_state:
         return {}
@@ -170,7 +173,7 @@ async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Part
 def _why_not_droppable(
     term: TermContext, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
 ) -> Reasons:
-    """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
+    """The reasons for partitions whose dropped replica is still in the ISR, or whose leader could add it again."""
     reasons: Reasons = {}
     for broker, partitions in dropped.items():
         for p in partitions:
@@ -182,7 +185,7 @@ def _why_not_droppable(
 
 
 async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
-    """U1 and U2: ZooKeeper, then memory."""
+    """Steps U1 and U2: write the assignments to ZooKeeper, then to memory; returns the refused ones with reasons."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(term, changed)  # U1
     async for p, assignment in term.slices.each(wanted.items()):
@@ -193,7 +196,7 @@ async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
-    """U3: delete the replicas that the new assignment does not have."""
+    """Step U3: delete the replicas that the new assignment does not have."""
     going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
     if going:
         term.refuse("dropped replica", await replicas_deleted(term, going))
@@ -217,7 +220,7 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 
 
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
-    """A1: send the assignment with a new leader epoch. A2: adding replicas become New and create their logs."""
+    """Steps A1 and A2: send the assignment with a new leader epoch, and move adding replicas to New."""
     raised = await _raise_epochs(term, stored)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
@@ -230,7 +233,7 @@ async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
+    """Raise leader epochs by one, with nothing else changed; returns the partitions that were written."""
     steps = (_raise_chunk(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
     return [p for chunk in await gather_limited(steps) for p in chunk]
 
@@ -251,9 +254,10 @@ async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr])
 
 
 async def _complete(term: TermContext, partitions: list[Partition]) -> None:
+    """Phase B: make the target the assignment, delete removed replicas, and resume topic deletions."""
     if not partitions:
         return
-    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already, and told with B3
+    for broker, fresh in _replicas_to_create(term, partitions).items():  # in sync already; B3 sends LeaderAndIsr
         term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
@@ -270,7 +274,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
         _journal(term, p, "complete", before[p], p.assignment)
         term.context.last_sent_assignments.pop(p, None)
     if not finished and len(known) == len(partitions):
-        return  # as the last time: nobody need hear of it
+        return  # unchanged since the last attempt: there is nothing to send
     term.batch.add_metadata(term.context.registered, finished)
     try:
         await remove_finished_entries(term, finished)  # B7
@@ -282,7 +286,12 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """B2 to B6. Brokers are told of the target first; memory has it once ZooKeeper has it."""
+    """Complete reassignments whose target replicas are all in sync (steps B2 to B6 of KafkaController.scala).
+
+    The brokers get the target assignment first; it enters memory once ZooKeeper has it.
+
+    Returns the partitions that reached their target; the others keep their reassignment.
+    """
     epochs = {p: p.leader_epoch for p in before}
     try:
         async for p in term.slices.each(before):
@@ -302,20 +311,23 @@ async def _reach_targets(term: TermContext, before: Assignments) -> list[Partiti
 
 
 def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
-    """Its reassignment goes on, the next trigger retries; `leader_epoch` is that of the beginning."""
+    """Return to the assignment before phase B; the next trigger retries. `leader_epoch` is from before phase B."""
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
         _notify_staying_replicas(term, p)
 
 
 def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
-    """Replicas that were to be removed did not get the new leader: one of them may have led."""
+    """Send LeaderAndIsr to replicas that stay after all: they did not get the new leader, and one may have led."""
     staying = [b for b in p.assignment.removing if term.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
     term.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
 async def _finish_reassignments(term: TermContext, before: Assignments) -> list[Partition]:
-    """B3 to B6; the partitions that went all the way."""
+    """Steps B3 to B6: leaders in the target, deletion of removed replicas, the target in the topic znode.
+
+    Returns the partitions for which all steps succeeded.
+    """
     led = await _ensure_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:
@@ -333,10 +345,10 @@ async def _finish_reassignments(term: TermContext, before: Assignments) -> list[
 
 
 async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partition]:
-    """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
+    """Step B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
 
-    Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed. A move that
-    could not be finished comes here again; leaders that got the assignment already keep their epoch.
+    Where no replica of the target can lead, replicas are kept, unless none is to be removed; Kafka deletes them. At a
+    retry, leaders that already got the assignment keep their epoch. Returns the partitions that can continue.
     """
     context = term.context
     steady = [p for p in before if _has_staying_leader(term, p)]
@@ -356,11 +368,12 @@ async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partit
 
 
 def _has_staying_leader(term: TermContext, p: Partition) -> bool:
+    """Whether the leader is online and in the target assignment."""
     return p.leader in p.announced.replicas and term.context.is_online(p.leader, p)
 
 
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The states of these partitions from ZooKeeper, read in chunks."""
+    """The states of these partitions from memory or ZooKeeper, read in chunks."""
     stored: dict[Partition, LeaderAndIsr] = {}
     for read in await gather_limited(_read_chunk(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
         stored |= read
@@ -368,7 +381,7 @@ async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[
 
 
 def _journal(term: TermContext, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
-    """Record a reassignment step, with the replicas that it waits for."""
+    """Journal a reassignment step, with the replicas that it waits for."""
     waits = awaited(after, p.leadership.isr if p.leadership else ())
     facts = {"awaited": waits, "next": "complete once these are in the ISR"} if waits else {}
     term.journal.line(

@@ -1,4 +1,4 @@
-"""Reassignments that somebody asks for, or asks about. Source: processApiPartitionReassignment and its kin (3.9)."""
+"""Requests to begin, cancel or list reassignments. Source: processApiPartitionReassignment and related (3.9)."""
 
 from collections.abc import Mapping
 
@@ -22,12 +22,12 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
-from klamm.zk.tool_requests import unless_changed
+from klamm.zk.tool_requests import remove_unless_changed
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
 async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment) -> None:
-    """The newest request wins: what the old tools' znode says of the same partitions is removed."""
+    """Begin the requested reassignments; entries of the old tools' znode for the same partitions are removed."""
     plan = ReassignmentPlan()
     async for key, target in term.slices.each(event.targets.items()):
         plan.add_requested(term.context, key, target)
@@ -39,7 +39,10 @@ async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment
 
 
 async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) -> None:
-    """What cannot be carried out is refused and taken from the list; Kafka may leave it there for ever (KAFKA-9478)."""
+    """Begin the reassignments in the old tools' znode; refused entries are removed.
+
+    Kafka may leave refused entries in the znode for ever (KAFKA-9478).
+    """
     found = await term.store.tool_requests.read(REASSIGN_PARTITIONS)
     if found is None:
         return
@@ -47,7 +50,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
         listed = decode_reassignment(found.payload)
     except MalformedZnode as error:
         term.journal.refused(term.cause, REASSIGN_PARTITIONS, f"{error}; removed")
-        await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, unless_changed(found))
+        await change_list(term, REASSIGN_PARTITIONS, REASSIGNMENT_LIST, remove_unless_changed(found))
         return
     plan = ReassignmentPlan()
     async for key, replicas in term.slices.each(listed.items()):
@@ -60,7 +63,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
 
 
 async def resume_reassignments(term: TermContext) -> None:
-    """After a failover: what the znode asks for, then whatever else the topics' znodes show to be under way."""
+    """After a failover, begin what the old tools' znode lists, then advance the other reassignments."""
     before = list(term.context.reassigning)
     asked = {p: p.assignment for p in before}
     await on_zk_reassignment(term, ZkPartitionReassignment())
@@ -71,26 +74,29 @@ async def resume_reassignments(term: TermContext) -> None:
 
 
 async def on_state_change(term: TermContext, event: PartitionReassignmentIsrChange) -> None:
-    """The leader wrote its ISR itself, as brokers of old protocol levels do."""
+    """Read the state znode that a leader of an old protocol version wrote, and complete if its target is in sync."""
     partition = term.context.partition(event.partition.topic, event.partition.partition)
     if partition is None or partition not in term.context.reassigning:
         return
     read = await term.store.read_states([partition], watch=True)
     term.refuse("ISR change", read.unreadable)
     if read.not_shown:
-        raise KlammError(f"the state znode of {partition} cannot be read from ZooKeeper")  # nor tell of its next change
+        raise KlammError(
+            f"the state znode of {partition} cannot be read from ZooKeeper. See klamm audit --zookeeper."
+        )  # nor tell of its next change
     for p, state in read.found.items():
         term.context.put_leadership(p, state)
     await complete_if_in_sync(term, read.found)
 
 
 async def on_targets_in_sync(term: TermContext, event: TargetsInSync) -> None:
+    """Complete the reassignments of these partitions."""
     found = (term.context.partition(p.topic, p.partition) for p in event.partitions)
     await complete_if_in_sync(term, [p for p in found if p is not None])
 
 
 async def on_list_reassignments(term: TermContext, event: ListPartitionReassignments) -> None:
-    """Partitions that are not being reassigned, or not known, are left out."""
+    """Answer with the reassignments in progress; other partitions are omitted."""
     context = term.context
     if event.partitions is None:
         found = list(context.reassigning)
@@ -101,5 +107,5 @@ async def on_list_reassignments(term: TermContext, event: ListPartitionReassignm
 
 
 def _could_not_begin(failed: Mapping[Partition, str]) -> dict[TopicPartition, Refusal]:
-    """The refusal for each partition whose assignment ZooKeeper did not accept."""
+    """The refusal for each partition whose reassignment could not begin."""
     return {p.key: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, why) for p, why in failed.items()}

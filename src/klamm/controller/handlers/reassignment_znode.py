@@ -1,4 +1,4 @@
-"""`/admin/reassign_partitions`, the list in which old tools ask for reassignments and see how far they are.
+"""`/admin/reassign_partitions`, the znode where old tools request reassignments and see which are unfinished.
 
 Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
 """
@@ -15,11 +15,12 @@ from klamm.zk.tool_requests import Remainder
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 REASSIGNMENT_LIST: Final = "reassignment list"
+"""The name of this znode in the journal."""
 Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
 
 
 async def remove_finished_entries(term: TermContext, finished: Iterable[Partition]) -> None:
-    """Entries that ask for exactly what was reached. With the last one the znode goes."""
+    """Remove entries whose target these partitions reached; the znode is deleted with its last entry."""
     reached = set(finished)
 
     def is_reached(entry: Entry) -> bool:
@@ -30,7 +31,7 @@ async def remove_finished_entries(term: TermContext, finished: Iterable[Partitio
 
 
 async def remove_entries(term: TermContext, is_settled: Callable[[Entry], bool]) -> None:
-    """One that nobody can read is left to the event that its creation brought."""
+    """Remove the entries for which `is_settled` is true; an unreadable znode is left to its own event."""
 
     def rest(payload: bytes | None) -> bytes | Remainder:
         try:

@@ -1,6 +1,6 @@
-"""Replicas appearing, going online, going offline. Source: ReplicaStateMachine.scala (3.9).
+"""Replica state changes: new, online, offline, deleted. Source: ReplicaStateMachine.scala (3.9).
 
-`Replicas` maps a broker to partitions it holds. Each call sends its own requests.
+`Replicas` maps a broker to partitions that it hosts. Each function sends its own requests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,11 @@ from klamm.zk.fenced import chunks
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
 SentStates: TypeAlias = Mapping[Partition, LeaderAndIsr | None]
+"""By partition, the state that was just sent to all of its replicas."""
 
 
 async def replicas_new(term: TermContext, replicas: Replicas) -> None:
-    """Replicas of new partitions; where a leader is known already they get LeaderAndIsr, and create their logs."""
+    """Move replicas to New; where a leader is known, send LeaderAndIsr so that they create their logs."""
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
             leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
@@ -36,9 +37,9 @@ async def replicas_new(term: TermContext, replicas: Replicas) -> None:
 
 
 async def replicas_online(term: TermContext, replicas: Replicas, elections_follow: bool = False) -> None:
-    """Send each replica its leader, unless it is new and got that when its partition was initialised.
+    """Move replicas to Online and send them LeaderAndIsr, except to New ones, which got it already.
 
-    Where elections follow, their results go in the same requests: replicas without a leader get no request before.
+    With `elections_follow` the requests are not sent yet: the elections' results go into the same requests.
     """
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
@@ -54,7 +55,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
 
 
 async def replicas_offline(term: TermContext, replicas: Replicas, sent: SentStates = MappingProxyType({})) -> None:
-    """Stop them, remove them from the ISRs, and notify the replicas that stay, except of what was sent just now."""
+    """Stop replicas, remove them from ISRs and notify the other replicas, except of states in `sent`."""
     for broker in sorted(replicas):
         steps = (_take_offline(term, broker, chunk, sent) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
         await gather_limited(steps)
@@ -73,7 +74,7 @@ async def remove_from_isrs(term: TermContext, replicas: Replicas) -> list[Partit
 
 
 async def replicas_deleted(term: TermContext, replicas: Replicas) -> dict[Partition, str]:
-    """Delete replicas without waiting for their brokers' answers: offline, deleted, forgotten.
+    """Delete replicas without waiting for their brokers' responses: offline, deleted, forgotten.
 
     Returns the partitions that keep their replica because their ISR could not be written, with the reason.
     """
@@ -104,6 +105,7 @@ async def replicas_deleted(term: TermContext, replicas: Replicas) -> dict[Partit
 
 
 async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], sent: SentStates) -> None:
+    """Stop a broker's replicas, remove them from ISRs and move them to Offline."""
     allowed = [p for p in partitions if term.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
     for p in allowed:
         term.batch.add_stop_replica([broker], p, delete=False)
@@ -120,7 +122,7 @@ async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Pa
 
 
 async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
-    """Those whose znode has the broker in its ISR no more, written or not."""
+    """Remove the broker from ISRs; returns the partitions whose stored ISR is without it now."""
 
     async def plan(stored: States) -> StatePlan:
         return plan_isr_removal(broker, stored, term.context.epoch)
@@ -132,9 +134,11 @@ async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitio
 
 
 def _move(term: TermContext, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
-    """Those that changed state; the others are journalled."""
+    """Move replicas to `target`; returns those that changed. Invalid transitions are journalled."""
     refused = term.context.move_replicas(broker, partitions, target)
-    term.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
+    term.refuse(
+        f"move to {target}", dict.fromkeys(refused, "the replica is in a state from which this change is not valid")
+    )
     if not refused:
         return partitions
     illegal = set(refused)

@@ -1,4 +1,7 @@
-"""What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
+"""Responses of brokers to control requests.
+
+Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -23,8 +26,12 @@ from klamm.wire.messages import LeaderAndIsrResponse
 from klamm.zk.admin_znodes import decode_log_dir_event
 from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
-OTHER_TOPIC: Final = "its log is of another topic of that name: an earlier one, or somebody changed the id in the znode"
+OTHER_TOPIC: Final = (
+    "its log belongs to another topic of that name: an earlier one, or the topic id in the znode was changed"
+)
+"""The journal's reason for INCONSISTENT_TOPIC_ID."""
 _KNOWN_CODES: Final = frozenset(ErrorCode)
+"""The error codes that have a name."""
 _EXPECTED_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -32,16 +39,18 @@ _EXPECTED_CODES: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }  # the last one is a failed directory
 )
+"""Codes of a LeaderAndIsr response that are not journalled as refusals."""
 
 
 async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrResponseReceived) -> None:
-    """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica.
+    """Update which log directories failed, and journal other refusals.
 
-    Other refusals are written down: until something changes that broker neither leads nor follows there.
+    Error codes other than KAFKA_STORAGE_ERROR change no state. A refusal is journalled because the broker neither leads
+    nor follows that partition until something changes.
     """
     registered = term.context.registered.get(event.broker)
     if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
-        return  # what a broker said before it went tells nothing of what it is now
+        return  # from an earlier registration of the broker
     changes = DirChanges([], [])
     async for chunk in term.slices.over(_answered_partitions(term, event.response), REQUEST_PARTITIONS):
         found = diff_offline_dirs(term.context, event.broker, chunk)
@@ -64,13 +73,14 @@ async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrRespo
 
 
 def _journal_refused_replicas(term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
+    """Journal the partitions that the broker refused, by error code."""
     refused: dict[int, list[Partition]] = {}
     for partition, code in answers:
         if code not in _EXPECTED_CODES:
             refused.setdefault(code, []).append(partition)
     for code, partitions in refused.items():
         error = ErrorCode(code).name if code in _KNOWN_CODES else str(code)
-        why = OTHER_TOPIC if code == ErrorCode.INCONSISTENT_TOPIC_ID else "the broker did not say why"
+        why = OTHER_TOPIC if code == ErrorCode.INCONSISTENT_TOPIC_ID else "the broker gave no reason: see its log"
         term.journal.refused(
             term.cause, "LEADER_AND_ISR", why, broker=broker, error=error, partitions=by_topic(partitions)
         )
@@ -91,18 +101,18 @@ def _answered_partitions(term: TermContext, response: LeaderAndIsrResponse) -> I
 
 
 async def on_update_metadata_response(term: TermContext, event: UpdateMetadataResponseReceived) -> None:
-    """Written down by the channel already; nothing follows from it."""
+    """Nothing to do: the channel journalled the response."""
 
 
 async def on_log_dir_event(term: TermContext, event: LogDirEventNotification) -> None:
-    """Ask the brokers about all their replicas: the answers tell which lie on a failed directory."""
+    """Send LeaderAndIsr for all replicas of the announced brokers: the responses show the failed directories."""
     async with notifications(term, LOG_DIR_EVENTS) as announced:
         brokers = sorted(_brokers_with_failed_dirs(term, announced.found))
         await replicas_online(term, not_to_be_deleted(term, {b: list(term.context.replicas_on(b)) for b in brokers}))
 
 
 def _brokers_with_failed_dirs(term: TermContext, events: Mapping[str, bytes | None]) -> set[BrokerId]:
-    """The brokers that lost a log directory; an event nobody can read names none."""
+    """The brokers that announced a failed log directory; unreadable notifications are journalled."""
     brokers = set()
     for name, payload in events.items():
         try:

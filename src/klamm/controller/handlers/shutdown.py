@@ -1,4 +1,4 @@
-"""A broker says that it is about to leave. Source: KafkaController.doControlledShutdown (3.9)."""
+"""Controlled shutdown of a broker. Source: KafkaController.doControlledShutdown (3.9)."""
 
 from klamm.controller.decisions.controlled_shutdown import (
     ControlledShutdownPlan,
@@ -16,7 +16,7 @@ from klamm.telemetry.journal import by_topic
 
 
 async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -> None:
-    """Move what it leads, stop what it follows; answer with what could not be moved."""
+    """Move the broker's leaders, stop its followers, and answer with the partitions that it still leads."""
     context, broker = term.context, event.broker
     error = check_controlled_shutdown(context, broker, event.broker_epoch)
     if error is not ErrorCode.NONE:

@@ -1,7 +1,8 @@
-"""The one way in which partition states change: decide, write fenced, apply what ZooKeeper took.
+"""The one way to change partition states: decide, write with a fence, apply what ZooKeeper accepted.
 
-What lost a race is read and decided again, the rest is refused. Source: PartitionStateMachine.scala,
-ReplicaStateMachine.scala (3.9), which repeat the same loop for elections and for removals from the ISR.
+A write that lost a race is read and decided again; other refused writes are not repeated. Source:
+PartitionStateMachine.scala, ReplicaStateMachine.scala (3.9), which repeat this loop for elections and for removals from
+the ISR.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -20,10 +21,12 @@ PlanT = TypeVar("PlanT", bound=StatePlan)
 
 @dataclass(slots=True)
 class StatesChanged:
+    """The outcome of a change of partition states."""
+
     reached: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
-    """Partitions whose znode is as decided: written now, or so already."""
+    """Partitions whose state znode is as decided, whether written now or before."""
     failed: dict[Partition, str] = field(default_factory=dict)
-    """Writes that ZooKeeper refused for another reason than a race."""
+    """Partitions whose write ZooKeeper refused, other than for a race, with the reason."""
 
 
 async def change_known_states(
@@ -33,7 +36,7 @@ async def change_known_states(
     plan: Callable[[States], Awaitable[PlanT]],
     apply: Callable[[PlanT, States], None],
 ) -> StatesChanged:
-    """Decide on memory first, where only the controller writes states; on the znodes elsewhere."""
+    """Change states; decide on memory first if only the controller writes states, else on the znodes."""
     read, is_from_memory = await term.known_states(partitions)
     return await change_states(term, kind, read, plan, apply, is_from_memory)
 
@@ -46,10 +49,11 @@ async def change_states(
     apply: Callable[[PlanT, States], None],
     is_from_memory: bool = False,
 ) -> StatesChanged:
-    """`plan` decides and changes nothing; `apply` enters into memory what ZooKeeper took, and says whom to tell.
+    """Decide with `plan`, write the states, apply what ZooKeeper accepted; repeat for states that changed meanwhile.
 
-    A write that ZooKeeper took although its answer was lost counts as written; its repetition was refused. What memory
-    refuses is read and decided once more. `kind` names the change in the journal. Raises ControllerMoved, ZkError.
+    `plan` changes nothing; `apply` updates memory and queues requests. A write that ZooKeeper applied although its
+    answer was lost counts as written. Partitions refused on the state in memory are read from ZooKeeper and decided
+    once more. `kind` names the change in the journal. Raises ControllerMoved, ZkError.
     """
     changed = StatesChanged()
     decided: PlanT | None = None
@@ -77,7 +81,7 @@ async def change_states(
 
 
 def already_written(attempted: States, stored: States) -> dict[Partition, LeaderAndIsr]:
-    """Writes of ours that ZooKeeper took although the answer was lost, and the repetition refused."""
+    """Our own writes that ZooKeeper applied although the answer was lost; their repetition was refused."""
     return {
         p: stored[p]
         for p, wanted in attempted.items()

@@ -1,4 +1,4 @@
-"""Expired delegation tokens are deleted. Source: DelegationTokenManager.expireTokens (3.9)."""
+"""Deletion of expired delegation tokens. Source: DelegationTokenManager.expireTokens (3.9)."""
 
 from klamm.controller.events import DelegationTokenExpiry
 from klamm.controller.term_context import TermContext
@@ -7,13 +7,13 @@ TIMER = "delegation token expiry"
 
 
 def begin_expiring_tokens(term: TermContext) -> None:
-    """At once, then on the interval; only where tokens are enabled, by their secret key."""
+    """Start the periodic check, if a secret key enables delegation tokens."""
     if term.settings.token_check_interval_ms is not None:
         term.timers.after(TIMER, 0, DelegationTokenExpiry())
 
 
 async def on_token_expiry(term: TermContext, event: DelegationTokenExpiry) -> None:
-    """Delete what is expired. A token that cannot be decoded stays, and is journalled: nobody can use it either."""
+    """Delete expired tokens. A token that cannot be decoded, which nobody can use, stays and is journalled."""
     interval_ms = term.settings.token_check_interval_ms
     assert interval_ms is not None, "the event is put where tokens are enabled"
     term.timers.after(TIMER, interval_ms / 1000, DelegationTokenExpiry())

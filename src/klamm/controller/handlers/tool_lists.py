@@ -1,4 +1,4 @@
-"""The lists that old tools leave in ZooKeeper: what is settled goes, and what cannot go ends no event."""
+"""The request lists that old tools write to ZooKeeper: handled entries are removed."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from klamm.zk.tool_requests import Remainder
 async def change_list(
     term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Remainder]
 ) -> None:
-    """`rest` says what remains of it. A refused removal is journalled, and ends no failover."""
+    """Replace the list at `path` by what `rest` returns for its payload; a refused write is only journalled."""
     try:
         changed = await term.store.tool_requests.change(path, rest)
     except WriteRefused as error:

@@ -1,4 +1,4 @@
-"""Deleting topics: replicas first, znodes once nothing is left to wait for. Source: TopicDeletionManager.scala (3.9).
+"""Deletion of topics: first the replicas, then the znodes. Source: TopicDeletionManager.scala (3.9).
 
 Handlers that end what a deletion may wait for (a reassignment, a dead broker) call `resume_deletions`.
 """
@@ -34,12 +34,12 @@ from klamm.zk.fenced import chunks
 
 
 async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
-    """Requests appeared in `/admin/delete_topics`, or a term begins."""
+    """Queue the topics in `/admin/delete_topics` for deletion, and begin."""
     await resume_deletions(term, await queue_deletions(term))
 
 
 async def queue_deletions(term: TermContext) -> list[str]:
-    """Queue the requested deletions; returns the new ones. A request for a topic that does not exist is removed."""
+    """Queue the requested deletions; returns the new ones. Requests for topics that do not exist are removed."""
     requested = await term.store.topic_deletion.list_requests()
     if not term.settings.delete_topic_enable:
         if requested:
@@ -60,11 +60,16 @@ async def queue_deletions(term: TermContext) -> list[str]:
 
 
 async def _load_unknown_topics(term: TermContext, unknown: list[str]) -> None:
-    """A topic may be so new that the event of its creation is queued behind this one: then it is loaded first."""
+    """Load requested topics that are not known yet; requests for topics that do not exist are removed.
+
+    A topic can be unknown because the event of its creation is still queued.
+    """
     found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
-        term.journal.refused(term.cause, "topic deletion", "there is no such topic", topics=missing)
+        term.journal.refused(
+            term.cause, "topic deletion", "the topic does not exist: the request is removed", topics=missing
+        )
         await remove_deletion_requests(term, missing)
     if unreadable:
         why = "the topic's znode cannot be read, so the brokers that hold its replicas are unknown"
@@ -74,7 +79,7 @@ async def _load_unknown_topics(term: TermContext, unknown: list[str]) -> None:
 
 
 async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
-    """Check again whether they can go on. Topics that are not queued are ignored."""
+    """Check again whether the deletion of these topics can continue; topics that are not queued are ignored."""
     queued = [t for t in dict.fromkeys(topics) if t in term.context.topics_to_be_deleted]
     for topic in queued:
         term.context.topics_ineligible_for_deletion.pop(topic, None)
@@ -82,7 +87,7 @@ async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
 
 
 async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list[str]:
-    """Queued topics with replicas on these brokers."""
+    """Topics queued for deletion that have replicas on these brokers."""
     wanted = frozenset(brokers)
     found: dict[str, None] = {}
     queued = [term.context.topics[topic] for topic in term.context.topics_to_be_deleted]
@@ -92,11 +97,11 @@ async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list
 
 
 async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStopReplicaResponseReceived) -> None:
-    """A broker deleted replicas, or could not."""
+    """Move replicas to Successful or Ineligible by the broker's response, and continue the deletions."""
     context, broker = term.context, event.broker
     registered = context.registered.get(broker)
     if registered is None or registered.epoch != event.broker_epoch:
-        return  # from before it went: by now it counts as failed, and is asked again
+        return  # from an earlier registration: the deletion has failed, and is retried
     states = context.replicas_on(broker)
     asked = {p: e for p, e in event.errors.items() if states.get(p) is ReplicaState.DELETION_STARTED}
     deleted = [p for p, error in asked.items() if not error]
@@ -105,14 +110,17 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
     context.move_replicas(broker, failed, ReplicaState.DELETION_INELIGIBLE)
     for error in sorted(set(failed.values())):
         partitions = [p for p, e in failed.items() if e is error]
-        why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
+        why = (
+            f"broker {broker} answered {error.name} to StopReplica; the deletion continues when that broker is "
+            f"restarted"
+        )
         _suspend_deletions(term, partitions, why)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
     await _advance_deletions(term, dict.fromkeys(p.topic for p in asked))
 
 
 async def fail_replica_deletions(term: TermContext, replicas: Replicas) -> None:
-    """Replicas of queued topics whose broker or log directory went away."""
+    """Mark replicas of queued topics as ineligible, because their broker or log directory failed."""
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
         async for chunk in term.slices.over(partitions):
@@ -122,6 +130,7 @@ async def fail_replica_deletions(term: TermContext, replicas: Replicas) -> None:
 
 
 async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) -> None:
+    """Continue the deletions that waited for this broker."""
     await _advance_deletions(term, await deletions_on(term, [event.broker]))
 
 
@@ -129,7 +138,7 @@ async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) ->
 
 
 async def _advance_deletions(term: TermContext, topics: Iterable[str]) -> None:
-    """Take the next step of each topic that has one. Topics with unanswered StopReplica requests wait for them."""
+    """Take the next step of each topic; topics with unanswered StopReplica requests are skipped."""
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
@@ -162,7 +171,7 @@ async def _advance_deletions(term: TermContext, topics: Iterable[str]) -> None:
 
 
 async def _survey(term: TermContext, topic: str) -> Survey:
-    """What holds up the deletion of this topic, collected over its partitions."""
+    """The replicas of this topic that are not deleted, by what stands in the way of their deletion."""
     found = Survey()
     async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
         add_to_survey(term.context, chunk, found)
@@ -170,7 +179,7 @@ async def _survey(term: TermContext, topic: str) -> Survey:
 
 
 def _timed_out_brokers(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
-    """The dead brokers whose timeout is over; for the others a timer is set."""
+    """The dead brokers whose timeout is over; a timer is set for the others."""
     now = asyncio.get_running_loop().time()
     timed_out = set()
     for broker in found.gone:
@@ -190,7 +199,7 @@ def _mark_waiting(term: TermContext, topics: list[str], why: str) -> None:
 
 
 async def _begin_deletions(term: TermContext, found: dict[str, Survey]) -> None:
-    """Send all brokers that the topics go, and live replicas that they be deleted."""
+    """Tell all brokers that the topics are deleted, and send StopReplica to their live replicas."""
     await term.store.confirm_controllership()  # the next controller may have called the deletion off
     context = term.context
     topics = list(found)
@@ -246,25 +255,27 @@ def _move_to_offline(term: TermContext, broker: BrokerId, partitions: Collection
 
 
 def _suspend_deletions(term: TermContext, partitions: Collection[Partition], why: str) -> None:
-    """Their topics wait until something changes for them."""
+    """Mark the topics of these partitions as ineligible for deletion, until a later event resumes them."""
     topics = dict.fromkeys(p.topic for p in partitions)
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     term.journal.line(term.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
 
 
 async def _complete_deletions(term: TermContext, found: dict[str, Survey]) -> None:
-    """Schedule deletion of the replicas on dead brokers first; then remove the znodes, then forget the topics."""
+    """Record replicas on dead brokers as pending deletions, delete the znodes, then remove the topics from memory."""
     context = term.context
     refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
         _mark_waiting(
-            term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again"
+            term,
+            [topic],
+            f"{why}; the replicas on dead brokers must be recorded as pending deletions first; this is retried",
         )
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
-        _mark_waiting(term, [topic], f"{why}; it is tried again")
+        _mark_waiting(term, [topic], f"{why}; this is retried")
     await remove_deletion_requests(term, [t for t in found if t not in failed])
     for topic, survey in found.items():
         if topic in failed:

@@ -1,4 +1,4 @@
-"""New topics, more partitions, topics gone. Source: KafkaController.scala (3.9), processTopicChange and its kin."""
+"""New topics, added partitions, deleted topics. Source: KafkaController.scala (3.9), processTopicChange and related."""
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,11 +23,13 @@ from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
 
 DELETED_BY_HAND: Final = (
-    "somebody deleted its znode: until they restart, brokers serve it on and take no other of its name"
+    "another client deleted its znode: brokers serve the topic until they restart, and reject a new topic of that name"
 )
+"""The journal's reason for a topic whose znode was deleted without a deletion request."""
 
 
 async def on_topic_change(term: TermContext, event: TopicChange) -> None:
+    """Load new topics and create their partitions; remove topics whose znodes are gone."""
     listed = await term.store.list_topics(watch=True)
     for name in term.context.unreadable_topics.keys() - set(listed):
         del term.context.unreadable_topics[name]
@@ -39,9 +41,9 @@ async def on_topic_change(term: TermContext, event: TopicChange) -> None:
 
 
 async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> None:
-    """Topics whose znodes somebody deleted by hand; as with Kafka, brokers hear nothing of it."""
+    """Remove topics whose znodes somebody deleted by hand; as in Kafka, brokers are not told."""
     if deleted := [name for name in gone if name in term.context.topics_to_be_deleted]:
-        await remove_deletion_requests(term, deleted)  # somebody was faster
+        await remove_deletion_requests(term, deleted)  # deleted by hand before this controller deleted them
     for name in gone:
         if name not in deleted:
             term.journal.refused(term.cause, "topic", DELETED_BY_HAND, topic=name)
@@ -49,13 +51,13 @@ async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> No
 
 
 async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> None:
-    """One that ZooKeeper refuses to remove is journalled: neither other deletions nor a failover wait for it."""
+    """Remove these topics' znodes in `/admin/delete_topics`; a refused removal is only journalled."""
     for path, why in (await term.store.topic_deletion.delete_requests(topics)).items():
         term.journal.refused(term.cause, path, why)
 
 
 async def on_partition_modifications(term: TermContext, event: PartitionModifications) -> None:
-    """Partitions added to a topic we know. A topic deleted and created anew under its name starts afresh."""
+    """Create added partitions; a topic that was recreated under its name is removed and loaded anew."""
     name = event.topic
     found, unreadable = await term.store.read_topics([name], watch=True)
     _journal_unreadable(term, unreadable)
@@ -63,11 +65,11 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
         term.context.unreadable_topics.update(unreadable)
     znode = found.get(name)
     if znode is not None and name in term.context.unreadable_topics:
-        term.timers.put(TopicDeletion())  # which may be asked for since
+        term.timers.put(TopicDeletion())  # its deletion may have been requested since
         await on_new_partitions(term, await _add_topics(term, found))
         return
     if name not in term.context.topics or name in unreadable:
-        return  # the list of topics tells of it
+        return  # the event for the list of topics handles it
     if znode is None:
         await _remove_deleted_topics(
             term, [name]
@@ -90,25 +92,25 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
 
 
 def _remove_topic(term: TermContext, name: str) -> None:
-    """What was on its way will not arrive: the old tools' request is looked at again."""
+    """Remove a topic from memory; if it was being reassigned, check the old tools' znode again."""
     if not term.context.reassigning.keys().isdisjoint(term.context.topics[name].partitions.values()):
         term.timers.put(ZkPartitionReassignment())
     term.context.remove_topic(name)
 
 
 async def _reject_new_partitions(term: TermContext, topic: Topic, added: Collection[int]) -> None:
-    """A topic that is to be deleted does not grow: its new partitions would survive it (KAFKA-6612)."""
-    why = "the topic is being deleted"
+    """Write the assignment without partitions added to a topic queued for deletion (KAFKA-6612)."""
+    why = "the topic is being deleted: its new partitions are ignored"
     term.journal.refused(term.cause, "new partitions", why, partitions={topic.name: sorted(added)})
     try:
         await term.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
     except NoNode:
-        return  # gone already; the list of topics tells of it
+        return  # deleted already; the event for the list of topics handles it
     term.journal.write(term.cause, "assignment", topic=topic.name)
 
 
 async def on_new_partitions(term: TermContext, partitions: Collection[Partition]) -> None:
-    """NonExistent to New to Online, replicas alongside."""
+    """Move new partitions and replicas to New, elect first leaders, and move them to Online."""
     if not partitions:
         return
     term.journal.line(term.cause, "new-partitions", partitions=by_topic(partitions))
@@ -121,14 +123,14 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
     try:
         await bring_online(term, partitions, elect_offline)
     except KlammError:
-        for broker, its in replicas.items():  # no longer new: whoever elects later tells them all
+        for broker, its in replicas.items():  # not New any more: a later election sends them LeaderAndIsr
             term.context.move_replicas(broker, its, ReplicaState.ONLINE)
         raise
     await replicas_online(term, replicas)
 
 
 async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition]:
-    """Read topics (their znodes are watched from here on) and remember them; their partitions, all NonExistent."""
+    """Read topics, watch their znodes, and add them to the context; returns their NonExistent partitions."""
     partitions: list[Partition] = []
     for chunk in chunks(names, READ_TOPICS):
         found, unreadable = await term.store.read_topics(chunk, watch=True)
@@ -139,14 +141,17 @@ async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition
 
 
 def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
-    """Once for each change of a znode: such a topic is read again whenever topics come or go."""
+    """Journal unreadable topic znodes, once per change of the znode."""
     for topic, problem in unreadable.items():
         if term.context.unreadable_topics.get(topic) != problem:
             term.journal.refused(term.cause, "topic", problem.why, topic=topic)
 
 
 async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> list[Partition]:
-    """Whatever ZooKeeper refuses, a topic enters memory with all of its replicas, or not at all."""
+    """Add topics with all replicas to the context; returns the partitions.
+
+    Everything that ZooKeeper may refuse comes first, so that no topic is added without its replicas.
+    """
     topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
     partitions: list[Partition] = []
     for name, znode in found.items():
@@ -158,7 +163,7 @@ async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> lis
 
 
 async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """One broker after the other: they hold about as much each, and their lists would all grow in the same moment."""
+    """List the replicas of these partitions, one broker at a time, to spread the growth of the dicts over the loop."""
     held: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:
@@ -169,16 +174,16 @@ async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> 
 
 
 async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUID | None:
-    """The topic's id; a topic from before there were ids gets one, once (KAFKA-10545)."""
+    """The topic's id; a topic without one gets a new id, which is written once (KAFKA-10545)."""
     if znode.topic_id is not None or not term.settings.uses_topic_ids:
         return znode.topic_id
     topic_id = new_topic_id(term.random_bytes)
     try:
         await term.store.write_topic(name, topic_id, znode.partitions)
     except NoNode:
-        return None  # deleted meanwhile; the list of topics tells of it
+        return None  # deleted meanwhile; the event for the list of topics handles it
     except WriteRefused as error:
-        term.journal.refused(term.cause, "topic id", f"{error}; it goes on without one", topic=name)
+        term.journal.refused(term.cause, "topic id", f"{error}; the topic is used without a topic id", topic=name)
         return None
     term.journal.write(term.cause, "topic id", topic=name)
     return topic_id

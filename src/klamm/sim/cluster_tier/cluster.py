@@ -15,7 +15,7 @@ from klamm.log.errors import CorruptFile
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import later, restart
+from klamm.sim.actions import call_after, restart
 from klamm.sim.cluster_tier.clients.consumer import Consumer
 from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
@@ -45,7 +45,7 @@ from klamm.sim.faults.table import heal_surroundings
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import Row
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.scheduled_run import FIRST_ALONE_S, ScheduledRun, Violation, describe_exception
+from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.script import Script
 
 REST_S: Final = 30.1
@@ -104,7 +104,7 @@ class ClusterTier(ScheduledRun):
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
-                await asyncio.sleep(FIRST_ALONE_S)
+                await asyncio.sleep(FIRST_NODE_HEAD_START_S)
         self.operator = open_client(self.admin, "operator", self.options.nodes, PORT)
         for number in range(1, self.options.producers + 1):
             self._start_producer(number)
@@ -148,7 +148,7 @@ class ClusterTier(ScheduledRun):
             return
         self.log(f"node {node.number} ends: {error if error is not None else task.result()}")
         self.loop.kill(node.host)
-        later(self, _RESTART_S, restart, self, node.number)
+        call_after(self, _RESTART_S, restart, self, node.number)
 
     async def stop_in_order(self, number: int) -> None:
         """Stop a node as SIGTERM does, and end its process."""

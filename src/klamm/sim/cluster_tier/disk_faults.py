@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 from klamm.log.names import LOG
 from klamm.model.ids import TopicPartition
-from klamm.sim.actions import Draw, ScheduledCluster, later, restart
+from klamm.sim.actions import Draw, ScheduledCluster, call_after, restart
 from klamm.sim.cluster_tier.history import TierHistory
 from klamm.sim.disk import PowerLoss, SimulatedDisk
-from klamm.sim.faults.aim import victim
+from klamm.sim.faults.aim import draw_node
 
 _MAX_S: Final = 10.0
 _CALLS: Final = ("write", "write", "sync", "sync", "truncate", "rename", "open", "read")
@@ -35,13 +35,13 @@ class ClusterWithDisks(ScheduledCluster, Protocol):
 
 def power_loss(cluster: ClusterWithDisks, draw: Draw) -> None:
     """A machine loses power: unsynced writes are lost, torn at a byte or sector, or reordered."""
-    number, node = victim(cluster, draw)
+    number, node = draw_node(cluster, draw)
     if node.host.is_alive:
         back_s = draw("back_s", lambda rng: _MAX_S * rng.random())
         how = PowerLoss(draw("how", lambda rng: rng.choice([how.value for how in PowerLoss])))
         cluster.log(f"node {number} loses power, back after {back_s} s; of unsynced writes remain: {how.value}")
         cluster.power_off(number, how)
-        later(cluster, back_s, restart, cluster, number)
+        call_after(cluster, back_s, restart, cluster, number)
 
 
 def power_loss_of_several(cluster: ClusterWithDisks, draw: Draw) -> None:
@@ -53,24 +53,24 @@ def power_loss_of_several(cluster: ClusterWithDisks, draw: Draw) -> None:
     for number in numbers:
         if cluster.nodes[number].host.is_alive:
             cluster.power_off(number, how)
-            later(cluster, back_s, restart, cluster, number)
+            call_after(cluster, back_s, restart, cluster, number)
 
 
 def slow_disk(cluster: ClusterWithDisks, draw: Draw) -> None:
     """Calls that wait for the device take long for a while."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     takes_s = draw("takes_s", lambda rng: rng.choice((0.05, 0.5, 3.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]
     usual_s = disk.latency_s
     cluster.log(f"node {number} takes {takes_s} s for each call to the device, for {for_s} s")
     disk.latency_s = takes_s
-    later(cluster, for_s, setattr, disk, "latency_s", usual_s)
+    call_after(cluster, for_s, setattr, disk, "latency_s", usual_s)
 
 
 def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
     """One of the next calls on a log directory fails with EIO."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     call = draw("call", lambda rng: rng.choice(_CALLS))
     left = draw("left", lambda rng: rng.randint(1, 20))
     disk = cluster.disks[f"node-{number}"]
@@ -91,18 +91,18 @@ def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
     """A machine's disk fills up; there is room again after a while."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]
     usual = disk.capacity_bytes
     cluster.log(f"the disk of node {number} is full for {for_s} s")
     disk.capacity_bytes = disk.used_bytes() + _ROOM_BYTES
-    later(cluster, for_s, setattr, disk, "capacity_bytes", usual)
+    call_after(cluster, for_s, setattr, disk, "capacity_bytes", usual)
 
 
 def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:
     """The device of one log directory dies; it is replaced by an empty one, and the node restarted, some time later."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     disk = cluster.disks[f"node-{number}"]
     roots = [f"/{name}" for name in disk.children("/")]
     directory = draw("directory", lambda rng: rng.choice(roots) if roots else "")
@@ -110,12 +110,12 @@ def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:
     if directory and not disk.is_failed(directory):
         cluster.log(f"{directory} of node {number} is dead, replaced after {after_s} s")
         disk.fail(directory)
-        later(cluster, after_s, cluster.replace_directory, number, directory)
+        call_after(cluster, after_s, cluster.replace_directory, number, directory)
 
 
 def flip_bit(cluster: ClusterWithDisks, draw: Draw) -> None:
     """A bit of a segment file flips, on one replica of a partition."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     disk = cluster.disks[f"node-{number}"]
     logs = cluster.tier.disks[number]
     files = [

@@ -1,1 +1,1 @@
-"""What may befall a cluster, by subject; `table` numbers it all. To add one: docs/simulation-howto.md."""
+"""The faults that the simulation injects, by subject; `table` lists all. To add one: docs/simulation-howto.md."""

@@ -1,4 +1,4 @@
-"""At whom a fault is aimed. Whoever plays a part gets hit more often than chance would have it: there it hurts."""
+"""Choice of the node that a fault hits: nodes with an important role are chosen more often than others."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -8,27 +8,27 @@ from klamm.sim.actions import Draw, NodeUnderTest, ScheduledCluster
 Role = Callable[[ScheduledCluster], Iterable[int]]
 
 
-def anyone(cluster: ScheduledCluster) -> Iterable[int]:
-    """The numbers of all nodes that can be hit."""
+def all_nodes(cluster: ScheduledCluster) -> Iterable[int]:
+    """The numbers of all nodes."""
     return cluster.nodes
 
 
 def controllers(cluster: ScheduledCluster) -> Iterable[int]:
-    """The numbers of the nodes that are controller."""
+    """The numbers of the nodes whose controller is active."""
     return (n for n, node in cluster.nodes.items() if node.host.is_alive and node.is_controller)
 
 
-def last_in_sync(cluster: ScheduledCluster) -> Iterable[int]:
+def sole_isr_members(cluster: ScheduledCluster) -> Iterable[int]:
     """Brokers that are the only ISR member of some partition."""
     return (v[-1].isr[0] for v in cluster.history.states.versions.values() if len(v[-1].isr) == 1)
 
 
 def leaders(cluster: ScheduledCluster) -> Iterable[int]:
-    """Brokers that lead some partition; in a balanced cluster, the preferred leaders."""
+    """Brokers that lead some partition."""
     return (v[-1].leader for v in cluster.history.states.versions.values() if v[-1].has_leader)
 
 
-def askers(cluster: ScheduledCluster) -> Iterable[int]:
+def leaders_awaiting_alter_partition(cluster: ScheduledCluster) -> Iterable[int]:
     """Leaders that wait for a response to AlterPartition."""
     for number, node in cluster.nodes.items():
         if node.waits_for_alter_partition:
@@ -36,32 +36,34 @@ def askers(cluster: ScheduledCluster) -> Iterable[int]:
 
 
 ROLES: Final[dict[str, Role]] = {
-    "anyone": anyone,
+    "anyone": all_nodes,
     "controller": controllers,
-    "last in sync": last_in_sync,
+    "last in sync": sole_isr_members,
     "leader": leaders,
-    "asker": askers,
+    "asker": leaders_awaiting_alter_partition,
 }
 _WEIGHTS: Final = (4, 5, 1, 1, 1)
 
 
-def victim(cluster: ScheduledCluster, draw: Draw) -> tuple[int, NodeUnderTest]:
-    """Draw a role and one of the nodes that have it; any node if none has it."""
+def draw_node(cluster: ScheduledCluster, draw: Draw) -> tuple[int, NodeUnderTest]:
+    """Draw a role and one of the nodes with this role (any node if none has it); return its number and the node."""
     role = draw("role", lambda rng: rng.choices(tuple(ROLES), _WEIGHTS)[0])
     candidates = sorted({n for n in ROLES[role](cluster) if n in cluster.nodes}) or list(cluster.nodes)
     number = draw("node", lambda rng: rng.choice(candidates))
     return number, cluster.nodes[number]
 
 
-def other_host(cluster: ScheduledCluster, draw: Draw, number: int) -> str:
-    """Draw another node or a ZooKeeper server."""
+def draw_other_host(cluster: ScheduledCluster, draw: Draw, number: int) -> str:
+    """Draw another node or a ZooKeeper server; return its host name."""
     others = [f"node-{n}" for n in cluster.nodes if n != number]
     return draw("other", lambda rng: rng.choice([*others, *server_names(cluster)]))
 
 
 def node_names(cluster: ScheduledCluster) -> list[str]:
+    """Host names of all nodes."""
     return [f"node-{n}" for n in cluster.nodes]
 
 
 def server_names(cluster: ScheduledCluster) -> list[str]:
+    """Host names of all ZooKeeper servers."""
     return [f"zk-{n + 1}" for n in range(len(cluster.servers))]

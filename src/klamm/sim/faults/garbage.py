@@ -1,4 +1,4 @@
-"""What nobody should send, sent to a node's port, and said by a ZooKeeper server."""
+"""Faults that send malformed frames: to a node's Kafka port, and from a ZooKeeper server to a node."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from typing import Final
 
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import Draw, ScheduledCluster
-from klamm.sim.faults.aim import victim
+from klamm.sim.faults.aim import draw_node
 from klamm.sim.nodes.settings import PORT
 
 _SILENCE_S: Final = 5.0
@@ -34,19 +34,19 @@ ANSWERS: Final = {
 
 def malformed_frames(cluster: ScheduledCluster, draw: Draw) -> None:
     """A client sends frames that violate Kafka's protocol to a node, and keeps its connection for a while."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
 
     async def send() -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_SILENCE_S):
                 sender = await cluster.admin.network.connect(_Sender, f"node-{number}", PORT)
-                cluster.log(f"node {number} gets a frame that is wrong: {kind}")
+                cluster.log(f"node {number} receives a malformed frame: {kind}")
                 sender.transport.write(FRAMES[kind])
                 await asyncio.sleep(_SILENCE_S)
                 sender.transport.close()
 
-    cluster.work(send(), "malformed frames")
+    cluster.run_in_background(send(), "malformed frames")
 
 
 class _Sender(asyncio.Protocol):
@@ -59,9 +59,9 @@ class _Sender(asyncio.Protocol):
 
 def malformed_answers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A ZooKeeper server sends an invalid frame."""
-    number, node = victim(cluster, draw)
+    number, node = draw_node(cluster, draw)
     kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))
     session = cluster.ensemble.sessions.get(node.session)
     if session is not None and session.holder is not None:
-        cluster.log(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
-        session.holder.babble(ANSWERS[kind])
+        cluster.log(f"node {number} receives a malformed reply from ZooKeeper: {kind}")
+        session.holder.send_invalid_frame(ANSWERS[kind])

@@ -1,23 +1,27 @@
-"""Steps of a cluster, and traps that wait for one: a write to ZooKeeper, or a request between controller and broker.
+"""Steps of the cluster at which faults can be injected: ZooKeeper writes, control requests, requests to the controller.
 
-A trap sees a step just before it is taken, when everything around it may still be changed.
+An injection gets a step just before it happens, when everything around it can still be changed.
 """
 
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.zk.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH
 
 
 class StepKind(StrEnum):
+    """Kinds of steps at which a fault can be injected."""
+
     WRITE = "write"
-    ORDER = "order"  # of the controller
-    ASK = "ask"  # a broker asks the controller
+    CONTROL_REQUEST = "order"  # of the controller
+    BROKER_REQUEST = "ask"  # a broker asks the controller
 
 
 class Step(NamedTuple):
+    """One ZooKeeper write or request, just before it happens."""
+
     kind: StepKind
     actor: int
     """The node that writes, orders as controller, or asks; 0 where it is no node's."""
@@ -28,18 +32,18 @@ class Step(NamedTuple):
 
     @property
     def becomes_controller(self) -> bool:
-        """An election is won with it; a check of the epoch alone, which fences other writes, is none."""
+        """Whether this write makes its node the controller; a write that only checks the controller epoch does not."""
         return (
             self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-2:] == [CONTROLLER, CONTROLLER_EPOCH]
         )
 
     @property
     def registers(self) -> bool:
-        """A broker's znode is written last."""
+        """Whether this write registers a broker: its last path is the broker's znode."""
         return self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-1].startswith(BROKER_IDS)
 
 
-Injection = Callable[[Step], Loss | None]
+Injection = Callable[[Step], InjectedFailure | None]
 """Lets the step pass (None), or breaks the connection before or after it is taken."""
 
 
@@ -52,20 +56,22 @@ class InjectionPoints:
         """Told of each step of a node, from the moment that a trap is set."""
 
     @property
-    def are_set(self) -> bool:
+    def any_set(self) -> bool:
         """Whether any injection waits for a step."""
         return bool(self._set)
 
     def set(self, injection: Injection) -> None:
+        """Add an injection that gets each further step."""
         self._set.append(injection)
 
     def remove(self, injection: Injection) -> None:
         self._set.remove(injection)
 
     def clear(self) -> None:
+        """Remove all injections."""
         self._set.clear()
 
-    def step(self, step: Step) -> Loss | None:
+    def step(self, step: Step) -> InjectedFailure | None:
         """Offer a step to the injections; what the first matching one does to the connection, or None."""
         if self._set and step.actor:
             self.watch(step)

@@ -1,57 +1,57 @@
-"""Links that swallow, break, crawl and tear: single ones, and many by a plan."""
+"""Faults of network links: cut, reset, half-open, slow, truncated messages; of one link or of many."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from klamm.sim.actions import Draw, ScheduledCluster, later
-from klamm.sim.faults.aim import node_names, other_host, server_names, victim
+from klamm.sim.actions import Draw, ScheduledCluster, call_after
+from klamm.sim.faults.aim import draw_node, draw_other_host, node_names, server_names
 
 _MAX_S: Final = 20.0
 _PAUSE_S: Final = 0.5
 _LEAST_BYTES_PER_S: Final = 20e3
 """With less, whoever makes a run smaller finds links on which something is under way for ever."""
-Ways = Iterable[tuple[str, str]]
+LinkDirections = Iterable[tuple[str, str]]
 
 
 def reset(cluster: ScheduledCluster, draw: Draw) -> None:
     """Connections of a node break: to ZooKeeper, or to another node."""
-    number, _ = victim(cluster, draw)
-    other = other_host(cluster, draw, number)
+    number, _ = draw_node(cluster, draw)
+    other = draw_other_host(cluster, draw, number)
     cluster.log(f"connections between node {number} and {other} are reset")
     cluster.network.reset(f"node-{number}", other)
 
 
 def half_open(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's connections break and the other side does not hear of it."""
-    number, _ = victim(cluster, draw)
-    other = other_host(cluster, draw, number)
+    number, _ = draw_node(cluster, draw)
+    other = draw_other_host(cluster, draw, number)
     ends = [f"node-{number}", other]
     if draw("other way", lambda rng: rng.random() < 0.5):
         ends.reverse()
-    cluster.log(f"connections between {ends[0]} and {ends[1]} break, {ends[1]} does not know")
+    cluster.log(f"connections between {ends[0]} and {ends[1]} break, and {ends[1]} does not notice")
     cluster.network.half_open(ends[0], ends[1])
 
 
-def tear(cluster: ScheduledCluster, draw: Draw) -> None:
+def truncate_message(cluster: ScheduledCluster, draw: Draw) -> None:
     """The next message over a link arrives in part, then the connection breaks."""
-    number, _ = victim(cluster, draw)
-    other, name = other_host(cluster, draw, number), f"node-{number}"
+    number, _ = draw_node(cluster, draw)
+    other, name = draw_other_host(cluster, draw, number), f"node-{number}"
     source, target = (name, other) if draw("out", lambda rng: rng.random() < 0.5) else (other, name)
     kept = draw("kept", lambda rng: rng.random())
-    cluster.log(f"the next message {source} > {target} is torn")
+    cluster.log(f"the next message {source} > {target} is truncated")
     cluster.network.link(source, target).torn_after = kept
 
 
-def cut(cluster: ScheduledCluster, draw: Draw) -> None:
+def cut_link(cluster: ScheduledCluster, draw: Draw) -> None:
     """A link holds back everything sent over it, in one direction or both, for a while."""
-    number, _ = victim(cluster, draw)
-    name, other = f"node-{number}", other_host(cluster, draw, number)
+    number, _ = draw_node(cluster, draw)
+    name, other = f"node-{number}", draw_other_host(cluster, draw, number)
     ways = {"to": [(name, other)], "from": [(other, name)], "both": [(name, other), (other, name)]}
     chosen = ways[draw("way", lambda rng: rng.choice(tuple(ways)))]
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def halves(cluster: ScheduledCluster, draw: Draw) -> None:
+def split_network(cluster: ScheduledCluster, draw: Draw) -> None:
     """All hosts are split into two halves that cannot reach each other; one has ZooKeeper's majority."""
     everybody = [*node_names(cluster), *server_names(cluster)]
     one = draw("side", lambda rng: [name for name in everybody if rng.random() < 0.5])
@@ -63,21 +63,22 @@ def halves(cluster: ScheduledCluster, draw: Draw) -> None:
         if 2 * len(servers) <= len(cluster.servers):
             for server in servers:
                 server.cut_off()
-                later(cluster, for_s, server.join_again)
+                call_after(cluster, for_s, server.reconnect)
 
 
-def only_zookeeper(cluster: ScheduledCluster, draw: Draw) -> None:
+def isolate_from_brokers(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches ZooKeeper and no other node."""
     _isolate(cluster, draw, lambda name: [n for n in node_names(cluster) if n != name])
 
 
-def only_brokers(cluster: ScheduledCluster, draw: Draw) -> None:
+def isolate_from_zookeeper(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node reaches the other nodes and not ZooKeeper."""
     _isolate(cluster, draw, lambda name: server_names(cluster))
 
 
 def _isolate(cluster: ScheduledCluster, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
-    number, _ = victim(cluster, draw)
+    """Cut the links between a node and these hosts, in one direction or both, for a while."""
+    number, _ = draw_node(cluster, draw)
     name = f"node-{number}"
     others = from_whom(name)
     ways = {
@@ -89,24 +90,24 @@ def _isolate(cluster: ScheduledCluster, draw: Draw, from_whom: Callable[[str], l
     cut_for(cluster, chosen, draw("for_s", lambda rng: _MAX_S * rng.random()))
 
 
-def swizzle(cluster: ScheduledCluster, draw: Draw) -> None:
+def cut_links_one_by_one(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's links are cut one by one, and restored in another order."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     name = f"node-{number}"
     others = [o for o in (*node_names(cluster), *server_names(cluster)) if o != name]
     cuts = draw("cuts", lambda rng: rng.sample(others, len(others)))
     mends = draw("mends", lambda rng: rng.sample(others, len(others)))
-    cluster.log(f"links of {name} are cut in the order {cuts}, mended in the order {mends}")
+    cluster.log(f"links of {name} are cut in the order {cuts}, restored in the order {mends}")
     for turn, other in enumerate(cuts):
-        later(cluster, turn * _PAUSE_S, _cut_unless_healed, cluster, [(name, other), (other, name)])
+        call_after(cluster, turn * _PAUSE_S, _cut_unless_healed, cluster, [(name, other), (other, name)])
     for turn, other in enumerate(mends, len(cuts)):
         for way in ((name, other), (other, name)):
-            later(cluster, turn * _PAUSE_S, cluster.network.mend, *way)
+            call_after(cluster, turn * _PAUSE_S, cluster.network.mend, *way)
 
 
 def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
     """A node's outgoing or incoming links get a high, varying latency and a low bandwidth."""
-    number, _ = victim(cluster, draw)
+    number, _ = draw_node(cluster, draw)
     latency_s = draw("latency_s", lambda rng: rng.choice((0.02, 0.1, 0.5)))
     bytes_per_s = draw("bytes_per_s", lambda rng: rng.choice((125e6, 400e3, _LEAST_BYTES_PER_S)))
     bytes_per_s = max(bytes_per_s, _LEAST_BYTES_PER_S)
@@ -118,17 +119,19 @@ def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
             link = cluster.network.link(*way)
             link.latency_s = link.jitter_s = latency_s
             link.bytes_per_s = bytes_per_s
-            later(cluster, for_s, cluster.network.restore, *way)
+            call_after(cluster, for_s, cluster.network.restore, *way)
 
 
-def cut_for(cluster: ScheduledCluster, ways: Ways, for_s: float) -> None:
+def cut_for(cluster: ScheduledCluster, ways: LinkDirections, for_s: float) -> None:
+    """Cut these directions of links, and restore them after this time."""
     for source, target in ways:
         cluster.log(f"{source} > {target} is cut for {for_s} s")
         cluster.network.cut(source, target)
-        later(cluster, for_s, cluster.network.mend, source, target)
+        call_after(cluster, for_s, cluster.network.mend, source, target)
 
 
-def _cut_unless_healed(cluster: ScheduledCluster, ways: Ways) -> None:
+def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
+    """Cut these directions of links unless the cluster is healed."""
     if not cluster.is_healed:
         for source, target in ways:
             cluster.network.cut(source, target)

@@ -1,120 +1,124 @@
-"""What may befall whoever takes a step, at the very moment of that step."""
+"""Faults that hit a node exactly at a step: a ZooKeeper write or a request. Each returns what happens to the step."""
 
 from collections.abc import Callable
 from typing import Final
 
-from klamm.sim.actions import ScheduledCluster, later, restart
+from klamm.sim.actions import ScheduledCluster, call_after, restart
 from klamm.sim.faults.injection_points import Step, StepKind
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
-StepFault = Callable[[ScheduledCluster, Step], Loss | None]
+StepFault = Callable[[ScheduledCluster, Step], InjectedFailure | None]
 
 _BOUNCE_S: Final = 0.05
 
 
-def crash_before(cluster: ScheduledCluster, step: Step) -> Loss | None:
+def crash_before(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The node that takes the step is killed before it."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
-    return Loss.BEFORE
+    return InjectedFailure.BEFORE
 
 
-def crash_after(cluster: ScheduledCluster, step: Step) -> Loss | None:
+def crash_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The node that takes the step is killed after it, before the response."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
-    return Loss.AFTER
+    return InjectedFailure.AFTER
 
 
-def bounce_after(cluster: ScheduledCluster, step: Step) -> Loss | None:
+def bounce_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """The process that took the step is killed, and restarts before its session has expired."""
     cluster.loop.kill(cluster.nodes[step.actor].host)
-    later(cluster, _BOUNCE_S, restart, cluster, step.actor)
-    return Loss.AFTER
+    call_after(cluster, _BOUNCE_S, restart, cluster, step.actor)
+    return InjectedFailure.AFTER
 
 
-def answer_lost_applied(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    return Loss.AFTER
+def response_lost_after_step(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The step happens, and its connection breaks before the response."""
+    return InjectedFailure.AFTER
 
 
-def answer_lost_not_applied(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    return Loss.BEFORE
+def connection_lost_before_step(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The connection breaks before the step, which does not happen."""
+    return InjectedFailure.BEFORE
 
 
-def expiry_before(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The session of the process that takes the step ends before it; its write comes too late."""
+def expiry_before(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The session of the node that takes the step ends before it; a ZooKeeper write does not happen."""
     cluster.ensemble.end_session(cluster.nodes[step.actor].session)
-    return None if step.target else Loss.BEFORE
+    return None if step.target else InjectedFailure.BEFORE
 
 
-def expiry_after(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The session ends as soon as the step is taken, before the answer is read."""
-    later(cluster, 0.0, cluster.ensemble.end_session, cluster.nodes[step.actor].session)
+def expiry_after(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The session of the node that takes the step ends right after it."""
+    call_after(cluster, 0.0, cluster.ensemble.end_session, cluster.nodes[step.actor].session)
     return None
 
 
-def long_pause(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The process is paused for twice its session timeout, and then continues where it was."""
+def long_pause(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The node is paused for twice its session timeout, and then continues."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
-    later(cluster, 2 * node.session_timeout_ms / 1000, cluster.loop.resume, node.host)
+    call_after(cluster, 2 * node.session_timeout_ms / 1000, cluster.loop.resume, node.host)
     return None
 
 
-def move(cluster: ScheduledCluster, step: Step) -> Loss | None:
+def delete_controller_znode(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
     """An operator deletes `/controller`."""
     cluster.ensemble.write(0, [Delete(CONTROLLER)], ())
     return None
 
 
-def deposed(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The process is paused for half its session timeout while an operator deletes `/controller`."""
+def paused_while_controller_znode_is_deleted(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The node is paused for half its session timeout, and an operator deletes `/controller`."""
     node = cluster.nodes[step.actor]
     cluster.loop.pause(node.host)
-    later(cluster, node.session_timeout_ms / 2000, cluster.loop.resume, node.host)
-    return move(cluster, step)
+    call_after(cluster, node.session_timeout_ms / 2000, cluster.loop.resume, node.host)
+    return delete_controller_znode(cluster, step)
 
 
-def receiver_crash(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """Kill the broker that got the request, after it carried it out. Writes to ZooKeeper have no such fault."""
+def receiver_crash(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The broker that received the request is killed after it handled it; no effect on a ZooKeeper write."""
     if not step.target:
         return None
     cluster.loop.kill(cluster.nodes[step.target].host)
-    return Loss.AFTER
+    return InjectedFailure.AFTER
 
 
-def receiver_bounce(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The receiver is killed by the request and restarts before its session ends; no effect on a ZooKeeper write."""
+def receiver_bounce(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The broker that received the request is killed before it handles it, and restarts before its session ends."""
     if not step.target:
         return None
     cluster.loop.kill(cluster.nodes[step.target].host)
-    later(cluster, _BOUNCE_S, restart, cluster, step.target)
-    return Loss.BEFORE
+    call_after(cluster, _BOUNCE_S, restart, cluster, step.target)
+    return InjectedFailure.BEFORE
 
 
-def refused(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """ZooKeeper refuses the last operation of the write, once, as if an ACL forbade it; for a request, nothing."""
-    return None if step.target else Loss.REFUSED
+def last_operation_refused(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """ZooKeeper answers NoAuth for the last operation of the write; no effect on a request."""
+    return None if step.target else InjectedFailure.REFUSED
 
 
-def wholly_refused(cluster: ScheduledCluster, step: Step) -> Loss | None:
-    """The same for its first, which checks the controller's epoch where there is one: the whole event fails."""
-    return None if step.target else Loss.FAILED
+def first_operation_refused(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """ZooKeeper answers NoAuth for the write's first operation (usually the epoch check); no effect on a request."""
+    return None if step.target else InjectedFailure.FAILED
 
 
 STEP_FAULTS: Final[dict[str, StepFault]] = {
     "crash before": crash_before,
     "crash after": crash_after,
     "bounce after": bounce_after,
-    "answer lost, applied": answer_lost_applied,
-    "answer lost, not applied": answer_lost_not_applied,
+    "answer lost, applied": response_lost_after_step,
+    "answer lost, not applied": connection_lost_before_step,
     "expiry before": expiry_before,
     "expiry after": expiry_after,
     "long pause": long_pause,
-    "move": move,
-    "deposed": deposed,
+    "move": delete_controller_znode,
+    "deposed": paused_while_controller_znode_is_deleted,
     "receiver crash": receiver_crash,
     "receiver bounce": receiver_bounce,
-    "refused": refused,
-    "wholly refused": wholly_refused,
+    "refused": last_operation_refused,
+    "wholly refused": first_operation_refused,
 }
 
 ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
@@ -122,6 +126,6 @@ _ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
 
 
 def faults_of(kind: StepKind) -> list[str]:
-    """The faults that can hit a step of this kind."""
+    """Names of the step faults that have an effect on a step of this kind."""
     idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else ONLY_FOR_WRITES
     return [name for name in STEP_FAULTS if name not in idle]

@@ -1,4 +1,4 @@
-"""Every fault there is, with its number in the catalogue of faults; a seed chooses among them by name."""
+"""The table of all faults: number in the catalogue of docs/simulation.md, name by which a seed chooses it, function."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -9,7 +9,9 @@ from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes
 Fault = Callable[[ClusterUnderTest, Draw], None]
 
 
-class Row(NamedTuple):
+class FaultRow(NamedTuple):
+    """One fault of the table."""
+
     number: int
     """In the catalogue: docs/simulation.md says which rows there are."""
     name: str
@@ -18,60 +20,60 @@ class Row(NamedTuple):
     """What the story says where it took effect."""
 
 
-ROWS: Final[Sequence[Row]] = (
-    Row(1, "kill", processes.kill, "is killed, back"),
-    Row(1, "kill next controllers", processes.kill_next_controllers, "s after it became controller"),
-    Row(2, "power loss", processes.power_loss, "loses power"),
-    Row(3, "pause", processes.pause, "is paused for"),
-    Row(4, "expire", sessions.expire, "is ended"),
-    Row(5, "expire twice", sessions.expire_twice, "is ended, too"),
-    Row(5, "expire registering", sessions.expire_registering, " registering"),
-    Row(5, "expire taking office", sessions.expire_becoming_controller, " taking office"),
-    Row(5, "expire while asked", sessions.expire_while_asked, "which is busy and asked"),
-    Row(6, "lose answer", writes.lose_answer, "loses its connection"),
-    Row(6, "lose first states", writes.lose_first_states, "first states were written"),
-    Row(6, "lose ISR changes", writes.lose_isr_changes, "ISR change was written"),
-    Row(6, "forbid reading", writes.forbid_reading, "nobody may read"),
-    Row(6, "at step", writes.at_step, " is due: "),
-    Row(7, "lag", ensemble.lag, " lags by"),
-    Row(7, "switch server", ensemble.switch_server, "drops its clients"),
-    Row(8, "outlived session", sessions.outlived_session, "its znodes stay"),
-    Row(8, "outlived registration", sessions.outlived_registration, "its znode stays for good"),
-    Row(8, "unlearned session", sessions.unlearned_session, "nobody learns of"),
-    Row(9, "restart server", ensemble.restart_server, " ends, back"),
-    Row(9, "lose quorum", ensemble.lose_quorum, " ends, back"),
-    Row(9, "restart ensemble", ensemble.restart_ensemble, " ends, back"),
-    Row(9, "cut server off", ensemble.cut_server_off, "is cut off from the others"),
-    Row(10, "halves", links.halves, " is cut for"),
-    Row(11, "cut", links.cut, " is cut for"),
-    Row(11, "only ZooKeeper", links.only_zookeeper, " is cut for"),
-    Row(11, "only brokers", links.only_brokers, " is cut for"),
-    Row(12, "swizzle", links.swizzle, "are cut in the order"),
-    Row(13, "reset", links.reset, "are reset"),
-    Row(13, "half-open", links.half_open, "does not know"),
-    Row(13, "tear", links.tear, " is torn"),
-    Row(13, "poor link", links.poor_link, "have a latency"),
-    Row(14, "slow", processes.slow, "s for each step"),
-    Row(14, "backlog", orders.backlog, "s for each order"),
-    Row(15, "move", orders.move, "/controller is deleted"),
-    Row(15, "hold orders", orders.hold_orders, "are held"),
-    Row(16, "late answers", orders.late_answers, " is cut for"),
-    Row(16, "replay orders", orders.replay_orders, "once more"),
-    Row(16, "overtake asker", orders.overtake_asker, "of a follower ends"),
-    Row(16, "echo orders", orders.echo_orders, "comes twice"),
-    Row(22, "clock jump", clocks.clock_jump, " jumps by"),
-    Row(22, "clock drift", clocks.clock_drift, "is wrong by"),
-    Row(23, "stall", processes.stall, " is held "),
-    Row(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
-    Row(24, "malformed frames", garbage.malformed_frames, "a frame that is wrong"),
-    Row(24, "malformed answers", garbage.malformed_answers, "an answer from ZooKeeper that is wrong"),
+FAULT_ROWS: Final[Sequence[FaultRow]] = (
+    FaultRow(1, "kill", processes.kill, "is killed, back"),
+    FaultRow(1, "kill next controllers", processes.kill_next_controllers, "s after it became controller"),
+    FaultRow(2, "power loss", processes.power_loss, "loses power"),
+    FaultRow(3, "pause", processes.pause, "is paused for"),
+    FaultRow(4, "expire", sessions.expire, "is ended"),
+    FaultRow(5, "expire twice", sessions.expire_twice, "is ended, too"),
+    FaultRow(5, "expire registering", sessions.expire_registering, " registering"),
+    FaultRow(5, "expire taking office", sessions.expire_becoming_controller, " taking office"),
+    FaultRow(5, "expire while asked", sessions.expire_busy_controller, "which is busy and has a request"),
+    FaultRow(6, "lose answer", writes.lose_write_response, "loses its connection"),
+    FaultRow(6, "lose first states", writes.lose_first_state_responses, "first states were written"),
+    FaultRow(6, "lose ISR changes", writes.lose_isr_change_responses, "ISR change was written"),
+    FaultRow(6, "forbid reading", writes.forbid_failover_reads, "no client may read"),
+    FaultRow(6, "at step", writes.fault_at_step, " is due: "),
+    FaultRow(7, "lag", ensemble.lag_behind, " lags by"),
+    FaultRow(7, "switch server", ensemble.switch_server, "closes its client connections"),
+    FaultRow(8, "outlived session", sessions.keep_ephemerals_after_expiry, "its znodes stay"),
+    FaultRow(8, "outlived registration", sessions.keep_registration_after_expiry, "its znode is never removed"),
+    FaultRow(8, "unlearned session", sessions.lose_connect_responses, "the connect response of"),
+    FaultRow(9, "restart server", ensemble.restart_server, "stops and starts again"),
+    FaultRow(9, "lose quorum", ensemble.lose_quorum, "stops and starts again"),
+    FaultRow(9, "restart ensemble", ensemble.restart_ensemble, "stops and starts again"),
+    FaultRow(9, "cut server off", ensemble.partition_server, "is cut off from the others"),
+    FaultRow(10, "halves", links.split_network, " is cut for"),
+    FaultRow(11, "cut", links.cut_link, " is cut for"),
+    FaultRow(11, "only ZooKeeper", links.isolate_from_brokers, " is cut for"),
+    FaultRow(11, "only brokers", links.isolate_from_zookeeper, " is cut for"),
+    FaultRow(12, "swizzle", links.cut_links_one_by_one, "are cut in the order"),
+    FaultRow(13, "reset", links.reset, "are reset"),
+    FaultRow(13, "half-open", links.half_open, "does not notice"),
+    FaultRow(13, "tear", links.truncate_message, " is truncated"),
+    FaultRow(13, "poor link", links.poor_link, "have a latency"),
+    FaultRow(14, "slow", processes.slow, "s for each step"),
+    FaultRow(14, "backlog", orders.handle_control_requests_slowly, "s for each control request"),
+    FaultRow(15, "move", orders.delete_controller_znode, "/controller is deleted"),
+    FaultRow(15, "hold orders", orders.delay_control_requests, "are delayed"),
+    FaultRow(16, "late answers", orders.delay_broker_responses, " is cut for"),
+    FaultRow(16, "replay orders", orders.redeliver_control_requests, "once more"),
+    FaultRow(16, "overtake asker", orders.expire_follower_during_isr_change, "of a follower ends"),
+    FaultRow(16, "echo orders", orders.duplicate_control_requests, "comes twice"),
+    FaultRow(22, "clock jump", clocks.clock_jump, " jumps by"),
+    FaultRow(22, "clock drift", clocks.clock_drift, " drifts by"),
+    FaultRow(23, "stall", processes.stall, " is blocked "),
+    FaultRow(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
+    FaultRow(24, "malformed frames", garbage.malformed_frames, "a malformed frame"),
+    FaultRow(24, "malformed answers", garbage.malformed_answers, "a malformed reply from ZooKeeper"),
 )
-FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in ROWS}
+FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
 
 
-def drawn() -> str:
+def faults_as_markdown() -> str:
     """The table of faults in Markdown, as in the manual."""
-    rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in ROWS)
+    rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in FAULT_ROWS)
     return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
 
 
@@ -106,11 +108,12 @@ def heal_surroundings(cluster: ScheduledCluster) -> None:
 
 
 def _heal_zookeeper(cluster: ScheduledCluster) -> None:
-    cluster.ensemble.on_greeting = lambda session: True
-    cluster.ensemble.outlived_s = lambda: 0.0
+    """Start all ZooKeeper servers, without lag, and reconnect them."""
+    cluster.ensemble.may_answer_connect = lambda session: True
+    cluster.ensemble.ephemerals_outlive_session_s = lambda: 0.0
     for server in cluster.servers:
         server.lag_s = lambda: 0.0
         if server.is_cut_off:
-            server.join_again()
+            server.reconnect()
         if not server.is_up:
             server.start()

@@ -1,11 +1,23 @@
 """Who was controller, and which event each controller handles."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from klamm.controller.events import TopicDeletion
 from klamm.model.ids import BrokerId
 from klamm.sim.history.position import Position
-from klamm.sim.history.trace import ControllerElected, EventBegan, EventEnded, Term, TermBegan, TermEnded
+from klamm.sim.history.trace import (
+    ControllerElected,
+    EventBegan,
+    EventEnded,
+    Term,
+    TermBegan,
+    TermEnded,
+    UncleanDefaultChanged,
+)
+
+Run = tuple[BrokerId, int]
+"""A broker and its incarnation."""
 
 
 @dataclass(slots=True)
@@ -30,8 +42,12 @@ class ControllerHistory:
     """The same -> the zxid when the last event began."""
     deletion_scans: dict[int, int] = field(default_factory=dict)
     """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
-    maybe_unclean: set[tuple[BrokerId, int]] = field(default_factory=set)
+    unclean_by_default: set[Run] = field(default_factory=set)
+    """Runs of brokers that allow unclean elections where a topic says nothing else."""
+    maybe_unclean: set[Run] = field(default_factory=set)
     """Runs of brokers in whose event unclean elections were allowed by default, and are not any more."""
+    completed_failovers: set[int] = field(default_factory=set)
+    """Epochs of terms in which an event ended without failing: the first one is failover."""
 
     @property
     def active(self) -> Term | None:
@@ -41,11 +57,19 @@ class ControllerHistory:
     def has_ended(self, term: Term) -> bool:
         return (term.broker, term.incarnation, term.epoch) in self.ended
 
-    def forbid_unclean_by_default(self) -> None:
-        """From now on; what current events decided while it was allowed may still be on its way to ZooKeeper."""
-        for run, event in self.handling.items():
-            if event.term is None or event.term.settings.unclean_leader_election:
-                self.maybe_unclean.add(run)
+    def acting(self, runs: Collection[Run]) -> list[Term]:
+        """Terms that were not given up, of those of these processes."""
+        return [t for t in self.terms.values() if (t.broker, t.incarnation) in runs and not self.has_ended(t)]
+
+    def on_unclean_default(self, event: UncleanDefaultChanged) -> None:
+        """What the current event decided while it was allowed may still be on its way to ZooKeeper."""
+        run = event.broker, event.incarnation
+        if event.allowed:
+            self.unclean_by_default.add(run)
+            return
+        if run in self.unclean_by_default and run in self.handling:
+            self.maybe_unclean.add(run)
+        self.unclean_by_default.discard(run)
 
     def on_elected(self, event: ControllerElected) -> None:
         self.epoch = event.epoch
@@ -68,4 +92,7 @@ class ControllerHistory:
 
     def on_event_ended(self, event: EventEnded) -> None:
         self.handling.pop((event.broker, event.incarnation), None)
+        term, is_done = self.active, not event.has_failed and not event.is_cut_short
+        if term is not None and is_done and (term.broker, term.incarnation) == (event.broker, event.incarnation):
+            self.completed_failovers.add(term.epoch)
         self.maybe_unclean.discard((event.broker, event.incarnation))

@@ -9,7 +9,9 @@ from typing import Any, Final
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import trace
 from klamm.sim.history.assignments import AssignmentHistory
+from klamm.sim.history.broker_views import BrokerViews
 from klamm.sim.history.controllers import ControllerHistory
+from klamm.sim.history.isr_requests import IsrRequestHistory
 from klamm.sim.history.position import Position
 from klamm.sim.history.registrations import RegistrationHistory
 from klamm.sim.history.replicas import ReplicaHistory
@@ -34,32 +36,41 @@ class History:
         self.controllers = ControllerHistory(self.at)
         self.states = StateHistory(self.at)
         self.topics = TopicHistory(self.at, self.states)
-        self.assignments = AssignmentHistory(self.at)
+        self.assignments = AssignmentHistory(self.at, self.states)
         self.registrations = RegistrationHistory(self.at)
-        self.requests = RequestHistory(self.topics)
+        self.broker_views = BrokerViews(self.controllers, self.registrations, self.topics)
+        self.requests = RequestHistory(self.topics, self.broker_views)
         self.replicas = ReplicaHistory(self.topics)
+        self.isr_requests = IsrRequestHistory(self.topics, self.states, self.broker_views, self.controllers)
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
+        views, asked = self.broker_views, self.isr_requests
         self._absorb: dict[type[Any], Sequence[Callable[[Any], None]]] = {
             trace.TransactionCommitted: (
                 self._on_transaction, self.topics.on_transaction, self.assignments.on_transaction,
+                self.registrations.on_transaction,
             ),
             trace.ControllerElected: (controllers.on_elected, requests.on_elected),
             trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
             trace.TopicWritten: (
-                self.topics.on_topic_written, self.assignments.on_topic_written, requests.on_topic_written,
-                replicas.on_topic_written,
+                views.on_topic_written, self.topics.on_topic_written, self.assignments.on_topic_written,
+                requests.on_topic_written, replicas.on_topic_written,
             ),
             trace.RegistrationChanged: (self.registrations.on_changed,),
             trace.RegistrationWritten: (self.registrations.on_written,),
-            trace.TermBegan: (controllers.on_term_began,),
+            trace.TermBegan: (controllers.on_term_began, views.on_term_began),
             trace.TermEnded: (controllers.on_term_ended,),
-            trace.EventBegan: (controllers.on_event_began,),
-            trace.EventEnded: (controllers.on_event_ended, requests.on_event_ended, self.registrations.on_event_ended),
+            trace.EventBegan: (controllers.on_event_began, views.on_event_began, asked.on_event_began),
+            trace.EventEnded: (
+                controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, asked.on_event_ended,
+            ),
+            trace.UncleanDefaultChanged: (controllers.on_unclean_default,),
             trace.RequestQueued: (requests.on_queued,),
-            trace.RequestSent: (requests.on_sent,),
+            trace.ConnectionOpened: (views.on_connection_opened,),
+            trace.RequestSent: (requests.on_sent, views.on_sent),
             trace.RequestAnswered: (requests.on_answered,),
             trace.RequestReceived: (self.registrations.on_request_received, requests.on_received),
             trace.LeaderAndIsrApplied: (replicas.on_roles,),
+            trace.LogsDestroyed: (replicas.on_destroyed,),
             trace.ReplicaRolesChanged: (replicas.on_roles,),
             trace.NodeStopped: (self.registrations.on_stopped,),
         }  # fmt: skip

@@ -3,17 +3,17 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from klamm.controller.events import ControlledShutdown
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.sim.history.position import Position
 from klamm.sim.history.trace import (
-    EventEnded,
     NodeStopped,
     RegistrationChanged,
     RegistrationWritten,
     RequestReceived,
+    TransactionCommitted,
 )
+from klamm.sim.zookeeper.tree import CreateChange, SetChange
+from klamm.zk.znodes import FEATURE
 
 
 @dataclass(slots=True)
@@ -25,12 +25,36 @@ class RegistrationHistory:
     """Broker -> (zxid, broker epoch) of each time its registration came, or went with -1 for an epoch."""
     contents: dict[BrokerId, dict[int, bytes | None]] = field(default_factory=lambda: defaultdict(dict))
     """Broker -> zxid -> what its registration said from then on."""
-    leaving: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
-    """Broker -> (its epoch, controller epoch) of a shutdown that the controller of that epoch knows of."""
+    features: dict[int, bytes | None] = field(default_factory=dict)
+    """zxid -> what `/feature` said from then on."""
     newest_run: dict[BrokerId, int] = field(default_factory=dict)
     """Broker -> its latest run that took an order."""
     stopped: set[tuple[BrokerId, int]] = field(default_factory=set)
     """(broker, incarnation) of those that left in order."""
+
+    def epochs_since(self, broker: BrokerId, zxid: int, until: int | None = None) -> set[int]:
+        """Its broker epochs then and later, up to another zxid; -1 where it was not registered."""
+        epochs: set[int] = set()
+        for at, epoch in reversed(self.changes.get(broker, ())):
+            if until is None or at <= until:
+                epochs.add(epoch)
+            if at <= zxid:
+                return epochs
+        epochs.add(-1)
+        return epochs
+
+    def contents_since(self, broker: BrokerId, zxid: int) -> list[bytes | None]:
+        """What its registration said then and later."""
+        return _contents_since(self.contents.get(broker, {}), zxid)
+
+    def finalized_since(self, zxid: int) -> list[bytes | None]:
+        """What `/feature` said then and later."""
+        return _contents_since(self.features, zxid)
+
+    def on_transaction(self, event: TransactionCommitted) -> None:
+        for change in event.changes:
+            if change.path == FEATURE and isinstance(change, CreateChange | SetChange):
+                self.features[event.zxid] = change.data
 
     def on_changed(self, event: RegistrationChanged) -> None:
         self.changes[event.broker].append((self.at.zxid, event.epoch))
@@ -42,16 +66,15 @@ class RegistrationHistory:
     def on_written(self, event: RegistrationWritten) -> None:
         self.contents[event.broker][self.at.zxid] = event.data
 
-    def on_event_ended(self, event: EventEnded) -> None:
-        asked = event.event
-        if isinstance(asked, ControlledShutdown) and event.term is not None and event.known is not None:
-            registered = event.known.registered.get(asked.broker)
-            if registered is not None and asked.reply.result().error is ErrorCode.NONE:
-                self.leaving[asked.broker] = registered, event.term.epoch
-
     def on_request_received(self, event: RequestReceived) -> None:
         if not event.refusal:
             self.newest_run[event.broker] = max(event.incarnation, self.newest_run.get(event.broker, 0))
 
     def on_stopped(self, event: NodeStopped) -> None:
         self.stopped.add((event.broker, event.incarnation))
+
+
+def _contents_since(contents: dict[int, bytes | None], zxid: int) -> list[bytes | None]:
+    """The content of a znode at `zxid` and each later one; None where it was deleted. `contents` is keyed by zxid."""
+    current = max((written_at for written_at in contents if written_at <= zxid), default=0)
+    return [content for written_at, content in contents.items() if written_at >= current]

@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import (
     LeaderAndIsrApplied,
+    LogsDestroyed,
     ReplicaRole,
     ReplicaRolesChanged,
     StateWritten,
@@ -33,6 +35,15 @@ class ReplicaHistory:
         if event.after is None:
             self.followed = {each for each in self.followed if each[0].topic != event.topic}
             self.roles = {key: role for key, role in self.roles.items() if key[0].topic != event.topic}
+
+    def told_epoch(self, p: TopicPartition, broker: BrokerId) -> int:
+        """The newest leader epoch in which the broker was told of its replica, in whatever run; NO_EPOCH if never."""
+        _, role = self.roles.get((p, broker), (0, None))
+        return NO_EPOCH if role is None else role.leader_epoch
+
+    def on_destroyed(self, event: LogsDestroyed) -> None:
+        for p in event.logs:
+            self.roles.pop((p, event.broker), None)
 
     def on_roles(self, event: LeaderAndIsrApplied | ReplicaRolesChanged) -> None:
         for p, role in event.roles.items():

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH
+from klamm.sim.history.broker_views import BrokerViews
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import (
     ControllerElected,
@@ -43,6 +43,7 @@ class Queued(NamedTuple):
 @dataclass(slots=True)
 class RequestHistory:
     topics: TopicHistory
+    views: BrokerViews
     waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
     """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
     last_sent: dict[tuple[int, BrokerId, int, str, int], Queued] = field(default_factory=dict)
@@ -51,10 +52,6 @@ class RequestHistory:
     """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
     announced_versions: dict[tuple[int, BrokerId, TopicPartition, UUID | None], int] = field(default_factory=dict)
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
-    announced: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
-    """(partition, broker, broker epoch) of which LeaderAndIsr was sent, since the topic came up."""
-    inconsistent_ids: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
-    """(partition, broker, broker epoch) for which the broker said that its log is another topic's."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
     applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
@@ -76,7 +73,8 @@ class RequestHistory:
         before = event.before.partitions if event.before else {}
         after = event.after.partitions if event.after else {}
         if event.after is None:
-            self.announced = {each for each in self.announced if each[0].topic != event.topic}
+            for broker, untold in self.unannounced.items():
+                self.unannounced[broker] = {p: epoch for p, epoch in untold.items() if p.topic != event.topic}
         for number, now in after.items():
             was = before.get(number)
             for broker in now.replicas:
@@ -84,13 +82,13 @@ class RequestHistory:
                     self.deleted.discard((TopicPartition(event.topic, number), broker))
 
     def on_event_ended(self, event: EventEnded) -> None:
-        leaving = event.term.internals.context.shutting_down if event.term is not None else ()
-        for broker in [b for b in self.unannounced if b in leaving]:
-            self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
+        if event.term is not None:
+            for broker in [b for b in self.unannounced if self.views.is_leaving(event.term, b) is not False]:
+                self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
 
     def on_queued(self, event: RequestQueued) -> None:
-        item, context = event.item, event.term.internals.context
-        to = context.epoch, event.target, context.registered[event.target].epoch
+        item = event.item
+        to = event.term.epoch, event.target, event.target_epoch
         untold = self.unannounced.get(event.target, {})
         if isinstance(item, LeaderAndIsrItem):
             for p, state in item.states.items():
@@ -111,8 +109,6 @@ class RequestHistory:
         if event.again:
             return
         message = event.message
-        if isinstance(message, LeaderAndIsrRequest):
-            self.announced |= {(p, event.target, message.broker_epoch) for p, _, _ in partition_states(message)}
         if isinstance(message, UpdateMetadataRequest):
             for p, topic_id, state in partition_states(message):
                 self.announced_versions[message.controller_epoch, event.target, p, topic_id] = state.zk_version
@@ -125,20 +121,12 @@ class RequestHistory:
             self.last_sent[queue_of(event, p)] = sent
 
     def on_answered(self, event: RequestAnswered) -> None:
-        if isinstance(event.message, LeaderAndIsrRequest):
-            for topic in event.response.topics:
-                name = self.topics.ids.get(topic.topic_id)
-                for answer in topic.partition_errors:
-                    if name is not None and answer.error_code == ErrorCode.INCONSISTENT_TOPIC_ID:
-                        p = TopicPartition(name, answer.partition_index)
-                        self.inconsistent_ids.add((p, event.target, event.message.broker_epoch))
         if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
             return
         failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
         for stop in stop_states(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
-                self.inconsistent_ids.discard((stop.partition, event.target, event.message.broker_epoch))
 
     def on_received(self, event: RequestReceived) -> None:
         if event.refusal:

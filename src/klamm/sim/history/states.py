@@ -16,6 +16,8 @@ class StateHistory:
     at: Position
     versions: dict[TopicPartition, Versions] = field(default_factory=dict)
     """Every version a state znode had; the index is the partition epoch."""
+    written_at: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    """The zxid of each version."""
     isr_entries: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
     """When a broker last came into the ISR of a partition: the zxid."""
     created_at: dict[TopicPartition, int] = field(default_factory=dict)
@@ -38,10 +40,12 @@ class StateHistory:
     def on_state_deleted(self, p: TopicPartition) -> None:
         self.of_deleted.setdefault(p, []).append(self.versions.pop(p))
         self.created_at.pop(p, None)
+        self.written_at.pop(p, None)
 
     def on_state_written(self, event: StateWritten) -> None:
         p = event.partition
         self.versions.setdefault(p, []).append(event.after)
+        self.written_at.setdefault(p, []).append(self.at.zxid)
         for broker in event.after.isr:
             if event.before is None or broker not in event.before.isr:
                 self.isr_entries[p, broker] = self.at.zxid

@@ -35,8 +35,8 @@ class TopicHistory:
     """Topics that had come up when their deletion was asked for, and the partitions that they had at that time."""
     unclean: dict[str, bool] = field(default_factory=dict)
     """What topics' configs say of unclean elections."""
-    unclean_before: dict[str, tuple[int, bool | None]] = field(default_factory=dict)
-    """The zxid of the last change of a topic's config, and what it said of them before, if anything."""
+    unclean_before: dict[str, list[tuple[int, bool | None]]] = field(default_factory=lambda: defaultdict(list))
+    """The zxid of each change of a topic's config, and what it said of them before, if anything."""
     pending_deletions: dict[BrokerId, dict[str, PendingDeletion]] = field(default_factory=lambda: defaultdict(dict))
     """By broker and path: the records of what gone brokers hold of deleted topics."""
 
@@ -50,6 +50,11 @@ class TopicHistory:
         """None where there is no such topic, or it has no id."""
         znode = self.znodes.get(topic)
         return znode.id if znode else None
+
+    def unclean_since(self, topic: str, zxid: int) -> list[bool | None]:
+        """What its config said of unclean elections then and later; None: nothing."""
+        changed = self.unclean_before.get(topic, ())
+        return [self.unclean.get(topic), *(before for at, before in changed if at > zxid)]
 
     def on_transaction(self, event: TransactionCommitted) -> None:
         for change in event.changes:
@@ -81,7 +86,7 @@ class TopicHistory:
 
     def _on_config(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]
-        self.unclean_before[topic] = self.at.zxid, self.unclean.pop(topic, None)
+        self.unclean_before[topic].append((self.at.zxid, self.unclean.pop(topic, None)))
         if isinstance(change, CreateChange | SetChange):
             try:
                 config = decode_config("topics", topic, change.data)

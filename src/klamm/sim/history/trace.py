@@ -92,16 +92,9 @@ class Term(NamedTuple):
 
     broker: BrokerId
     incarnation: int
-    internals: TermContext
-
-    @property
-    def epoch(self) -> int:
-        return self.internals.context.epoch
-
-    @property
-    def settings(self) -> ControllerSettings:
-        """What the node was configured with, in the version that holds now."""
-        return self.internals.settings
+    epoch: int
+    settings: ControllerSettings
+    """What the node was configured with when it started."""
 
     def __repr__(self) -> str:
         return f"term {self.epoch} of broker {self.broker}.{self.incarnation}"
@@ -109,10 +102,14 @@ class Term(NamedTuple):
 
 class TermBegan(NamedTuple):
     term: Term
+    memory: TermContext
+    """Only rules about memory look at it: `invariants/memory.py`."""
 
 
 class TermEnded(NamedTuple):
     term: Term
+    memory: TermContext
+    """Likewise."""
 
 
 class EventBegan(NamedTuple):
@@ -124,6 +121,8 @@ class EventBegan(NamedTuple):
     event: events.Event
     waiting: tuple[type[events.Event], ...]
     """What is queued behind it."""
+    seen_zxid: int = 0
+    """How far the controller's ZooKeeper session has seen: what it reads from here on is not older."""
 
 
 class EventEnded(NamedTuple):
@@ -132,10 +131,18 @@ class EventEnded(NamedTuple):
     term: Term | None
     """The one in which it began."""
     event: events.Event
-    known: Any
-    """What the controller knew when it began; see `controller_observer.py`."""
-    is_cut_short: bool
+    is_cut_short: bool = False
     """The node stops, and waited for it no longer: it was not done, and the next controller does what it left."""
+    has_failed: bool = False
+    """ZooKeeper failed in it, or the controller was deposed: what is left half done is tried again, or nobody's."""
+
+
+class UncleanDefaultChanged(NamedTuple):
+    """`unclean.leader.election.enable` of a node changed at run time, where a topic says nothing else."""
+
+    broker: BrokerId
+    incarnation: int
+    allowed: bool
 
 
 class UnexpectedError(NamedTuple):
@@ -175,7 +182,17 @@ class RequestQueued(NamedTuple):
 
     term: Term
     target: BrokerId
+    target_epoch: int
+    """Of the run of the broker that it is for."""
     item: ControlItem
+
+
+class ConnectionOpened(NamedTuple):
+    """A controller begins to connect to a broker, in order to send a control request that is made already."""
+
+    sender: BrokerId
+    incarnation: int
+    target: BrokerId
 
 
 class RequestSent(NamedTuple):
@@ -235,6 +252,16 @@ class LeaderAndIsrApplied(NamedTuple):
     """Those of which it says that all is well."""
 
 
+class LogsDestroyed(NamedTuple):
+    """A StopReplica was carried out that deletes: what lay on the broker's disk, each log with the id of its topic."""
+
+    broker: BrokerId
+    incarnation: int
+    controller_epoch: int
+    """Of the request."""
+    logs: Mapping[TopicPartition, UUID]
+
+
 class ReplicaRolesChanged(NamedTuple):
     """A leader asks for other ISRs, or got an answer."""
 
@@ -268,15 +295,18 @@ Event: TypeAlias = (
     | TermEnded
     | EventBegan
     | EventEnded
+    | UncleanDefaultChanged
     | UnexpectedError
     | RequestUnanswered
     | PartitionMoved
     | ReplicaMoved
     | RequestQueued
+    | ConnectionOpened
     | RequestSent
     | RequestAnswered
     | RequestReceived
     | LeaderAndIsrApplied
+    | LogsDestroyed
     | ReplicaRolesChanged
     | SessionReestablished
     | NodeStopped

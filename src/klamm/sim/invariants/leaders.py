@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from klamm.controller import events
-from klamm.controller.context import ControllerContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
+from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventBegan, LeaderAndIsrApplied, RequestSent, StateWritten
 from klamm.sim.nodes.control_messages import partition_states
@@ -90,8 +90,8 @@ def elections_are_clean(history: History, event: StateWritten) -> str | None:
         return None
     if leader not in event.before.isr and not _unclean_allowed(history, event.partition.topic):
         return f"{event.partition}: new leader {leader} was not in ISR {event.before.isr}"
-    if term is not None and leader not in term.internals.context.registered:
-        return f"{event.partition}: new leader {leader} is not among {list(term.internals.context.registered)}"
+    if history.broker_views.is_registered(term, leader) is False:
+        return f"{event.partition}: new leader {leader} is not registered, as {term} must know"
     return None
 
 
@@ -106,11 +106,9 @@ def _unclean_allowed(history: History, topic: str) -> bool:
         return True
     if run in history.controllers.maybe_unclean and topic not in history.topics.unclean:
         return True
-    configured = [history.topics.unclean.get(topic)]
-    changed_at, before = history.topics.unclean_before.get(topic, (0, None))
-    if changed_at > term.internals.store.client.seen_zxid:
-        configured.append(before)  # its ZooKeeper server is behind: what it read there is what it has to go by
-    return any(term.settings.unclean_leader_election if c is None else c for c in configured)
+    # its ZooKeeper server may be behind: what it read there is what it has to go by
+    configured = history.topics.unclean_since(topic, doing.seen_zxid if doing is not None else 0)
+    return any(run in history.controllers.unclean_by_default if c is None else c for c in configured)
 
 
 def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
@@ -140,85 +138,106 @@ def recovery_ends_alone(history: History, event: StateWritten) -> str | None:
 
 
 class _Candidates:
-    """What an election may look at: the partition as it was, and brokers as the acting controller knows them."""
+    """What an election may look at: the partition as it was, and brokers as ZooKeeper and their answers have them."""
 
-    def __init__(self, history: History, event: StateWritten, context: ControllerContext) -> None:
+    def __init__(self, history: History, event: StateWritten) -> None:
         self.replicas = event.replicas
         self.isr = event.before.isr if event.before else ()
         topic = history.topics.znodes.get(event.partition.topic)
         found = topic.partitions.get(event.partition.partition) if topic else None
         self.removing = found.removing if found else ()
-        self._context = context
-        known = context.partition(*event.partition)
-        self._failed = {b for b, partitions in context.offline_dirs.items() if known in partitions}
-        self.leaving = context.shutting_down
+        self._views, self._term, self._p = history.broker_views, history.controllers.active, event.partition
 
-    def registered(self, broker: BrokerId) -> bool:
-        return broker in self._context.registered and broker not in self._failed
+    def live(self, broker: BrokerId) -> Answer:
+        return self._views.is_online(self._term, self._p, broker)
 
-    def live(self, broker: BrokerId) -> bool:
-        return self.registered(broker) and broker not in self.leaving
+    def registered(self, broker: BrokerId) -> Answer:
+        failed = self._views.has_failed(self._term, self._p, broker)
+        return both(self._views.is_registered(self._term, broker), negated(failed))
 
-
-Choice = tuple[BrokerId, tuple[BrokerId, ...]]
+    def leaving(self, broker: BrokerId) -> Answer:
+        return self._views.is_leaving(self._term, broker)
 
 
-def _choose_offline(c: _Candidates) -> Choice | None:
-    """The leader and ISR for a partition whose leader is dead."""
-    for broker in c.replicas:
-        if c.live(broker) and broker in c.isr:
-            return broker, tuple(b for b in c.isr if c.live(b))
-    return None
+class Made(NamedTuple):
+    """What was chosen."""
+
+    leader: BrokerId
+    isr: tuple[BrokerId, ...]
 
 
-def _choose_unclean(c: _Candidates) -> Choice | None:
-    """The leader and ISR of an unclean election."""
-    if _choose_offline(c) is not None:
-        return None
-    alive = [b for b in c.replicas if c.live(b)]
-    return (alive[0], (alive[0],)) if alive else None
+def is_first(leader: BrokerId, candidates: Iterable[BrokerId], fits: Callable[[BrokerId], Answer]) -> bool:
+    """Whether the leader is, or may be, the first of the candidates that fits."""
+    for broker in candidates:
+        if broker == leader:
+            return fits(broker) is not False
+        if fits(broker) is True:
+            return False
+    return False
 
 
-def _choose_reassigned(c: _Candidates) -> Choice | None:
-    """The leader and ISR after a reassignment that drops the leader."""
-    for broker in c.replicas:
-        if broker not in c.removing and c.live(broker) and broker in c.isr:
-            return broker, c.isr
-    return None
+def is_kept(isr: tuple[BrokerId, ...], members: Iterable[BrokerId], stays: Callable[[BrokerId], Answer]) -> bool:
+    """Whether this ISR is, or may be, those of the members that stay, in order."""
+    possible = [b for b in members if stays(b) is not False]
+    certain = {b for b in possible if stays(b) is True}
+    return list(isr) == [b for b in possible if b in isr] and certain <= set(isr)
 
 
-def _choose_preferred(c: _Candidates) -> Choice | None:
-    """The leader and ISR of a preferred leader election."""
+def _is_offline_choice(c: _Candidates, made: Made) -> bool:
+    """A leader is dead: the first replica that is live and in sync; the ISR is its live members."""
+    return is_first(made.leader, (b for b in c.replicas if b in c.isr), c.live) and is_kept(made.isr, c.isr, c.live)
+
+
+def _is_unclean_choice(c: _Candidates, made: Made) -> bool:
+    """Nobody in sync is live: the first live replica, alone."""
+    if any(c.live(b) is True for b in c.replicas if b in c.isr):
+        return False
+    return is_first(made.leader, c.replicas, c.live) and made.isr == (made.leader,)
+
+
+def _is_reassigned_choice(c: _Candidates, made: Made) -> bool:
+    """A reassignment drops the leader: the first of those that stay; the ISR is left as it is."""
+    staying = (b for b in c.replicas if b not in c.removing and b in c.isr)
+    return is_first(made.leader, staying, c.live) and made.isr == c.isr
+
+
+def _is_preferred_choice(c: _Candidates, made: Made) -> bool:
+    """The first replica, if it is live and in sync."""
     first = c.replicas[0]
-    return (first, c.isr) if c.live(first) and first in c.isr else None
+    return made == (first, c.isr) and c.live(first) is not False and first in c.isr
 
 
-def _choose_for_shutdown(c: _Candidates) -> Choice | None:
-    """The leader and ISR after the controlled shutdown of the leader."""
-    for broker in c.replicas:
-        if c.registered(broker) and broker in c.isr and broker not in c.leaving:
-            return broker, tuple(b for b in c.isr if b not in c.leaving)
-    return None
+def _is_choice_for_shutdown(c: _Candidates, made: Made) -> bool:
+    """The leader leaves: the first registered replica in sync that does not; the leaving go from the ISR."""
+
+    def fits(broker: BrokerId) -> Answer:
+        return both(c.registered(broker), negated(c.leaving(broker)))
+
+    def stays(broker: BrokerId) -> Answer:
+        return negated(c.leaving(broker))
+
+    members = (b for b in c.replicas if b in c.isr)
+    return is_first(made.leader, members, fits) and is_kept(made.isr, c.isr, stays)
 
 
-Rule = Callable[[_Candidates], Choice | None]
+Rule = Callable[[_Candidates, Made], bool]
 _BY_EVENT: Final[dict[type[events.Event], tuple[Rule, ...]]] = {
-    events.ControlledShutdown: (_choose_for_shutdown,),
-    events.ReplicaLeaderElection: (_choose_preferred,),
-    events.AutoPreferredReplicaLeaderElection: (_choose_preferred,),
-    events.ApiPartitionReassignment: (_choose_reassigned,),
-    events.ZkPartitionReassignment: (_choose_reassigned,),
-    events.PartitionReassignmentIsrChange: (_choose_reassigned,),
-    events.AlterPartitionReceived: (_choose_reassigned,),
-    events.IsrChangeNotification: (_choose_reassigned,),
-    events.BrokerChange: (_choose_offline, _choose_reassigned),
-    events.TopicChange: (_choose_offline,),
-    events.PartitionModifications: (_choose_offline,),
-    events.LeaderAndIsrResponseReceived: (_choose_offline,),
-    events.UncleanLeaderElectionEnable: (_choose_offline,),
-    events.TopicUncleanLeaderElectionEnable: (_choose_offline,),
+    events.ControlledShutdown: (_is_choice_for_shutdown,),
+    events.ReplicaLeaderElection: (_is_preferred_choice,),
+    events.AutoPreferredReplicaLeaderElection: (_is_preferred_choice,),
+    events.ApiPartitionReassignment: (_is_reassigned_choice,),
+    events.ZkPartitionReassignment: (_is_reassigned_choice,),
+    events.PartitionReassignmentIsrChange: (_is_reassigned_choice,),
+    events.AlterPartitionReceived: (_is_reassigned_choice,),
+    events.IsrChangeNotification: (_is_reassigned_choice,),
+    events.BrokerChange: (_is_offline_choice, _is_reassigned_choice),
+    events.TopicChange: (_is_offline_choice,),
+    events.PartitionModifications: (_is_offline_choice,),
+    events.LeaderAndIsrResponseReceived: (_is_offline_choice,),
+    events.UncleanLeaderElectionEnable: (_is_offline_choice,),
+    events.TopicUncleanLeaderElectionEnable: (_is_offline_choice,),
 }
-_IN_FAILOVER: Final[tuple[Rule, ...]] = (_choose_offline, _choose_reassigned, _choose_preferred)
+_IN_FAILOVER: Final[tuple[Rule, ...]] = (_is_offline_choice, _is_reassigned_choice, _is_preferred_choice)
 
 
 def _rule_for_override(history: History, event: StateWritten, doing: EventBegan) -> Rule:
@@ -235,8 +254,8 @@ def _rule_for_override(history: History, event: StateWritten, doing: EventBegan)
     origin = found.origin if found else ()
     to_come = tuple(dict.fromkeys((*(target or ()), *origin)))
 
-    def rule(c: _Candidates) -> Choice | None:
-        return next(((b, c.isr) for b in to_come if c.live(b) and b in c.isr), None)
+    def rule(c: _Candidates, made: Made) -> bool:
+        return is_first(made.leader, (b for b in to_come if b in c.isr), c.live) and made.isr == c.isr
 
     return rule
 
@@ -248,20 +267,17 @@ def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str
         return None
     doing = history.controllers.handling.get((term.broker, term.incarnation))
     rules = _BY_EVENT.get(type(doing.event), _IN_FAILOVER) if doing is not None else _IN_FAILOVER
-    if doing is not None and _choose_reassigned in rules:
+    if doing is not None and _is_reassigned_choice in rules:
         rules = (*rules, _rule_for_override(history, event, doing))
     if _unclean_allowed(history, event.partition.topic):
-        rules = (*rules, _choose_unclean)
+        rules = (*rules, _is_unclean_choice)
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
-        rules = (_choose_offline, _choose_unclean)
-    candidates = _Candidates(history, event, term.internals.context)
-    chosen = [rule(candidates) for rule in rules]
-    if (after.leader, after.isr) not in chosen:
+        rules = (_is_offline_choice, _is_unclean_choice)
+    candidates, made = _Candidates(history, event), Made(after.leader, after.isr)
+    if not any(rule(candidates, made) for rule in rules):
         about = type(doing.event).__name__ if doing else "nothing"
-        return (
-            f"{event.partition}: {before} became {after} while {term} was handling {about}; of replicas"
-            f" {event.replicas} the choice is {chosen}"
-        )
+        live = {b: candidates.live(b) for b in event.replicas}
+        return f"{event.partition}: {before} became {after} while {term} was handling {about}; of replicas {live} live"
     return None
 
 
@@ -269,12 +285,14 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
     """A new partition is led by its first live replica in leader epoch 0; all live replicas are in sync, in order."""
     if event.before is not None:
         return None
-    state, term = event.after, history.controllers.active
-    live = tuple(
-        r for r in event.replicas if term is None or _Candidates(history, event, term.internals.context).live(r)
-    )
-    if state.leader_epoch != 0 or state.isr != live or state.leader != live[0]:
-        return f"{event.partition}: begins as {state} with replicas {event.replicas}, of which {live} live"
+    state, candidates = event.after, _Candidates(history, event)
+    if (
+        state.leader_epoch != 0
+        or state.leader != state.isr[0]
+        or not is_kept(state.isr, event.replicas, candidates.live)
+    ):
+        live = {b: candidates.live(b) for b in event.replicas}
+        return f"{event.partition}: begins as {state} with replicas of which {live} live"
     return None
 
 
@@ -301,7 +319,6 @@ def failed_logs_do_not_lead(history: History, event: StateWritten) -> str | None
     leader, term = event.after.leader, history.controllers.active
     if term is None or not event.after.has_leader or (event.before and event.before.leader == leader):
         return None
-    context = term.internals.context
-    if context.partition(*event.partition) in context.offline_dirs.get(leader, {}):
+    if history.broker_views.has_failed(term, event.partition, leader) is True:
         return f"{event.partition}: {leader} is elected, whose log directory failed"
     return None

@@ -1,20 +1,22 @@
 """What comes about once faults are over and there was time. All of it is about the nodes of which that is expected."""
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.invariants.views import Cluster, newest
+from klamm.sim.invariants.views import Cluster, acting, newest
 from klamm.zk import znodes
 
 
 def one_controller_acts(cluster: Cluster) -> str | None:
-    """Exactly one, in the newest epoch, and `/controller` names it."""
-    acting = [b for b in cluster.running if b.controller.is_active]
+    """Exactly one, in the newest epoch, `/controller` names it, and its failover ended well."""
+    terms = acting(cluster)
     node = cluster.tree.get(znodes.CONTROLLER)
     holder = znodes.decode_controller(node.data) if node else None
-    if len(acting) != 1 or holder is None or holder.broker != acting[0].number:
-        return f"{[b.number for b in acting]} act as controller, /controller names {holder}"
+    if len(terms) != 1 or holder is None or holder.broker != terms[0].broker:
+        return f"{terms} act, {znodes.CONTROLLER} names {holder}"
     newest = cluster.history.controllers.epoch
-    if acting[0].controller.epoch != newest:
-        return f"broker {acting[0].number} acts in epoch {acting[0].controller.epoch}, not {newest}"
+    if terms[0].epoch != newest:
+        return f"{terms[0]} acts, the newest epoch is {newest}"
+    if newest not in cluster.history.controllers.completed_failovers:
+        return f"{terms[0]} has ended no event yet: its failover is not complete"
     return None
 
 

@@ -6,6 +6,7 @@ from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.history.history import History
 from klamm.sim.history.requests import place_of, queue_of, queued_of
 from klamm.sim.history.trace import (
@@ -140,19 +141,17 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     term = event.term
     if term is None or history.controllers.epoch != term.epoch or history.controllers.has_ended(term):
         return None
-    if event.is_cut_short or not term.internals.store.client.is_alive:
+    if event.is_cut_short or event.has_failed:
         return None  # its session ended in the middle, or the node stopped: the next controller tells
-    context = term.internals.context
+    views = history.broker_views
     for broker, partitions in history.requests.unannounced.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
-        if broker not in context.registered or (broker in context.shutting_down and not leaves_now):
+        if not views.is_registered_throughout(term, broker, views.handled_since(term, event.event)):
             continue
-        if broker in context.brokers_in_transition:
+        if views.is_leaving(term, broker) is not False and not leaves_now:
             continue
         for p, leader_epoch in partitions.items():
-            known = context.partition(*p)
-            remembers = known is not None and known.leadership is not None and known.leader_epoch >= leader_epoch
-            if remembers and p.topic not in history.topics.deletion_requests:
+            if p.topic in history.topics.znodes and p.topic not in history.topics.deletion_requests:
                 return f"{p}: broker {broker} is not told of leader epoch {leader_epoch}, decided in {term}"
     return None
 
@@ -161,9 +160,10 @@ def stops_carry_epochs(history: History, event: RequestQueued) -> str | None:
     """A stop carries the leader epoch that the replica may hold; none only where the partition never had one."""
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None
+    began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, stop in event.item.stops.items():
-        known = event.term.internals.context.partition(*p.key)
-        if known is p and p.key in history.states.versions and stop.leader_epoch == -1 and p.leadership is not None:
+        created = history.states.created_at.get(p.key)
+        if stop.leader_epoch == NO_EPOCH and created is not None and created < began_at:
             return f"{p}: broker {event.target} is to stop it, whatever its leader epoch"
     return None
 

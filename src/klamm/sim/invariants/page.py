@@ -1,4 +1,4 @@
-"""`python -m klamm.sim.invariants.page`: docs/invariants.md, drawn from the table."""
+"""docs/invariants.md, drawn from the table by `make docs`."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,3 @@ def _row(row: Row) -> str:
     module = row.check.__module__.rpartition(".")[2]
     sees = ", ".join(kind.__name__ for kind in row.sees) or "the cluster"
     return f"| {row.number} | `{module}.{row.name}` | {row.sentence} | {sees} | {row.tickets} |"
-
-
-if __name__ == "__main__":
-    print(drawn(), end="")

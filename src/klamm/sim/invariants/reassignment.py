@@ -24,7 +24,7 @@ def assignments_are_written_first(history: History, event: RequestSent) -> str |
     return None
 
 
-def _isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
+def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
     """The newest first. `lost`: replicas that left; taking each out of the ISR may have raised the leader epoch."""
     states, term = history.states.versions.get(p), history.controllers.active
     if not states:
@@ -52,7 +52,7 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
             continue
         p = TopicPartition(event.topic, number)
         if lost := [b for b in before.origin if b not in after.replicas]:
-            isrs = _isrs_that_were_decided_on(history, p, len(lost))
+            isrs = isrs_that_were_decided_on(history, p, len(lost))
             if not any(set(before.target) <= set(isr) for isr in isrs):
                 return f"{p}: {before} became {after}, without {lost}, while the ISR is {isrs[0]}"
             if after != ReplicaAssignment(before.target):
@@ -127,12 +127,8 @@ def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
     if before is None or not before.has_leader or after.has_leader or term is None:
         return None
     doing = history.controllers.handling.get((term.broker, term.incarnation))
-    partition = term.internals.context.partition(event.partition.topic, event.partition.partition)
-    if (
-        doing is None
-        or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment)
-        or not partition
-    ):
+    if doing is None or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment):
         return None
-    able = [b for b in after.isr if b != before.leader and term.internals.context.is_online(b, partition)]
-    return f"{event.partition}: {before.leader} leads no more, and nobody else, though {able} could" if able else None
+    views, p = history.broker_views, event.partition
+    able = [b for b in after.isr if b != before.leader and views.is_online(term, p, b) is True]
+    return f"{p}: {before.leader} leads no more, and nobody else, though {able} could" if able else None

@@ -9,35 +9,36 @@ from klamm.sim.invariants.epochs import leaders_write_isrs
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:
     """A broker is not told that it may go while it leads a partition that another live in-sync replica could lead."""
-    asked, known = event.event, event.known
-    if not isinstance(asked, ControlledShutdown) or known is None or event.term is None:
+    asked, term, known = (
+        event.event,
+        event.term,
+        history.isr_requests.judged_from.get((event.broker, event.incarnation)),
+    )
+    if not isinstance(asked, ControlledShutdown) or term is None or known is None:
         return None
     answer = asked.reply.result()
-    if answer.error is not ErrorCode.NONE or history.controllers.epoch != event.term.epoch:
+    if answer.error is not ErrorCode.NONE or history.controllers.epoch != term.epoch:
         return None
     held = {(p.topic, p.partition) for p in answer.remaining}
-    able = known.live - {asked.broker}
-    context = event.term.internals.context
+    able = {b for b, is_live in known.live.items() if is_live is True and b != asked.broker}
     for p, versions in history.states.versions.items():
         state = versions[-1]
         if state.leader != asked.broker or p in held or p.topic in history.topics.deletion_requests:
             continue
-        partition = context.partition(*p)
-        others = {b for b in able.intersection(state.isr) if partition not in context.offline_dirs.get(b, {})}
-        if others and partition is not None:
+        others = {b for b in able.intersection(state.isr) if history.broker_views.is_online(term, p, b) is True}
+        if others:
             return f"broker {asked.broker} may go with {list(held)}, and leads {p} in ISR {state.isr} with {others}"
     return None
 
 
 def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | None:
-    """Nobody is taken out for an earlier run of its broker."""
-    asked, known = event.event, event.known
+    """Nobody is taken out for an earlier run of its broker, or for a broker that is not registered."""
+    asked, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
     if not isinstance(asked, ControlledShutdown) or known is None:
         return None
-    registered = known.registered.get(asked.broker)
-    is_stale = registered is None or -1 < asked.broker_epoch < registered
+    is_stale = all(epoch < 0 or -1 < asked.broker_epoch < epoch for epoch in known.sender_epochs)
     if is_stale and asked.reply.result().error is ErrorCode.NONE:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {known.registered}, is let go"
+        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {sorted(known.sender_epochs)}, is let go"
     return None
 
 
@@ -46,20 +47,13 @@ def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
 
     A leader of an old protocol, which writes its ISR itself, knows nothing of that.
     """
-    term = history.controllers.active
-    if term is None:
-        return None
-    may_enter = leaders_write_isrs(history)
+    term, after = history.controllers.active, event.after
     before = event.before.isr if event.before else ()
     led = event.before.leader if event.before else None
-    for broker, (epoch, controller_epoch) in history.registrations.leaving.items():
-        if controller_epoch != history.controllers.epoch:
-            continue
-        known = term.internals.context.registered.get(broker)
-        if known is None or known.epoch != epoch:
-            continue
-        if broker in event.after.isr and broker not in before and not may_enter:
-            return f"{event.partition}: broker {broker} is leaving and enters ISR {event.after.isr}"
-        if event.after.leader == broker != led:
-            return f"{event.partition}: broker {broker} is leaving and becomes leader"
+    entered = [] if leaders_write_isrs(history) else [b for b in after.isr if b not in before]
+    leads_now = [after.leader] if after.has_leader and after.leader != led else []
+    for broker in (*entered, *leads_now):
+        if history.broker_views.is_leaving(term, broker) is True:
+            what = "becomes leader" if broker in leads_now else f"enters ISR {after.isr}"
+            return f"{event.partition}: broker {broker} is leaving and {what}"
     return None

@@ -1,58 +1,13 @@
-"""Topics: their ids, their deletion, and what a broker may be told to destroy."""
+"""Topics: their ids, and their deletion."""
 
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.sim.history.history import History
-from klamm.sim.history.requests import queue_of
 from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
-from klamm.sim.invariants.views import Cluster
-from klamm.sim.nodes.control_messages import partition_states, stop_states
+from klamm.sim.invariants.views import Cluster, acting
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
-
-
-def only_replicas_pending_deletion_are_deleted(history: History, event: RequestSent) -> str | None:
-    """A replica is deleted only where its topic is going or gone, or where it belongs to its partition no more."""
-    if event.again or event.message.controller_epoch != history.controllers.epoch:
-        return None  # brokers refuse an older controller, which cannot know better
-    for stop in stop_states(event.message):
-        if stop.delete and (why := _why_replica_must_stay(history, stop.partition, event)):
-            return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
-    return None
-
-
-def _why_replica_must_stay(history: History, p: TopicPartition, event: RequestSent) -> str | None:
-    """Why the replica must not be deleted by this request; None if it may be."""
-    broker, broker_epoch = event.target, event.message.broker_epoch
-    topic = history.topics.znodes.get(p.topic)
-    found = topic.partitions.get(p.partition) if topic else None
-    if found is None or p.topic in history.topics.deletion_requests or broker not in found.replicas:
-        return None
-    holds_another = (p, broker, broker_epoch) in history.requests.inconsistent_ids
-    heard_of_none = (p, broker, broker_epoch) not in history.requests.announced
-    if (holds_another or heard_of_none) and any(
-        c.topic == p.topic and p.partition in c.partitions for c in history.topics.pending_deletions[broker].values()
-    ):
-        return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
-    if p in history.assignments.of_deleted and not any(told[:2] == (p, broker) for told in history.requests.announced):
-        return None  # never told of this topic, it can only hold the one of this name that somebody deleted by hand
-    states = history.states.versions.get(p)
-    isr = states[-1].isr if states else ()
-    if broker in found.removing and set(found.target) <= set(isr):
-        return None
-    came_back = history.assignments.added_at.get((p, broker), 0) > history.controllers.elected_at.get(
-        event.message.controller_epoch, 0
-    )
-    if broker in found.adding and broker not in isr:
-        return None
-    if (broker in found.adding or came_back) and _leader_and_isr_follows(history, p, event):
-        return None  # dropped, and wanted again before it heard of that: the order to begin anew waits behind this one
-    return f"it is one of {found}, and nobody asked for the topic's deletion"
-
-
-def _leader_and_isr_follows(history: History, p: TopicPartition, event: RequestSent) -> bool:
-    """Whether a LeaderAndIsr that creates the replica again is queued behind this request."""
-    return any(not order.is_stop for order in history.requests.waiting.get(queue_of(event, p), ()))
 
 
 def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
@@ -61,13 +16,13 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
         return None
     if event.topic not in history.topics.deletion_requests:
         return f"{event.topic} is deleted, which nobody asked for"
-    term = history.controllers.active
-    registered = term.internals.context.registered if term is not None else {}
+    term, views = history.controllers.active, history.broker_views
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
         if history.states.first_at.get(p, -1) < event.before.czxid:
             continue  # it never came up: nobody was told to make a replica
-        left = [b for b in assignment.replicas if b in registered and (p, b) not in history.requests.deleted]
+        missing = [b for b in assignment.replicas if (p, b) not in history.requests.deleted]
+        left = [b for b in missing if views.is_registered_throughout(term, b)]
         if left:
             return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
     return None
@@ -152,7 +107,7 @@ def deletions_finish(cluster: Cluster) -> str | None:
 
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
-    term = next((b.controller.term for b in cluster.running if b.controller.term is not None), None)
+    term = next(iter(acting(cluster)), None)
     if term is None or term.settings.requests_carry_topic_ids:
         return False
     assigned, running = cluster.history.topics.znodes[topic].partitions.values(), {b.number for b in cluster.running}

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
+from klamm.sim.history.trace import Term
 from klamm.sim.nodes.broker import StubBroker
 from klamm.sim.zookeeper.tree import Tree
 
@@ -37,3 +38,8 @@ def newest(cluster: Cluster, p: TopicPartition) -> LeaderAndIsr | None:
     """The partition's state as ZooKeeper has it."""
     versions = cluster.history.states.versions.get(p)
     return versions[-1] if versions else None
+
+
+def acting(cluster: Cluster) -> list[Term]:
+    """Terms of running nodes that began and were not given up."""
+    return cluster.history.controllers.acting({(b.number, b.incarnation) for b in cluster.running})

@@ -1,7 +1,7 @@
-"""A node by the book: the real controller, session, registration and server, and replicas without records.
+"""A simulated broker: the production controller, session, registration and server, with replicas that hold no records.
 
-It answers LeaderAndIsr, UpdateMetadata and StopReplica as a broker must, and as leader asks the controller to take
-followers that fetch no more out of the ISR and those that fetch in: whoever fetches has caught up.
+It handles LeaderAndIsr, UpdateMetadata and StopReplica like a broker. As leader it sends AlterPartition: it removes
+followers that stopped fetching from the ISR, and adds those that fetch, because without records they have caught up.
 """
 
 import asyncio
@@ -47,17 +47,19 @@ from klamm.sim.history.trace import (
     Event,
     EventBegan,
     LeaderAndIsrApplied,
+    LogsDestroyed,
     NodeStopped,
     ReplicaRolesChanged,
     RequestReceived,
     RequestUnanswered,
     SessionReestablished,
+    UncleanDefaultChanged,
 )
 from klamm.sim.hosts import Host
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
 from klamm.sim.nodes.replicas import Logs, Replica, Replicas
 from klamm.sim.nodes.settings import PORT, NodeSettings, controller_settings_of, node_config
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -78,18 +80,18 @@ from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 
-_ISR_CHECK_S: Final = 1.0
-_START_AGAIN_S: Final = 0.5
-_RECEIVED: Final = 8
-_ANSWER_S: Final = 5.0
-_ANSWERED_S: Final = 1.0
+_ISR_CHECK_INTERVAL_S: Final = 1.0
+_CONNECT_RETRY_S: Final = 0.5
+_MAX_RECEIVED_KEPT: Final = 8
+_CONTROLLER_TIMEOUT_S: Final = 5.0
+_ANSWER_LIMIT_AFTER_EXPIRY_S: Final = 1.0
 """Long enough for a term's end, and for those who asked while it came, on a host that takes milliseconds for a step."""
 _ALTER_PARTITION_VERSION: Final = 3
 _ALTER_PARTITION_BY_NAME: Final = 1
 
 
-class PendingIsr(NamedTuple):
-    """An ISR that a leader wants, as it was when it was first asked for."""
+class ProposedIsr(NamedTuple):
+    """The ISR that a leader requests with AlterPartition, with the epochs of the first attempt."""
 
     topic_id: UUID
     leader_epoch: int
@@ -98,22 +100,22 @@ class PendingIsr(NamedTuple):
 
 
 class ReceivedRequest(NamedTuple):
-    """An order that reached a broker."""
+    """A control request that reached a broker."""
 
     request: Request
     message: Any
 
 
 @dataclass(slots=True, eq=False)
-class Backlog:
-    """Orders of one controller that wait; the lock lets them through as they came."""
+class ControlRequestQueue:
+    """Delayed control requests of one controller epoch; the lock keeps their order of arrival."""
 
     length: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class NodeContext(NamedTuple):
-    """What a stub knows of the world beyond its process."""
+    """What a simulated broker gets from the simulation around it."""
 
     on_event: OnEvent
     """Hears of every order it gets, before it is answered, and of all that its controller does."""
@@ -128,7 +130,7 @@ class NodeContext(NamedTuple):
 
 
 class StubBroker:
-    """`await run()` on a host of its own."""
+    """One process of a simulated broker: `await run()` on its host."""
 
     def __init__(
         self, world: World, number: int, incarnation: int, node_settings: NodeSettings, node_context: NodeContext
@@ -148,11 +150,11 @@ class StubBroker:
         self.replicas = Replicas(self.number, node_context.logs)
         self.lagging: dict[BrokerId, None] = {}
         """Followers that fall behind, as far as this leader sees."""
-        self.received: deque[ReceivedRequest] = deque(maxlen=_RECEIVED)
+        self.received: deque[ReceivedRequest] = deque(maxlen=_MAX_RECEIVED_KEPT)
         """The last orders that reached it, or an earlier run of its process."""
         self.request_delay_s = 0.0
         """How long it takes for each order."""
-        self._backlogs: dict[int, Backlog] = {}
+        self._control_request_queues: dict[int, ControlRequestQueue] = {}
         """What it has not come to yet, by controller epoch."""
         self.broker_epoch = -1
         self.is_ready = False
@@ -165,7 +167,7 @@ class StubBroker:
         self._notices = LogDirFailureNotifier(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
-        self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
+        self._channel = ControllerChannel(world, self.cache, self.number, _CONTROLLER_TIMEOUT_S, _CONTROLLER_TIMEOUT_S)
         self._server = Server(world.network, server_limits(self.config))
         settings = controller_settings_of(self.config, self.number, node_settings)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
@@ -174,9 +176,9 @@ class StubBroker:
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
         self._numbers = itertools.count()
-        self._asking: dict[int, str] = {}
+        self._unanswered: dict[int, str] = {}
         """What is asked of its controller and not answered, by name."""
-        self._observer = ControllerObserver(self.number, incarnation, self._on_controller_event)
+        self._observer = ControllerObserver(self.number, incarnation, settings, self._on_controller_event)
         self.controller = Controller(
             world,
             settings,
@@ -190,7 +192,7 @@ class StubBroker:
     # ---- life
 
     async def run(self) -> None:
-        """Start, in the order of `broker.node`, and then keep the ISRs it leads; never returns."""
+        """Start in the order of `broker.node`, then send ISR changes of led partitions; never returns."""
         store = await self._first_store()
         await store.create_top_level_paths()
         await store.read_or_create_cluster_id(new_topic_id(self._world.randomness.bytes))
@@ -207,23 +209,26 @@ class StubBroker:
         self.is_ready = True
         loop = asyncio.get_running_loop()
         while True:
-            loop.call_later(_ISR_CHECK_S, self._check_isrs)
+            loop.call_later(_ISR_CHECK_INTERVAL_S, self._check_isrs)
             await self._has_proposals.wait()
             self._has_proposals.clear()
             await self._propose(self._proposed)
 
     async def _first_store(self) -> Store:
+        """Connect to ZooKeeper, retrying until it succeeds."""
         while True:
             try:
                 await self.sessions.start()
                 return self.sessions.store
             except KlammError:
-                await asyncio.sleep(_START_AGAIN_S)
+                await asyncio.sleep(_CONNECT_RETRY_S)
 
     async def session_expired(self) -> None:
+        """Pass the expiry of the ZooKeeper session on to the controller."""
         await self.controller.session_expired()
 
     def session_established(self, store: Store) -> None:
+        """Pass a new ZooKeeper session on to the controller."""
         self._on_event(SessionReestablished(self.number, self.incarnation))
         self.controller.session_established(store)
 
@@ -232,13 +237,16 @@ class StubBroker:
         self.controller.on_watch(event)
 
     async def _register(self, store: Store) -> None:
+        """Register the broker in ZooKeeper and keep its new broker epoch."""
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
-        return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
+        """Open a connection from this node's controller to a broker, observed by the simulation."""
+        opening = Connection.open(self._world, host, port, client_id, timeout_s)
+        return await self._observer.connect(host, opening)
 
     async def shut_down(self) -> bool:
-        """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
+        """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
         self._is_leaving, self.is_ready = True, False
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
@@ -253,9 +261,14 @@ class StubBroker:
         return moved
 
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
-        """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
-        self.replicas.fail(partitions)
+        """Fail these replicas with their log directory, and notify the controller; call it on this broker's host."""
+        self.replicas.fail_partitions(partitions)
         self._notices.notify(self.number)
+
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
+        self.controller.allow_unclean_election(allowed)
 
     # ---- orders
 
@@ -264,9 +277,9 @@ class StubBroker:
         versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
-            Route(control.LEADER_AND_ISR, self._with_faults_on_order(self._leader_and_isr)),
-            Route(control.UPDATE_METADATA, self._with_faults_on_order(self._update_metadata)),
-            Route(control.STOP_REPLICA, self._with_faults_on_order(self._stop_replica)),
+            Route(control.LEADER_AND_ISR, self._with_faults_on_control_request(self._leader_and_isr)),
+            Route(control.UPDATE_METADATA, self._with_faults_on_control_request(self._update_metadata)),
+            Route(control.STOP_REPLICA, self._with_faults_on_control_request(self._stop_replica)),
             Route(controller_apis.ALTER_PARTITION, self._with_faults_on_broker_request(asked.alter_partition)),
             Route(controller_apis.CONTROLLED_SHUTDOWN, self._with_faults_on_broker_request(asked.controlled_shutdown)),
         ]
@@ -276,7 +289,7 @@ class StubBroker:
         if not self.is_ready:
             return  # who is not registered yet does not serve
         request, message = order
-        if message.controller_epoch == self.replicas.controller_epoch and not self._has_guards(order):
+        if message.controller_epoch == self.replicas.controller_epoch and not self._can_detect_staleness(order):
             return
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
@@ -286,34 +299,34 @@ class StubBroker:
             case ApiKey.STOP_REPLICA:
                 self._stop_replica(request, message)
 
-    def _has_guards(self, order: ReceivedRequest) -> bool:
-        """Whether epochs tell a late order from a newer one of the same controller; Kafka's protocol leaves holes.
+    def _can_detect_staleness(self, order: ReceivedRequest) -> bool:
+        """Whether the broker can detect that this redelivered control request of the current controller epoch is stale.
 
-        Nothing does for metadata, for a replica that is not there any more, for one that goes with its topic, and for
-        one of a topic that was made anew since, where orders name no topic id: its epochs began again.
+        It cannot for UpdateMetadata, for replicas that it no longer hosts, for StopReplica without a leader epoch, and
+        for LeaderAndIsr without topic ids for a recreated topic, because its leader epochs began again.
         """
         request, message = order
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
-                return all(self._is_guarded(o) for o in instructions_of(message, request.version))
+                return all(self._instruction_can_detect_staleness(o) for o in instructions_of(message, request.version))
             case ApiKey.STOP_REPLICA:
                 stops = stop_instructions_of(message, request.version)
                 return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
             case _:
                 return False
 
-    def _is_guarded(self, order: PartitionInstruction) -> bool:
-        """Whether its leader epoch or topic id tells this instruction from a newer one."""
+    def _instruction_can_detect_staleness(self, order: PartitionInstruction) -> bool:
+        """Whether the leader epoch or topic id of this LeaderAndIsr partition shows that it is stale."""
         p = order.topic_partition
         is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
         return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
 
-    def _with_faults_on_order(self, carry_out: Handle) -> Handle:
+    def _with_faults_on_control_request(self, handler: Handle) -> Handle:
         """Wrap a handler of control requests: faults may delay them or break the connection."""
 
         def handle(request: Request, message: Any) -> Any:
             self.received.append(ReceivedRequest(request, message))
-            is_late = self.request_delay_s or message.controller_epoch in self._backlogs
+            is_late = self.request_delay_s or message.controller_epoch in self._control_request_queues
             return handle_late(request, message) if is_late else handle_now(request, message)
 
         async def handle_late(request: Request, message: Any) -> Any:
@@ -322,10 +335,10 @@ class StubBroker:
                 return handle_now(request, message)
 
         def handle_now(request: Request, message: Any) -> Any:
-            loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
-            _disconnect_if(loss, Loss.BEFORE)
-            answer = carry_out(request, message)
-            _disconnect_if(loss, Loss.AFTER)
+            loss = self._step(Step(StepKind.CONTROL_REQUEST, message.controller_id, self.number, request.api_key.name))
+            _disconnect_if(loss, InjectedFailure.BEFORE)
+            answer = handler(request, message)
+            _disconnect_if(loss, InjectedFailure.AFTER)
             return answer
 
         return handle
@@ -336,7 +349,7 @@ class StubBroker:
 
         Requests of another controller may overtake: epochs fence them.
         """
-        backlog = self._backlogs.setdefault(controller_epoch, Backlog())
+        backlog = self._control_request_queues.setdefault(controller_epoch, ControlRequestQueue())
         backlog.length += 1
         try:
             async with backlog.turn:
@@ -344,40 +357,41 @@ class StubBroker:
         finally:
             backlog.length -= 1
             if not backlog.length:
-                del self._backlogs[controller_epoch]
+                del self._control_request_queues[controller_epoch]
 
-    def _with_faults_on_broker_request(self, carry_out: Handle) -> Handle:
+    def _with_faults_on_broker_request(self, handler: Handle) -> Handle:
         """Wrap a handler of requests to this controller: faults may break the connection before or after it."""
 
         async def handle(request: Request, message: Any) -> Any:
-            loss = self._step(Step(StepKind.ASK, message.broker_id, self.number, request.api_key.name))
-            _disconnect_if(loss, Loss.BEFORE)
+            loss = self._step(Step(StepKind.BROKER_REQUEST, message.broker_id, self.number, request.api_key.name))
+            _disconnect_if(loss, InjectedFailure.BEFORE)
             number = next(self._numbers)
-            self._asking[number] = request.api_key.name
+            self._unanswered[number] = request.api_key.name
             try:
-                answer = await carry_out(request, message)
+                answer = await handler(request, message)
             finally:
-                del self._asking[number]
-            _disconnect_if(loss, Loss.AFTER)
+                del self._unanswered[number]
+            _disconnect_if(loss, InjectedFailure.AFTER)
             return answer
 
         return handle
 
-    def _refusal(self, message: Any) -> ErrorCode:
-        """The error that rejects a control request as a whole; NONE if it is accepted."""
-        code = self.replicas.refuse(message.broker_epoch, self.broker_epoch, message.controller_epoch)
+    def _request_error(self, message: Any) -> ErrorCode:
+        """The error that rejects a control request as a whole (old broker or controller epoch), or NONE."""
+        code = self.replicas.check_epochs(message.broker_epoch, self.broker_epoch, message.controller_epoch)
         self._on_event(RequestReceived(self.number, self.incarnation, self.broker_epoch, message, code))
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Handle LeaderAndIsr."""
         orders = list(instructions_of(message, request.version))
-        refusal = self._refusal(message)
+        refusal = self._request_error(message)
         if refusal:
             stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
             errors = {o.topic_partition: refusal for o in orders} if stale else {}
         else:
             before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
-            errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
+            errors = self.replicas.apply_leader_and_isr(orders, asyncio.get_running_loop().time())
             epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
             roles = self.replicas.roles(before)
             accepted = [p for p, error in errors.items() if not error]
@@ -385,35 +399,44 @@ class StubBroker:
         return answer_instructions(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        refusal = self._refusal(message)
+        """Handle UpdateMetadata."""
+        refusal = self._request_error(message)
         if not refusal:
             self.cache.update(message)
         return UpdateMetadataResponse(error_code=refusal)
 
     def _stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
-        refusal = self._refusal(message)
+        """Handle StopReplica."""
+        refusal = self._request_error(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
-        errors = self.replicas.stop(stop_instructions_of(message, request.version))
+        stops = list(stop_instructions_of(message, request.version))
+        before = {s.topic_partition: self.replicas.logs.get(s.topic_partition) for s in stops if s.deletes}
+        errors = self.replicas.stop(stops)
+        destroyed = {p: held for p, held in before.items() if held is not None and p not in self.replicas.logs}
+        if destroyed:
+            self._on_event(LogsDestroyed(self.number, self.incarnation, message.controller_epoch, destroyed))
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
 
     def _on_controller_event(self, event: Event) -> None:
-        """Pass an event of this node's controller on; after a session expiry, report requests that stay unanswered."""
+        """Pass on an event of this node's controller; after a session expiry, report requests that stay unanswered."""
         self._on_event(event)
-        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._asking:
-            asyncio.get_running_loop().call_later(_ANSWERED_S, self._report_unanswered, dict(self._asking))
+        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._unanswered:
+            asyncio.get_running_loop().call_later(
+                _ANSWER_LIMIT_AFTER_EXPIRY_S, self._report_unanswered, dict(self._unanswered)
+            )
 
     def _report_unanswered(self, asked: Mapping[int, str]) -> None:
         """Report each of these requests that still has no response."""
         for number, what in asked.items():
-            if number in self._asking:
+            if number in self._unanswered:
                 self._on_event(RequestUnanswered(self.number, what))
 
     # ---- as leader
 
     def _check_isrs(self) -> None:
-        """Each second, propose ISR changes; while one is proposed, wait for its response instead."""
+        """Once a second, propose ISR changes; while one is proposed, wait for its response instead."""
         loop = asyncio.get_running_loop()
         if self.replicas.hosted and not self._is_leaving:
             self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
@@ -421,15 +444,15 @@ class StubBroker:
                 self._report_roles(self._proposed)
                 self._has_proposals.set()
                 return
-        loop.call_later(_ISR_CHECK_S, self._check_isrs)
+        loop.call_later(_ISR_CHECK_INTERVAL_S, self._check_isrs)
 
     async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
-        """All in one request; the same again until it is answered: only so does a lost answer do no harm.
+        """Send all proposed ISRs in one AlterPartition, and repeat the same request until it is answered.
 
-        Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
+        It carries the current topic ids and epochs, so a topic that is recreated meanwhile is not confused with it.
         """
         asked = {
-            p: PendingIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
+            p: ProposedIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
             for p, r in proposed.items()
             if r.proposal is not None  # a newer order took it back before its turn came
         }
@@ -450,13 +473,15 @@ class StubBroker:
             for answered in topic.partitions:
                 p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
                 if p in proposed:
-                    self.replicas.answered(p, proposed[p], answered)
+                    self.replicas.on_alter_partition_response(p, proposed[p], answered)
         self._report_roles(proposed)
 
     def _report_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        """Report the current leader or follower role of these replicas to the simulation."""
         self._on_event(ReplicaRolesChanged(self.number, self.incarnation, self.replicas.roles(partitions)))
 
-    def _alter_partition(self, asked: Mapping[TopicPartition, PendingIsr], version: int) -> AlterPartitionRequest:
+    def _alter_partition(self, asked: Mapping[TopicPartition, ProposedIsr], version: int) -> AlterPartitionRequest:
+        """Build the AlterPartition request for these proposed ISRs."""
         topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
         for p, proposal in asked.items():
             data = AlterPartitionRequestPartitionData(
@@ -473,15 +498,15 @@ class StubBroker:
         return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
 
 
-def _disconnect_if(loss: Loss | None, moment: Loss) -> None:
-    """End the connection if the injected loss is of this moment."""
+def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> None:
+    """Break the connection if the injected failure is of this moment."""
     if loss is moment:
-        raise CloseConnection(f"broken {moment.value} a request")
+        raise CloseConnection(f"injected failure: the connection is broken {moment.value} a request")
 
 
 @dataclass(slots=True)
 class Node:
-    """A broker and the run of the process it is in."""
+    """A simulated broker and the host its process runs on."""
 
     broker: StubBroker
     host: Host

@@ -1,4 +1,4 @@
-"""What a control request says of partitions, whatever its version."""
+"""The partitions of a control request, independent of its version."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 
 
-class Stop(NamedTuple):
-    """One partition of a StopReplica; old versions carry no leader epoch."""
+class StopReplicaState(NamedTuple):
+    """One partition of a StopReplica; its leader epoch is -1 in old versions."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -22,20 +22,21 @@ StateInMessage = tuple[TopicPartition, UUID | None, Any]
 
 
 def partition_states(message: Any) -> Sequence[StateInMessage]:
-    """Of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
-    global _newest
+    """The partition states of a LeaderAndIsr or UpdateMetadata; empty for other requests."""
+    global _last_decoded
     if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
         return ()
-    if _newest[0] is not message:
-        _newest = message, tuple(_states(message))
-    return _newest[1]
+    if _last_decoded[0] is not message:
+        _last_decoded = message, tuple(_states(message))
+    return _last_decoded[1]
 
 
-_newest: tuple[Any, Sequence[StateInMessage]] = (None, ())
+_last_decoded: tuple[Any, Sequence[StateInMessage]] = (None, ())
 """Many ask about one message, one after the other."""
 
 
 def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[StateInMessage]:
+    """Decode the partition states of all versions of the request."""
     for topic in message.topic_states:
         topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
         for state in topic.partition_states:
@@ -44,15 +45,16 @@ def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[St
         yield TopicPartition(state.topic_name, state.partition_index), None, state
 
 
-def stop_states(message: Any) -> Iterator[Stop]:
+def stop_states(message: Any) -> Iterator[StopReplicaState]:
+    """The partitions of a StopReplica of any version; empty for other requests."""
     if not isinstance(message, StopReplicaRequest):
         return
     for state in message.topic_states:
         for stop in state.partition_states:
             p = TopicPartition(state.topic_name, stop.partition_index)
-            yield Stop(p, stop.leader_epoch, stop.delete_partition)
+            yield StopReplicaState(p, stop.leader_epoch, stop.delete_partition)
     for topic in message.topics:
         for number in topic.partition_indexes:
-            yield Stop(TopicPartition(topic.name, number), -1, message.delete_partitions)
+            yield StopReplicaState(TopicPartition(topic.name, number), -1, message.delete_partitions)
     for old in message.ungrouped_partitions:
-        yield Stop(TopicPartition(old.topic_name, old.partition_index), -1, message.delete_partitions)
+        yield StopReplicaState(TopicPartition(old.topic_name, old.partition_index), -1, message.delete_partitions)

@@ -1,22 +1,23 @@
-"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+"""Reports what a controller does to the simulation: terms, events, transitions, requests queued, sent and answered."""
 
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from klamm.client.ports import BrokerConnection
 from klamm.controller import events
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
 from klamm.controller.observer import Observer
+from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import (
+    ConnectionOpened,
     Event,
     EventBegan,
     EventEnded,
@@ -36,77 +37,53 @@ from klamm.wire.messages import LeaderAndIsrRequest
 OnEvent = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
-_LINES_TOLD: Final = 3
-_WITH_TOPIC_IDS: Final = 2
-
-
-class KnownPartition(NamedTuple):
-    """A partition of an AlterPartition request, as the controller knew it when it began to judge."""
-
-    replicas: tuple[BrokerId, ...]
-    leadership: LeaderAndIsr | None
-
-
-class KnownBefore(NamedTuple):
-    """What a controller knew when it began an event that it answers."""
-
-    registered: dict[BrokerId, int]
-    """Broker -> broker epoch."""
-    live: frozenset[BrokerId]
-    leaving: frozenset[BrokerId]
-    topics: dict[Any, str]
-    """Topics of the request that are known: their names by what it calls them: an id, or once a name."""
-    partitions: dict[tuple[str, int], KnownPartition]
-
-
-class BrokersBefore(NamedTuple):
-    """What a controller knew of brokers when it began to look which there are."""
-
-    registered: dict[BrokerId, int]
-    """Broker -> broker epoch."""
-    zxid: int
-    """How far its session had seen by then."""
+_TRACEBACK_LINES: Final = 3
 
 
 class ControllerObserver(Observer):
     """Reports what a controller does as events: terms, transitions, and requests queued, sent and answered."""
 
-    def __init__(self, broker: BrokerId, incarnation: int, on_event: OnEvent) -> None:
+    def __init__(self, broker: BrokerId, incarnation: int, settings: ControllerSettings, on_event: OnEvent) -> None:
+        """`settings`: what the node is configured with when it starts."""
         self._broker = broker
         self._incarnation = incarnation
+        self._settings = settings
         self._on_event = on_event
         self._term: Term | None = None
         self._began_in: Term | None = None
-        self._known_before: KnownBefore | BrokersBefore | None = None
+        self._memory: TermContext | None = None
+        self._has_failed = False
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
     # ---- controller.observer.Observer
 
     def on_term_begin(self, term: TermContext) -> None:
-        self._term = Term(self._broker, self._incarnation, term)
-        self._on_event(TermBegan(self._term))
+        self._term, self._memory = Term(self._broker, self._incarnation, term.context.epoch, self._settings), term
+        self._on_event(TermBegan(self._term, term))
 
     def on_term_end(self, term: TermContext) -> None:
-        ended, self._term = self._term, None
+        ended, self._term, self._memory = self._term, None, None
         if ended is not None:
-            self._on_event(TermEnded(ended))
+            self._on_event(TermEnded(ended, term))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._known_before = _known_before(self._term.internals, event) if self._term is not None else None
-        self._began_in = self._term
+        self._began_in, self._has_failed = self._term, False
         queued = tuple(type(e) for e in waiting)
-        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
+        seen = self._memory.store.client.seen_zxid if self._memory is not None else 0
+        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued, seen))
+
+    def on_event_failed(self, event: events.Event) -> None:
+        self._has_failed = True
 
     def on_event_end(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
         self._on_event(
-            EventEnded(self._broker, self._incarnation, self._began_in, event, self._known_before, is_cut_short)
+            EventEnded(self._broker, self._incarnation, self._began_in, event, is_cut_short, self._has_failed)
         )
-        self._known_before = None
 
     def on_unexpected_error(self, error: Exception) -> None:
-        lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
+        lines = traceback.extract_tb(error.__traceback__)[-_TRACEBACK_LINES:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
         self._on_event(UnexpectedError(self._broker, error, where))
 
@@ -121,16 +98,19 @@ class ControllerObserver(Observer):
             self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
-        if self._term is not None:
-            self._on_event(RequestQueued(self._term, broker, item))
+        if self._term is not None and self._memory is not None:
+            self._on_event(RequestQueued(self._term, broker, self._memory.context.registered[broker].epoch, item))
 
     # ---- connections
 
-    def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
-        """Wrap the controller's connection to a broker so that its requests are reported."""
-        return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
+    async def connect(self, host: str, connecting: Awaitable[BrokerConnection]) -> BrokerConnection:
+        """Open the controller's connection to a broker, wrapped so that its requests are reported."""
+        target = BrokerId(int(host.removeprefix(_HOST_PREFIX)))
+        self._on_event(ConnectionOpened(self._broker, self._incarnation, target))
+        return _ObservedConnection(self, target, await connecting)
 
-    def sends(self, target: BrokerId, message: Any, version: int) -> None:
+    def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
+        """Report a control request that is sent to this broker."""
         again = self._newest.get(target) is message
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
@@ -139,15 +119,16 @@ class ControllerObserver(Observer):
         self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        """Report a broker's response to a control request."""
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
-    def settled(self, target: BrokerId) -> None:
-        """Count one request fewer in flight to this broker."""
+    def on_request_ended(self, target: BrokerId) -> None:
+        """Count one request in flight to this broker less."""
         self._in_flight[target] -= 1
 
 
-class _Watched:
-    """A connection that tells what goes over it."""
+class _ObservedConnection:
+    """A connection from the controller to a broker that reports its requests and responses."""
 
     def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
         self._observer = observer
@@ -159,11 +140,11 @@ class _Watched:
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        self._observer.sends(self._target, message, version)
+        self._observer.on_request_sent(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
         finally:
-            self._observer.settled(self._target)
+            self._observer.on_request_ended(self._target)
         self._observer.answered(self._target, message, response)
         return response
 
@@ -178,35 +159,3 @@ def _decoded(message: Any, version: int) -> Any:
     if isinstance(message, EncodedBody):
         return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
     return message
-
-
-def _known_before(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
-    """The controller's knowledge that an invariant compares the event's result with; None for other events."""
-    context = term.context
-    if isinstance(event, events.BrokerChange):
-        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
-    if isinstance(event, events.ControlledShutdown):
-        return _facts(context, {}, {})
-    if not isinstance(event, events.AlterPartitionReceived):
-        return None
-    topics: dict[Any, str] = {}
-    partitions: dict[tuple[str, int], KnownPartition] = {}
-    for asked in event.request.topics:
-        by_name = event.version < _WITH_TOPIC_IDS
-        found = context.topics.get(asked.topic_name) if by_name else context.topic_with_id(asked.topic_id)
-        if found is None:
-            continue
-        topics[asked.topic_name if by_name else asked.topic_id] = found.name
-        for data in asked.partitions:
-            partition = found.partitions.get(data.partition_index)
-            if partition is not None:
-                known = KnownPartition(partition.replicas, partition.leadership)
-                partitions[found.name, data.partition_index] = known
-    return _facts(context, topics, partitions)
-
-
-def _facts(
-    context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
-) -> KnownBefore:
-    registered = {b.id: b.epoch for b in context.registered.values()}
-    return KnownBefore(registered, context.live, context.leaving, topics, partitions)

@@ -1,6 +1,6 @@
-"""Replicas without records: what a broker makes of LeaderAndIsr and StopReplica, by the book, and of its own ISRs.
+"""Replicas without records: how a broker applies LeaderAndIsr and StopReplica, and which ISR changes it proposes.
 
-Logs are nothing but topic ids that stay on the machine. Source: ReplicaManager.scala, Partition.scala (3.9).
+A log is represented by its topic id, which stays on the machine. Source: ReplicaManager.scala, Partition.scala (3.9).
 """
 
 import uuid
@@ -22,8 +22,8 @@ LAG_S: Final = 10.0
 Logs = dict[TopicPartition, uuid.UUID]
 """What lies on a machine's disk, whichever process runs there: each log with the id of its topic."""
 
-_BACK_TO_COMMITTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-_WAIT_FOR_ORDERS: Final = frozenset(
+_ERRORS_THAT_WITHDRAW_PROPOSAL: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_ERRORS_THAT_AWAIT_LEADER_AND_ISR: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -37,7 +37,7 @@ _WAIT_FOR_ORDERS: Final = frozenset(
 
 @dataclass(slots=True)
 class Replica:
-    """One hosted partition, as the last order that was taken made it."""
+    """One hosted partition, with the values of the last accepted LeaderAndIsr."""
 
     leader: BrokerId = NO_BROKER
     leader_epoch: int = NO_EPOCH
@@ -55,7 +55,7 @@ class Replica:
 
 
 class Replicas:
-    """All replicas of one process; `logs` outlives it."""
+    """All replicas of one broker process; `logs` stays on the machine when the process ends."""
 
     def __init__(self, broker: BrokerId, logs: Logs) -> None:
         self._broker = broker
@@ -65,8 +65,8 @@ class Replicas:
         """Those on a log directory that failed; only another process finds them whole."""
         self.controller_epoch = 0
 
-    def refuse(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """The error that rejects a request with an old broker epoch or an old controller epoch; else NONE."""
+    def check_epochs(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        """The error for a control request with an old broker epoch or controller epoch; NONE if it is accepted."""
         if message_broker_epoch != NO_EPOCH and message_broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
@@ -81,8 +81,8 @@ class Replicas:
         replica = self.hosted.get(p)
         return NO_EPOCH if replica is None else replica.leader_epoch
 
-    def take_orders(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
-        """Apply the partitions of a LeaderAndIsr; the error code of each."""
+    def apply_leader_and_isr(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
+        """Apply the partitions of a LeaderAndIsr; return the error code of each."""
         return {o.topic_partition: self._apply_leader_and_isr(o, now_s) for o in orders}
 
     def _apply_leader_and_isr(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
@@ -119,10 +119,11 @@ class Replicas:
         replica.fetched_at = dict.fromkeys(state.isr, now_s)
 
     def stop(self, orders: Iterable[StopInstruction]) -> Errors:
-        """Apply the partitions of a StopReplica; the error code of each."""
+        """Apply the partitions of a StopReplica; return the error code of each."""
         return {o.topic_partition: self._stop(o) for o in orders}
 
     def _stop(self, order: StopInstruction) -> ErrorCode:
+        """Apply one partition of a StopReplica, with Kafka's checks."""
         p = order.topic_partition
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -137,8 +138,8 @@ class Replicas:
             self.logs.pop(p, None)
         return ErrorCode.NONE
 
-    def fail(self, partitions: Iterable[TopicPartition]) -> None:
-        """A log directory fails with all that lies on it."""
+    def fail_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Mark these replicas as lying on a failed log directory."""
         for p in partitions:
             if self.hosted.pop(p, None) is not None:
                 self.failed[p] = None
@@ -150,7 +151,7 @@ class Replicas:
         return {p: self._role_of(p, self.hosted[p]) for p in partitions if p in self.hosted}
 
     def _role_of(self, p: TopicPartition, replica: Replica) -> ReplicaRole:
-        """A replica's role; a leader counts the members of its proposed ISR as in sync, too."""
+        """The role of a replica; for a leader, members of the proposed ISR count as in sync."""
         members = frozenset((*replica.isr, *(replica.proposal or ())))
         topic_id = self.logs.get(p, ZERO_ID)
         return ReplicaRole(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
@@ -171,7 +172,7 @@ class Replicas:
         is_alive: Callable[[BrokerId], bool],
         lagging: Iterable[BrokerId],
     ) -> Iterator[tuple[TopicPartition, Replica]]:
-        """The partitions it leads whose ISR is to change, with `proposal` set."""
+        """The led partitions whose ISR the leader wants to change, with `proposal` set."""
         behind = frozenset(lagging)
         for p, replica in self.hosted.items():
             if replica.leader != self._broker or replica.is_refused:
@@ -206,14 +207,16 @@ class Replicas:
                 return (*isr, b)
         return None
 
-    def answered(self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData) -> None:
+    def on_alter_partition_response(
+        self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData
+    ) -> None:
         """Apply the response to a proposed ISR, unless a newer LeaderAndIsr withdrew it."""
         replica = self.hosted.get(p)
         if replica is not proposed or replica.proposal is None:
             return
-        if answer.error_code in _WAIT_FOR_ORDERS:
+        if answer.error_code in _ERRORS_THAT_AWAIT_LEADER_AND_ISR:
             replica.is_refused = True
-        elif answer.error_code in _BACK_TO_COMMITTED:
+        elif answer.error_code in _ERRORS_THAT_WITHDRAW_PROPOSAL:
             replica.proposal = None
         elif not answer.error_code and _is_newer_than(replica, answer):
             replica.isr = tuple(map(BrokerId, answer.isr))
@@ -221,4 +224,5 @@ class Replicas:
 
 
 def _is_newer_than(replica: Replica, answer: AlterPartitionResponsePartitionData) -> bool:
+    """Whether the response belongs to the current leader epoch and is not older than the replica's partition epoch."""
     return answer.leader_epoch == replica.leader_epoch and answer.partition_epoch >= replica.partition_epoch

@@ -1,4 +1,4 @@
-"""What a simulated node is configured with: settings that a seed may choose."""
+"""Configuration of a simulated node, including the settings that a seed chooses."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +17,7 @@ FEATURES: Final = {FEATURE: FeatureRange(2, 4)}
 
 
 class NodeSettings(NamedTuple):
-    """Settings that a seed may choose: legal ones all, some of them unlucky."""
+    """Node settings that a seed may choose: all valid, some unfavourable."""
 
     zookeeper: str
     session_timeout_ms: int
@@ -35,6 +35,7 @@ class NodeSettings(NamedTuple):
 
 @lru_cache(maxsize=256)
 def node_config(number: int, node_settings: NodeSettings) -> NodeConfig:
+    """The node's configuration, as its server.properties would give it."""
     text = (
         f"broker.id={number}\nzookeeper.connect={node_settings.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
         f"zookeeper.session.timeout.ms={node_settings.session_timeout_ms}\nlog.dirs=/data\n"
@@ -51,7 +52,7 @@ def node_config(number: int, node_settings: NodeSettings) -> NodeConfig:
 
 
 def controller_settings_of(config: NodeConfig, number: BrokerId, node_settings: NodeSettings) -> ControllerSettings:
-    """Nodes refuse older protocols in their configuration; controllers know them."""
+    """The settings of the node's controller, including protocol versions that server.properties rejects."""
     settings = controller_settings(config, number)
     features = FEATURES if node_settings.supports_features else NO_FEATURES
     pause_ms = node_settings.resend_pause_ms

@@ -1,1 +1,1 @@
-"""A run as data: what a seed draws, how it is written down, and how it is made small."""
+"""A run as data: drawn from a seed, written as text, and shrunk."""

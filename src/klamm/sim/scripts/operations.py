@@ -1,6 +1,6 @@
-"""Operations to be broken at each of their steps: each a script of its own, written down with every decision.
+"""Scripted operations that are run with a fault at each of their steps; every random decision is given.
 
-To add one, put it into `OPERATIONS`: what is there before, and what is done from `BEGINS_AT_S` on.
+To add one, put it into `OPERATIONS`: the actions that prepare it, and those from `BEGINS_AT_S` on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ _TOPICS: Final = (
 )
 
 
-def _killed(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[ScheduledAction]:
+def _kill_actions(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[ScheduledAction]:
     """Actions that kill these nodes, each restarted after a while."""
     return [ScheduledAction(at_s, "kill", {"node": n, "back_s": back_s}) for n in numbers]
 
 
-def _started_with(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
-    """The action that starts an operation, with all its decisions."""
+def _at_begin(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
+    """One action at the begin of an operation, with all its decisions."""
     return [ScheduledAction(BEGINS_AT_S, what, facts)]
 
 
@@ -39,7 +39,7 @@ _OUT_OF_SYNC: Final = (
 )
 """t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
 
-_NONSENSE: Final = (
+_MALFORMED_ZNODES: Final = (
     "reassignment, no JSON",
     "election in an unknown topic",
     "ISR change of an unknown topic",
@@ -47,116 +47,115 @@ _NONSENSE: Final = (
     "deletion of an unknown topic",
     "a topic that nobody can read",
 )
-_PLAINLY: Final = {"session_ends": "", "lingers_s": 0.0}
+_ORDERLY_SHUTDOWN: Final = {"session_ends": "", "lingers_s": 0.0}
 
 OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
-    "start with election": _killed(1, 2, 3, at_s=10.0, back_s=5.001),
-    "broker joins": _killed(3, at_s=10.0, back_s=5.001),
-    "broker leaves": _killed(3, back_s=60.0),
-    "broker bounces": _killed(3, back_s=0.05),
-    "all bounce": _killed(1, 2, 3, back_s=0.05),
-    "controller dies": _killed(1, back_s=60.0),
-    "controller bounces": _killed(1, back_s=0.05),
-    "controller's session ends": _started_with("expire", {"node": 1}),
-    "controller moves": _started_with("move", {"node": 1, "frozen_s": 0.0}),
-    "create topic": _started_with("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
-    "create odd topic": _started_with("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
-    "broker leaves in order": _started_with("leave in order", {"node": 2, "back_s": 1.0, **_PLAINLY}),
-    "controller leaves in order": _started_with("leave in order", {"node": 1, "back_s": 1.0, **_PLAINLY}),
-    "ISR shrinks and grows": _started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
-    "ISR shrinks and grows, old leaders": _started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
-    "log directory fails": _started_with(
+    "start with election": _kill_actions(1, 2, 3, at_s=10.0, back_s=5.001),
+    "broker joins": _kill_actions(3, at_s=10.0, back_s=5.001),
+    "broker leaves": _kill_actions(3, back_s=60.0),
+    "broker bounces": _kill_actions(3, back_s=0.05),
+    "all bounce": _kill_actions(1, 2, 3, back_s=0.05),
+    "controller dies": _kill_actions(1, back_s=60.0),
+    "controller bounces": _kill_actions(1, back_s=0.05),
+    "controller's session ends": _at_begin("expire", {"node": 1}),
+    "controller moves": _at_begin("move", {"node": 1, "frozen_s": 0.0}),
+    "create topic": _at_begin("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
+    "create odd topic": _at_begin("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
+    "broker leaves in order": _at_begin("leave in order", {"node": 2, "back_s": 1.0, **_ORDERLY_SHUTDOWN}),
+    "controller leaves in order": _at_begin("leave in order", {"node": 1, "back_s": 1.0, **_ORDERLY_SHUTDOWN}),
+    "ISR shrinks and grows": _at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "ISR shrinks and grows, old leaders": _at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "log directory fails": _at_begin(
         "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
     ),
-    "brokers leave together": _started_with("leave together", {"nodes": [2, 3], "back_s": 1.0}),
-    "reassign": _started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
-    "reassign by znode": _started_with("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
+    "brokers leave together": _at_begin("leave together", {"nodes": [2, 3], "back_s": 1.0}),
+    "reassign": _at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
+    "reassign by znode": _at_begin("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
     "cancel a reassignment": [
-        *_started_with("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        *_at_begin("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": None, "t2-1": None}}),
     ],
     "override a reassignment": [
-        *_started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
+        *_at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
     ],
     "delete what moves": [
-        *_started_with("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        *_at_begin("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete topics", {"topics": ["t2"]}),
     ],
     "elect preferred": [
-        *_killed(1, at_s=7.0, back_s=4.0),
-        *_started_with("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
+        *_kill_actions(1, at_s=7.0, back_s=4.0),
+        *_at_begin("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
     ],
     "elect preferred by znode": [
-        *_killed(1, at_s=7.0, back_s=4.0),
-        *_started_with("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
+        *_kill_actions(1, at_s=7.0, back_s=4.0),
+        *_at_begin("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
     ],
-    "unclean election": [*_OUT_OF_SYNC, *_started_with("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
-    "unclean election by config": [*_OUT_OF_SYNC, *_started_with("allow unclean", {"topic": "t2", "allowed": True})],
-    "unclean election by default": [*_OUT_OF_SYNC, *_started_with("allow unclean by default", {"allowed": True})],
-    "leaders go home by themselves": _killed(1, at_s=11.0, back_s=4.0),
-    "override drops the leader": _started_with(
-        "drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}
-    ),
-    "cancel drops the leader": _started_with("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
-    "features, producer ids, a list of moves": _started_with("ask around", {"node": 1, "level": 1}),
-    "an ISR with a stranger": _started_with("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
+    "unclean election": [*_OUT_OF_SYNC, *_at_begin("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
+    "unclean election by config": [*_OUT_OF_SYNC, *_at_begin("allow unclean", {"topic": "t2", "allowed": True})],
+    "unclean election by default": [*_OUT_OF_SYNC, *_at_begin("allow unclean by default", {"allowed": True})],
+    "leaders go home by themselves": _kill_actions(1, at_s=11.0, back_s=4.0),
+    "override drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
+    "cancel drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "features, producer ids, a list of moves": _at_begin("ask around", {"node": 1, "level": 1}),
+    "an ISR with a stranger": _at_begin("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
     "nonsense in znodes": [
         ScheduledAction(BEGINS_AT_S + n * _MEANWHILE_S, "write nonsense", {"what": what})
-        for n, what in enumerate(_NONSENSE)
+        for n, what in enumerate(_MALFORMED_ZNODES)
     ],
-    "topics are deleted": _started_with("delete topics", {"topics": ["t1", "t2"]}),
-    "topic is deleted and made again": _started_with(
-        "recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}
-    ),
-    "topic grows": _started_with("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
-    "topic grows and is deleted": _started_with(
+    "topics are deleted": _at_begin("delete topics", {"topics": ["t1", "t2"]}),
+    "topic is deleted and made again": _at_begin("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
+    "topic grows": _at_begin("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
+    "topic grows and is deleted": _at_begin(
         "grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}
     ),
-    "tokens expire": _started_with("issue tokens", {"name": "token1"}),
-    "foreign broker comes and goes": _started_with("foreign broker", {"first": "another listener", "for_s": 4.0}),
-    "unreadable topic is mended": _started_with("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
-    "unreadable topic is deleted": _started_with("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
-    "topic is made anew by hand": _started_with("delete by hand", {"topic": "t3", "node": 2}),
+    "tokens expire": _at_begin("issue tokens", {"name": "token1"}),
+    "foreign broker comes and goes": _at_begin("foreign broker", {"first": "another listener", "for_s": 4.0}),
+    "unreadable topic is mended": _at_begin("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
+    "unreadable topic is deleted": _at_begin("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
+    "topic is made anew by hand": _at_begin("delete by hand", {"topic": "t3", "node": 2}),
     "a feature is finalized, raised, lowered and deleted": [
         ScheduledAction(BEGINS_AT_S + n * _EACH_S, "update feature", {"level": level, "how": how})
         for n, (level, how) in enumerate(((1, 1), (2, 1), (5, 1), (4, 1), (3, 2), (0, 2)))
     ],
     "a broker lacks a feature": [
-        *_started_with("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+        *_at_begin("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "update feature", {"level": 2, "how": 1}),
         ScheduledAction(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
         ScheduledAction(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
     ],
     "controllership is handed over": [
-        *_started_with("hand over", {"node": 2, "after_s": 0.0}),
+        *_at_begin("hand over", {"node": 2, "after_s": 0.0}),
         ScheduledAction(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
     ],
     "a controller runs out of memory": [
-        *_started_with("run out of memory", {"new": False}),
+        *_at_begin("run out of memory", {"new": False}),
         ScheduledAction(
             BEGINS_AT_S + _MEANWHILE_S, "create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}
         ),
     ],
-    "a new controller runs out of memory": _started_with("run out of memory", {"new": True}),
-    "topics are deleted without a node": _started_with(
+    "a new controller runs out of memory": _at_begin("run out of memory", {"new": True}),
+    "topics are deleted without a node": _at_begin(
         "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
     ),
 }
 
-_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(130)]
-_MANY: Final = [
-    ScheduledAction(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r}) for n, r in enumerate(_SMALL)
+_SMALL_ASSIGNMENTS: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(130)]
+_CREATE_SMALL_TOPICS: Final = [
+    ScheduledAction(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r})
+    for n, r in enumerate(_SMALL_ASSIGNMENTS)
 ]
-_GONE: Final = [ScheduledAction(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(60)]
-_AGAIN: Final = [
+_DELETE_SMALL_TOPICS: Final = [
+    ScheduledAction(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(60)
+]
+_RECREATE_SMALL_TOPICS: Final = [
     ScheduledAction(15.55 + n / 10, "create topic", {"topic": f"s{n}", "replicas": [[n % 2 + 2, 1], [2]]})
     for n in range(0, 60, 3)
 ]
 """What node 3 has no part of is gone at once, and made again before it has heard of that, some of it on node 3."""
 
 
-def _to_and_fro(at_s: float) -> list[ScheduledAction]:
+def _add_and_cancel_replica(at_s: float) -> list[ScheduledAction]:
     """Actions that add a replica on node 3 and cancel that before it has joined."""
     return [
         ScheduledAction(at_s, "reassign", {"targets": {"t2-0": [3, 1]}}),
@@ -164,8 +163,10 @@ def _to_and_fro(at_s: float) -> list[ScheduledAction]:
     ]
 
 
-_COMING_AND_GOING: Final = [h for n in range(6) for h in _to_and_fro(16.0 + n)]
-_ELSEWHERE: Final = [ScheduledAction(15.5 + n / 20, "delete topics", {"topics": [f"e{n}"]}) for n in range(90)]
+_REPEATED_REASSIGNMENTS: Final = [h for n in range(6) for h in _add_and_cancel_replica(16.0 + n)]
+_DELETE_OTHER_TOPICS: Final = [
+    ScheduledAction(15.5 + n / 20, "delete topics", {"topics": [f"e{n}"]}) for n in range(90)
+]
 _MEANWHILE: Final = [
     *(ScheduledAction(15.5 + n / 2, "create topic", {"topic": f"n{n}", "replicas": [[3, 1]]}) for n in range(8)),
     *(
@@ -177,65 +178,65 @@ _T1_STATES: Final = [f"{TOPICS}/t1/partitions/{n}/state" for n in range(3)]
 
 
 def _znodes_of(topic: str) -> list[str]:
-    """Of one partition."""
+    """The znodes of a topic with one partition, children first."""
     return [topic_path(topic) + below for below in ("/partitions/0/state", "/partitions/0", "/partitions", "")]
 
 
-WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
+OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "a topic of thousands comes, is taken over, and goes": [
         ScheduledAction(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
-        *_MANY,
-        *_killed(1, back_s=3.0),
-        *_killed(3, at_s=20.0, back_s=2.0),
+        *_CREATE_SMALL_TOPICS,
+        *_kill_actions(1, back_s=3.0),
+        *_kill_actions(3, at_s=20.0, back_s=2.0),
         ScheduledAction(25.0, "delete topics", {"topics": ["large"]}),
     ],
-    "unsupported feature": _started_with("finalize feature", {"level": 2}),
-    "moves to no brokers at all": _started_with(
+    "unsupported feature": _at_begin("finalize feature", {"level": 2}),
+    "moves to no brokers at all": _at_begin(
         "reassign", {"targets": {"t2-0": [], "t2-1": [1, 1], "t1-0": [-1, 2], "t1-1": None}}
     ),
     "topic is made anew by hand while the controller stands still": [
-        *_started_with("delete by hand", {"topic": "t3", "node": 2}),
+        *_at_begin("delete by hand", {"topic": "t3", "node": 2}),
         ScheduledAction(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
     ],
     "somebody asks, and a deletion waits": [
-        *_killed(3, at_s=10.0, back_s=20.0),
+        *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.9, "delete topics", {"topics": ["t1", "t2"]}),
-        *_started_with("ask around", {"node": 1, "level": 1}),
+        *_at_begin("ask around", {"node": 1, "level": 1}),
     ],
-    "a tree that was restored by half": _started_with("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
+    "a tree that was restored by half": _at_begin("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
     "topics are deleted by hand, unreadable, and while their deletion waits": [
         ScheduledAction(9.0, "write nonsense", {"what": "a topic that nobody can read"}),
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
-        *_killed(3, at_s=10.0, back_s=20.0),
+        *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.5, "delete topics", {"topics": ["t3"]}),
-        *_started_with("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
+        *_at_begin("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
     ],
     "a topic is made anew by hand while its deletion waits and the controller stands still": [
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
-        *_killed(3, at_s=10.0, back_s=20.0),
+        *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.0, "delete topics", {"topics": ["t3"]}),
-        *_started_with("pause", {"node": 1, "for_s": 1.5}),
+        *_at_begin("pause", {"node": 1, "for_s": 1.5}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete znodes", {"paths": _znodes_of("t3")}),
         ScheduledAction(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
     ],
     "records that nobody may write for a while": [
         ScheduledAction(9.0, "write nonsense", {"what": "pending deletions, no JSON"}),
-        *_started_with("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
-        *_started_with("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
-        *_started_with("delete topics", {"topics": ["t1"]}),
+        *_at_begin("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
+        *_at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
+        *_at_begin("delete topics", {"topics": ["t1"]}),
     ],
     "a topic of thousands, and a write that fails": [
-        *_started_with("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
-        *_started_with("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+        *_at_begin("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
+        *_at_begin("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
     ],
     "a partition that nobody has": [
-        *_started_with("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
+        *_at_begin("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
         ScheduledAction(BEGINS_AT_S + 1, "elect preferred", {"partitions": ["t3-0", "t1-0"], "by_znode": False}),
     ],
     "states that nobody can read for a while": [
-        *_started_with("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
-        *_started_with("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
-        *_started_with("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
+        *_at_begin("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
+        *_at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+        *_at_begin("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
     ],
     "a slow broker and whatever may wait for it": [
         *(
@@ -243,16 +244,16 @@ WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
             for n in range(2)
         ),
         *(ScheduledAction(9.0 + n / 100, "create topic", {"topic": f"e{n}", "replicas": [[1, 2]]}) for n in range(90)),
-        *_started_with("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
+        *_at_begin("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
         ScheduledAction(BEGINS_AT_S, "create topic", {"topic": "n", "replicas": [[3, 1]]}),
         ScheduledAction(15.2, "delete topics", {"topics": ["l0", "l1"]}),
-        *sorted(_ELSEWHERE + _MEANWHILE, key=lambda h: h.at_s),
+        *sorted(_DELETE_OTHER_TOPICS + _MEANWHILE, key=lambda h: h.at_s),
     ],
     "a slow broker and sixty deletions": [
-        *_MANY,
-        *_started_with("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
-        *sorted(_GONE + _AGAIN + _COMING_AND_GOING, key=lambda h: h.at_s),
-        *_killed(1, at_s=36.0, back_s=2.0),
+        *_CREATE_SMALL_TOPICS,
+        *_at_begin("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
+        *sorted(_DELETE_SMALL_TOPICS + _RECREATE_SMALL_TOPICS + _REPEATED_REASSIGNMENTS, key=lambda h: h.at_s),
+        *_kill_actions(1, at_s=36.0, back_s=2.0),
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
@@ -270,8 +271,8 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 
 
 def script_of(name: str, *faults: ScheduledAction) -> Script:
-    """One operation, with faults that are set just before it begins."""
-    actions = OPERATIONS.get(name) or WHOLE[name]
+    """The script of one operation, with these faults set just before it begins."""
+    actions = OPERATIONS.get(name) or OPERATIONS_WITHOUT_FAULTS[name]
     before = [h for h in actions if h.at_s < BEGINS_AT_S]
     begun = [h for h in actions if h.at_s >= BEGINS_AT_S]
     plain = Options.plain()
@@ -279,13 +280,13 @@ def script_of(name: str, *faults: ScheduledAction) -> Script:
     return Script(options, [*_TOPICS, *before, *faults, *begun], HEALED_AT_S)
 
 
-def unbroken() -> Iterator[tuple[str, Script]]:
-    """Each operation without a fault, in the newest protocol and in every older generation."""
+def runs_without_faults() -> Iterator[tuple[str, Script]]:
+    """Each operation without faults, in the newest protocol and in every older protocol generation: (name, script)."""
     for name in OPERATIONS:
         newest = script_of(name)
         for protocol in (newest.options.protocol, *GENERATIONS):
             yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
-    for name in WHOLE:
+    for name in OPERATIONS_WITHOUT_FAULTS:
         newest = script_of(name)
         yield name, newest
         for protocol in _SOME_GENERATIONS:

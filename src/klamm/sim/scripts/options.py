@@ -1,4 +1,4 @@
-"""How wide a run is: what a seed draws before anything happens."""
+"""The options of a run, which a seed draws before the run begins."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,11 +8,13 @@ from klamm.sim.faults.table import FAULTS
 from klamm.sim.schedules import Policy
 from klamm.sim.workload.verbs import VERBS
 
-_NINE_OF_TEN: Final = 0.9
+_USUALLY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """Cluster size, settings, faults and verbs of a run."""
+
     seed: int
     policy: Policy
     nodes: int
@@ -50,6 +52,7 @@ class Options:
 
     @classmethod
     def of(cls, seed: int) -> "Options":
+        """Draw the options of a run from its seed."""
         rng = Rng(f"{seed}/options")
         faults = tuple(name for name in FAULTS if rng.random() < 0.5)
         settings = Rng(f"{seed}/settings")
@@ -67,8 +70,8 @@ class Options:
             resend_pause_ms=rng.choice((20, 100, 100)),
             imbalance_check_s=rng.choice((2, 10, 10, 60)),
             token_check_s=settings.choice((0, 0, 2, 10)),
-            rebalances=settings.random() < _NINE_OF_TEN,
-            deletes_topics=settings.random() < _NINE_OF_TEN,
+            rebalances=settings.random() < _USUALLY,
+            deletes_topics=settings.random() < _USUALLY,
             supports_features=settings.random() < 0.5,
             pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=rng.choice((0.3, 0.3, 0.6)),
@@ -79,7 +82,7 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """Small, and in the order of asyncio: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
         return cls(
             seed,
             policy=Policy.FIFO,

@@ -1,4 +1,4 @@
-"""A run as data: its options, and what happens when. A seed draws one; a recorded one can be edited and run again."""
+"""A run as data: options and scheduled actions. A seed draws one; a recorded one can be edited and run again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ _FIRST_TOPICS: Final = 3
 
 
 class ScheduledAction(NamedTuple):
-    """A fault or a verb. Decisions that are not in `facts` it takes by dice."""
+    """A fault or a verb at a time; decisions that `facts` does not give are drawn at random."""
 
     at_s: float
     what: str
@@ -22,6 +22,8 @@ class ScheduledAction(NamedTuple):
 
 
 class Script(NamedTuple):
+    """All that defines a run."""
+
     options: Any
     """Those of the tier: `Options`, or `cluster_tier.options.Options`."""
     actions: Sequence[ScheduledAction]
@@ -30,7 +32,7 @@ class Script(NamedTuple):
 
 
 def write_script(options: Options) -> Script:
-    """What a seed lets happen: a few topics, then faults and work in between."""
+    """Draw the script of a run from its options: a few topics, then random faults and verbs."""
     actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(_FIRST_TOPICS)]
     rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:

@@ -1,7 +1,7 @@
-"""From a run that breaks an invariant to a short one that breaks the same: what is left is what matters.
+"""Shrinks the script of a run that violates an invariant to a shorter one that violates the same invariant.
 
-Actions are dropped by delta debugging, then the cluster is made smaller and its order plain, then times and amounts
-go towards zero; again from the start while anything helped. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
+Actions are dropped by delta debugging; then the cluster becomes smaller and its order plain; then times and amounts
+become smaller; repeated while anything helps. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
 """
 
 from collections.abc import Callable, Iterator
@@ -13,23 +13,23 @@ from klamm.sim.schedules import Policy
 from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
 from klamm.sim.scripts.text import encode_script, options_beyond_plain
 
-_DRAWING: Final = {"pause_s": 1.0, "work": 1.0}
-_GAP_S: Final = 0.5
-_RUNS: Final = {
+_PLAIN_PACE: Final = {"pause_s": 1.0, "work": 1.0}
+_SHORT_GAP_S: Final = 0.5
+_LONG_GAP_S: Final = 10.0
+_RUN_MODULES: Final = {
     "klamm.sim.scripts.options": "klamm.sim.cluster",
     "klamm.sim.cluster_tier.options": "klamm.sim.cluster_tier.run",
 }
 """Which module runs scripts with the options of a module."""
-_CALM_S: Final = 10.0
 
 
-def broken_rule(violation: str | None) -> str:
-    """What a violation is about, without its particulars; empty where there is none."""
+def violated_invariant(violation: str | None) -> str:
+    """The name of the violated invariant, without details; empty without a violation."""
     return (violation or "").partition(":")[0].partition("(")[0]
 
 
 class Shrinker:
-    """Shrinks the script of a failing run with `shrink()`; `may_go_on` is asked before each run."""
+    """Shrinks the script of a failing run with `shrink()`; calls `may_go_on` before each run."""
 
     def __init__(
         self,
@@ -39,62 +39,65 @@ class Shrinker:
     ) -> None:
         assert found.violation
         self._run = run
-        self._rule = broken_rule(found.violation)
+        self._rule = violated_invariant(found.violation)
         self._may_go_on = may_go_on
         self.best = found
         self.runs = 0
 
     def shrink(self) -> Outcome:
-        """The smallest found; its script breaks the same rule."""
-        self._take_first(_with_fewer_options)
+        """The outcome with the smallest script found that violates the same invariant."""
+        self._try_variants_once(_with_fewer_options)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
             self._drop_actions()
-            for make in (_smaller_options, _with_shorter_waits, _smaller_facts):
-                self._take_each(make)
+            for make in (_smaller_options, _with_shorter_waits, _with_smaller_decisions):
+                self._try_variants_repeatedly(make)
         return self.best
 
-    def _breaks(self, script: Script) -> bool:
+    def _violates_same_invariant(self, script: Script) -> bool:
         """Whether the script breaks the same invariant; if so, it becomes the best one so far."""
         if not self._may_go_on():
             return False
         self.runs += 1
         outcome = self._run(script)
-        if broken_rule(outcome.violation) != self._rule:
+        if violated_invariant(outcome.violation) != self._rule:
             return False
         self.best = outcome  # with the script as it was carried out: what came after the violation is gone
         return True
 
     def _drop_actions(self) -> None:
+        """Drop ever smaller groups of actions that the violation does not need."""
         parts = 2
         while (actions := list(self.best.script.actions)) and self._may_go_on():
             length = max(1, len(actions) // parts)
             for start in reversed(range(0, len(actions), length)):
                 rest = actions[:start] + actions[start + length :]
-                if self._breaks(self.best.script._replace(actions=rest)):
+                if self._violates_same_invariant(self.best.script._replace(actions=rest)):
                     actions = list(self.best.script.actions)
             if length == 1 and len(actions) == len(self.best.script.actions):
                 return
             parts *= 2
 
-    def _take_first(self, make: Callable[[Script], Iterator[Script]]) -> None:
-        any(map(self._breaks, make(self.best.script)))
+    def _try_variants_once(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        """Try the variants of the best script in order, until one still violates the invariant."""
+        any(map(self._violates_same_invariant, make(self.best.script)))
 
-    def _take_each(self, make: Callable[[Script], Iterator[Script]]) -> None:
-        """Try each smaller script that `make` yields for the best one; start over when one breaks the invariant."""
+    def _try_variants_repeatedly(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        """Try the smaller variants of the best script; start over whenever one still violates the invariant."""
         refused: set[str] = set()
         helped = True
         while helped and self._may_go_on():
             helped = False
             for candidate in make(self.best.script):
                 key = repr(candidate)
-                if key not in refused and self._breaks(candidate):
+                if key not in refused and self._violates_same_invariant(candidate):
                     helped = True
                     break
                 refused.add(key)
 
 
 def _size(script: Script) -> tuple[object, ...]:
+    """A sort key: the number of actions, then the text of the script."""
     return len(script.actions), repr(script)
 
 
@@ -107,11 +110,12 @@ def _with_fewer_options(script: Script) -> Iterator[Script]:
     plain = type(options).plain(options.seed, options.nodes)
     yield script._replace(options=plain)
     yield script._replace(options=replace(plain, servers=options.servers))
-    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_DRAWING))
-    yield script._replace(options=replace(options, faults=(), verbs=(), **_DRAWING))
+    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_PLAIN_PACE))
+    yield script._replace(options=replace(options, faults=(), verbs=(), **_PLAIN_PACE))
 
 
 def _smaller_options(script: Script) -> Iterator[Script]:
+    """Variants of the script with one option made smaller or plain."""
     options = script.options
     plain = type(options).plain(options.seed, options.nodes)
     if options.nodes > 1:
@@ -127,12 +131,12 @@ def _with_shorter_waits(script: Script) -> Iterator[Script]:
     """Variants in which an action and those after it come earlier, or healing follows sooner."""
     actions = script.actions
     last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
-    for heal_at_s in (last_s + _GAP_S, last_s + _CALM_S):
+    for heal_at_s in (last_s + _SHORT_GAP_S, last_s + _LONG_GAP_S):
         if heal_at_s < script.heal_at_s:
             yield script._replace(heal_at_s=round(heal_at_s, 3))
     before_s = FIRST_TOPICS_S
     for index, action in enumerate(actions):
-        for gap_s in (0.0, _GAP_S, (action.at_s - before_s) / 2):
+        for gap_s in (0.0, _SHORT_GAP_S, (action.at_s - before_s) / 2):
             by_s = action.at_s - before_s - gap_s
             if by_s > 0.1:
                 moved = [h._replace(at_s=round(h.at_s - by_s, 3)) for h in actions[index:]]
@@ -141,15 +145,17 @@ def _with_shorter_waits(script: Script) -> Iterator[Script]:
         before_s = action.at_s
 
 
-def _smaller_facts(script: Script) -> Iterator[Script]:
+def _with_smaller_decisions(script: Script) -> Iterator[Script]:
+    """Variants of the script with one decision of one action made smaller."""
     for index, action in enumerate(script.actions):
         for name, value in action.facts.items():
-            for smaller in _smaller(value):
+            for smaller in _smaller_values(value):
                 changed = action._replace(facts={**action.facts, name: smaller})
                 yield script._replace(actions=[*script.actions[:index], changed, *script.actions[index + 1 :]])
 
 
-def _smaller(value: Any) -> Iterator[Any]:
+def _smaller_values(value: Any) -> Iterator[Any]:
+    """Smaller variants of a decision: rounded or halved numbers, dicts and lists with an item less."""
     if isinstance(value, float) and value:
         yield 0.0
         if value != round(value, 1):
@@ -162,15 +168,15 @@ def _smaller(value: Any) -> Iterator[Any]:
         yield from (value[:i] + value[i + 1 :] for i in range(len(value)) if len(value) > 1)
         for i, item in enumerate(value):
             if isinstance(item, list):
-                yield from ([*value[:i], smaller, *value[i + 1 :]] for smaller in _smaller(item))
+                yield from ([*value[:i], smaller, *value[i + 1 :]] for smaller in _smaller_values(item))
 
 
 # ---- what is printed
 
 
 def as_test(found: Outcome, seed: int) -> str:
-    """A test of Python that fails for as long as the script breaks an invariant."""
-    script, rule = found.script, broken_rule(found.violation).lower()
+    """Source code of a test that runs the script and fails while it violates the invariant."""
+    script, rule = found.script, violated_invariant(found.violation).lower()
     name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
     options, home = _options(script.options), type(script.options).__module__
     actions = [
@@ -178,7 +184,7 @@ def as_test(found: Outcome, seed: int) -> str:
     ]
     lines = [
         *(["from dataclasses import replace", ""] if "replace(" in options else []),
-        f"from {_RUNS[home]} import run_script",
+        f"from {_RUN_MODULES[home]} import run_script",
         f"from {home} import Options",
         *(["from klamm.sim.schedules import Policy"] if "Policy." in options else []),
         f"from klamm.sim.scripts.script import {'ScheduledAction, ' if actions else ''}Script",
@@ -198,7 +204,7 @@ def as_test(found: Outcome, seed: int) -> str:
 def as_regression(found: Outcome, seed: int) -> str:
     """An entry of `tests/simulation/regressions.toml`."""
     rule, why, script = (
-        _quoted(broken_rule(found.violation)),
+        _quoted(violated_invariant(found.violation)),
         _quoted(found.violation or ""),
         encode_script(found.script),
     )
@@ -206,14 +212,14 @@ def as_regression(found: Outcome, seed: int) -> str:
 
 
 def _options(options: Any) -> str:
-    """Only what differs from a plain cluster."""
+    """Source code of the options, naming only those that differ from a plain cluster."""
     made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
     told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
     return f"replace({made}, {told})" if told else made
 
 
 def _quoted(value: object) -> str:
-    """As Python and TOML write it, with double quotes."""
+    """The value as a literal of Python and TOML, with double quotes."""
     if isinstance(value, Policy):
         return f"Policy.{value.name}"
     if isinstance(value, str):

@@ -1,1 +1,1 @@
-"""What operators, tools and brokers do while faults happen, by subject; `verbs` lists it all."""
+"""What operators, tools and brokers do while faults happen ("verbs"), by subject; `verbs` lists all."""

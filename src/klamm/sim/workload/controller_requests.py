@@ -1,4 +1,4 @@
-"""Verbs that ask a controller for something other than moves, elections and topics."""
+"""Verbs that send requests to the controller, other than reassignments, elections and topics."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.actions import ClusterUnderTest, Draw
 from klamm.sim.nodes.broker import Node, StubBroker
 from klamm.sim.nodes.settings import FEATURE
-from klamm.sim.workload.reassignments import acting_controller, ask_on_its_host
+from klamm.sim.workload.reassignments import acting_controller, await_on_node
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -23,11 +23,11 @@ from klamm.wire.messages import (
 from klamm.zk import znodes
 
 _WITH_BROKER_EPOCHS: Final = 3
-_LOOK_AGAIN_S: Final = 0.05
-_A_STRANGER: Final = "a stranger in the ISR"
-_ANOTHER: Final = "another leader"
-_ODDITIES: Final = (
-    _A_STRANGER,
+_RETRY_INTERVAL_S: Final = 0.05
+_NON_REPLICA_IN_ISR: Final = "a stranger in the ISR"
+_OTHER_LEADER: Final = "another leader"
+_ALTER_PARTITION_DEFECTS: Final = (
+    _NON_REPLICA_IN_ISR,
     "a partition epoch to come",
     "a leader epoch to come",
     "a leader epoch that is over",
@@ -36,19 +36,19 @@ _ODDITIES: Final = (
     "an unknown recovery state",
     "a leader that begins to recover",
     "a leader that recovers with others",
-    _ANOTHER,
+    _OTHER_LEADER,
     "an unknown partition",
     "an unknown topic",
 )
 _NO_RECOVERY: Final = 7
-_NOBODY: Final = 77
+_UNKNOWN_BROKER: Final = 77
 _LARGE: Final = 10_000
-_AT_ONCE_S: Final = 0.001
+_POLL_INTERVAL_S: Final = 0.001
 _NO_MEMORY_S: Final = 2.0
 
 
-async def ask_around(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody lists what moves, a broker wants producer ids, and an operator tries out a feature: in one go."""
+async def query_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """List reassignments, allocate producer ids, send controlled shutdowns and update a feature, all at once."""
     node = acting_controller(cluster)
     number = draw("node", lambda rng: node.broker.number if node else None)
     level = draw("level", lambda rng: rng.randint(0, 2))
@@ -59,15 +59,15 @@ async def ask_around(cluster: ClusterUnderTest, draw: Draw) -> None:
     controller, broker = node.broker.controller, node.broker
     known = [p for p, states in cluster.history.states.versions.items() if states]
     await asyncio.gather(
-        ask_on_its_host(cluster, node, controller.list_reassignments(None)),
-        ask_on_its_host(cluster, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
-        ask_on_its_host(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
-        ask_on_its_host(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
-        ask_on_its_host(cluster, node, controller.allocate_producer_ids(BrokerId(_NOBODY), 0)),
-        ask_on_its_host(cluster, node, controller.controlled_shutdown(BrokerId(_NOBODY), 0)),
-        ask_on_its_host(cluster, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
-        ask_on_its_host(cluster, node, controller.update_features(update, 1.0, validate_only=False)),
-        ask_on_its_host(cluster, node, _read_controller_state(cluster, node)),
+        await_on_node(cluster, node, controller.list_reassignments(None)),
+        await_on_node(cluster, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
+        await_on_node(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
+        await_on_node(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
+        await_on_node(cluster, node, controller.allocate_producer_ids(BrokerId(_UNKNOWN_BROKER), 0)),
+        await_on_node(cluster, node, controller.controlled_shutdown(BrokerId(_UNKNOWN_BROKER), 0)),
+        await_on_node(cluster, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
+        await_on_node(cluster, node, controller.update_features(update, 1.0, validate_only=False)),
+        await_on_node(cluster, node, _read_controller_state(cluster, node)),
     )
 
 
@@ -78,22 +78,24 @@ async def _read_controller_state(cluster: ClusterUnderTest, node: Node) -> None:
     topics = cluster.history.topics.znodes.items()
     deleting = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
-    cluster.log(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {deleting}")
+    cluster.log(
+        f"node {node.broker.number} reports {readings} metrics, {named} topics by id, {deleting} topics to be deleted"
+    )
 
 
 async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator finalizes a feature, raises or lowers its level, or deletes it; some of what is asked is nonsense."""
+    """An operator finalizes a feature, changes its level, or deletes it; some requests are invalid."""
     level = draw("level", lambda rng: rng.randint(0, 5))
     how = draw("how", lambda rng: rng.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
     if (node := acting_controller(cluster)) is None:
         return
     asked = node.broker.controller.update_features([FeatureUpdate(FEATURE, level, how)], 1.0, validate_only=False)
-    answer = await ask_on_its_host(cluster, node, asked)
+    answer = await await_on_node(cluster, node, asked)
     cluster.log(f"node {node.broker.number} is asked for {FEATURE} {level}, {UpgradeType(how).name}: {answer}")
 
 
 async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
+    """`klamm controller reelect --broker N`: a node becomes controller, unless the term has changed meanwhile."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.0, 0.2)))
     epoch = cluster.history.controllers.epoch
@@ -101,13 +103,13 @@ async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
     node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    cluster.log(f"node {number} is to take the office from whoever has it in epoch {epoch}")
-    taken = await ask_on_its_host(cluster, node, node.broker.controller.become_controller(epoch))
+    cluster.log(f"node {number} is asked to become controller in place of the controller of epoch {epoch}")
+    taken = await await_on_node(cluster, node, node.broker.controller.become_controller(epoch))
     cluster.log(f"node {number} {'is' if taken else 'is not'} controller now")
 
 
-class _NoMemory(NamedTuple):
-    """What an event wants to send finds no memory, once."""
+class _FailingOutbox(NamedTuple):
+    """An outbox whose first send raises MemoryError."""
 
     batch: RequestBatch
     before: Outbox
@@ -118,7 +120,7 @@ class _NoMemory(NamedTuple):
 
 
 async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A controller finds no memory for an order, in the midst of its work, or while it becomes active."""
+    """A control request raises MemoryError when it is sent, during normal work or during failover."""
     new = draw("new", lambda rng: rng.random() < 0.5)
     if (node := acting_controller(cluster)) is None:
         return
@@ -126,12 +128,12 @@ async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
     if new:
         await cluster.store.client.delete(znodes.CONTROLLER)
         while (node := acting_controller(cluster)) is None or node.broker.controller.term is term:  # noqa: ASYNC110  # looks on from outside
-            await asyncio.sleep(_AT_ONCE_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
         term = node.broker.controller.term
     assert term is not None, "who acts has a term"
-    cluster.log(f"node {node.broker.number} has no memory for what it sends next")
+    cluster.log(f"node {node.broker.number} runs out of memory at its next control request")
     before = term.batch.outbox
-    term.batch.outbox = _NoMemory(term.batch, before)
+    term.batch.outbox = _FailingOutbox(term.batch, before)
     try:
         await asyncio.sleep(_NO_MEMORY_S)
     finally:
@@ -139,20 +141,18 @@ async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The brokers' default for unclean elections changes at run time, on every node."""
+    """The brokers' default for unclean leader election changes at run time on every node."""
     allowed = draw("allowed", lambda rng: rng.random() < 0.5)
     cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} by default")
-    if not allowed:
-        cluster.history.controllers.forbid_unclean_by_default()
     for node in cluster.nodes.values():
         if node.host.is_alive:
-            change = node.broker.controller.allow_unclean_election
+            change = node.broker.allow_unclean_election
             cluster.loop.call_on(node.host, cluster.loop.time(), change, allowed)
 
 
-async def ask_oddly(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An ISR change that no leader by the book asks for: with a stranger, or of an epoch that is still to come."""
-    oddity = draw("oddity", lambda rng: rng.choice(_ODDITIES))
+async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """The controller gets an AlterPartition with one defect, such as a non-replica in the ISR or a future epoch."""
+    oddity = draw("oddity", lambda rng: rng.choice(_ALTER_PARTITION_DEFECTS))
     led = sorted(
         f"{p.topic}-{p.partition}" for p, states in cluster.history.states.versions.items() if states[-1].has_leader
     )
@@ -164,20 +164,20 @@ async def ask_oddly(cluster: ClusterUnderTest, draw: Draw) -> None:
     broker = node.broker
 
     async def ask() -> None:
-        """When nothing is under way: so what is odd now is odd when it is judged."""
+        """Send the request while the controller is idle, so that the defect still exists when it is handled."""
         while broker.controller.queue_size or broker.controller.state is not ControllerState.IDLE:  # noqa: ASYNC110  # looks on from outside
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        request = _odd_request(broker, TopicPartition(topic, int(number)), oddity)
+            await asyncio.sleep(_RETRY_INTERVAL_S)
+        request = _invalid_alter_partition(broker, TopicPartition(topic, int(number)), oddity)
         if request is not None:
             cluster.log(f"node {broker.number} is asked for {chosen} with {oddity}")
             answer = await broker.controller.alter_partition(request, _WITH_BROKER_EPOCHS)
-            cluster.log(f"the answer to what is odd: {answer}")
+            cluster.log(f"the answer to this invalid ISR change: {answer}")
 
-    await ask_on_its_host(cluster, node, ask())
+    await await_on_node(cluster, node, ask())
 
 
-def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
-    """An AlterPartition with this oddity; None if it cannot be made for this controller."""
+def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
+    """An AlterPartition with this defect; None if it cannot be made for this controller."""
     term = broker.controller.term
     partition = term.context.partition(p.topic, p.partition) if term is not None else None
     if (
@@ -189,16 +189,16 @@ def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPar
         return None
     now, topic_id = partition.leadership, term.context.topics[p.topic].id
     others = sorted(b for b in term.context.registered if b != now.leader)
-    if oddity == _ANOTHER and not others:
+    if oddity == _OTHER_LEADER and not others:
         return None
-    sender = others[0] if oddity == _ANOTHER else now.leader
-    asker, strangers = term.context.registered.get(BrokerId(sender)), _strangers(term.context, partition)
-    if asker is None or topic_id is None or (oddity == _A_STRANGER and not strangers):
+    sender = others[0] if oddity == _OTHER_LEADER else now.leader
+    asker, strangers = term.context.registered.get(BrokerId(sender)), _live_non_replicas(term.context, partition)
+    if asker is None or topic_id is None or (oddity == _NON_REPLICA_IN_ISR and not strangers):
         return None
     isrs = {
-        _A_STRANGER: (*now.isr, *strangers[:1]),
+        _NON_REPLICA_IN_ISR: (*now.isr, *strangers[:1]),
         "an empty ISR": (),
-        _ANOTHER: (BrokerId(sender),),
+        _OTHER_LEADER: (BrokerId(sender),),
         "a partition epoch that is over": (*now.isr, now.leader),
         "an unknown recovery state": (*now.isr, now.leader),
         "a leader that begins to recover": (now.leader,),
@@ -207,8 +207,8 @@ def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPar
     recoveries = {"an unknown recovery state": _NO_RECOVERY}
     data = AlterPartitionRequestPartitionData(
         partition_index=_LARGE if oddity == "an unknown partition" else p.partition,
-        leader_epoch=now.leader_epoch + _change(oddity, "a leader epoch"),
-        partition_epoch=now.partition_epoch + _change(oddity, "a partition epoch"),
+        leader_epoch=now.leader_epoch + _epoch_offset(oddity, "a leader epoch"),
+        partition_epoch=now.partition_epoch + _epoch_offset(oddity, "a partition epoch"),
         leader_recovery_state=recoveries.get(oddity, int("recover" in oddity)),
         new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isrs.get(oddity, now.isr)],
     )
@@ -216,10 +216,11 @@ def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPar
     return AlterPartitionRequest(sender, asker.epoch, [AlterPartitionRequestTopicData(p.topic, unknown, [data])])
 
 
-def _change(oddity: str, what: str) -> int:
-    """One more for what is to come, one less for what is over."""
+def _epoch_offset(oddity: str, what: str) -> int:
+    """1 if the defect is a future epoch of this kind, -1 if it is an old one, else 0."""
     return {f"{what} to come": 1, f"{what} that is over": -1}.get(oddity, 0)
 
 
-def _strangers(context: ControllerContext, partition: Partition) -> list[int]:
+def _live_non_replicas(context: ControllerContext, partition: Partition) -> list[int]:
+    """Live brokers that are not replicas of the partition."""
     return sorted(b for b in context.live if b not in partition.replicas)

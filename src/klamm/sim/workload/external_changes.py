@@ -1,4 +1,4 @@
-"""Verbs about what other programs and people write into ZooKeeper: tokens, foreign brokers, features, topics."""
+"""Verbs for changes that other programs and people make in ZooKeeper: tokens, foreign brokers, features, topics."""
 
 import asyncio
 from typing import Final
@@ -7,9 +7,9 @@ from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.settings import FEATURE
-from klamm.sim.workload.reassignments import acting_controller, ask_on_its_host
+from klamm.sim.workload.reassignments import acting_controller, await_on_node
 from klamm.zk import znodes
 from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.admin_znodes import FinalizedFeatures, encode_features
@@ -23,15 +23,18 @@ _FOREIGN_LISTENERS: Final = {
     "the brokers' listener": Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "nowhere", 9092),
 }
 _HOUR_MS: Final = 3_600_000
-_ASK_AGAIN_S: Final = 0.5
-_TURNS: Final = 4
-_ANSWERED_S: Final = 1.0
-_FORBIDDEN: Final = {"to read": Permission.READ, "to change": Permission.CREATE | Permission.WRITE | Permission.DELETE}
-_AWAY_S: Final = 1.0
+_RETRY_INTERVAL_S: Final = 0.5
+_CHANGES: Final = 4
+_REQUEST_TIMEOUT_S: Final = 1.0
+_FORBIDDEN_PERMISSIONS: Final = {
+    "to read": Permission.READ,
+    "to change": Permission.CREATE | Permission.WRITE | Permission.DELETE,
+}
+_MAX_DOWNTIME_S: Final = 1.0
 
 
 async def issue_tokens(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Delegation tokens: one that is over, one that is not, and one that nobody can read."""
+    """Create three delegation tokens: one expired, one valid, one unreadable."""
     name = draw("name", lambda rng: f"token{rng.randint(1, 99)}")
     now_ms = cluster.admin.clock.now_ms()
     cluster.log(f"delegation tokens {name}-* are issued")
@@ -45,7 +48,7 @@ async def issue_tokens(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def foreign_broker(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A broker that nobody reaches registers, changes its listeners, and leaves."""
+    """A broker that cannot be reached registers, changes its listeners, and leaves."""
     first = draw("first", lambda rng: rng.choice(tuple(_FOREIGN_LISTENERS)))
     for_s = draw("for_s", lambda rng: 4 * rng.random())
     path, client = znodes.broker_path(BrokerId(_FOREIGN)), cluster.store.client
@@ -56,25 +59,26 @@ async def foreign_broker(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.log(f"broker {_FOREIGN} registers, with {first}")
     try:
         for listener in reversed(_FOREIGN_LISTENERS):
-            await asyncio.sleep(for_s / _TURNS)
+            await asyncio.sleep(for_s / _CHANGES)
             cluster.log(f"broker {_FOREIGN} has {listener} now")
             await client.set(path, _registration(cluster, listener))
-        await asyncio.sleep(for_s / _TURNS)
+        await asyncio.sleep(for_s / _CHANGES)
         await client.set(path, b"{")
-        await asyncio.sleep(for_s / _TURNS)
+        await asyncio.sleep(for_s / _CHANGES)
     finally:
         await client.delete(path)
 
 
 def _registration(cluster: ClusterUnderTest, listener: str) -> bytes:
+    """The registration of the foreign broker with this listener."""
     broker = Broker(BrokerId(_FOREIGN), (_FOREIGN_LISTENERS[listener],))
     return encode_registration(broker, cluster.admin.clock.now_ms())
 
 
 async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A tree from elsewhere has a finalized feature, which no broker here supports: an operator takes it away."""
+    """ZooKeeper holds a finalized feature that no broker supports; an operator deletes it."""
     level = draw("level", lambda rng: rng.randint(1, 3))
-    cluster.log(f"feature {FEATURE} {level} is finalized, by somebody else")
+    cluster.log(f"feature {FEATURE} {level} is finalized by another client")
     await cluster.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {FEATURE: level})))
     deletion = FeatureUpdate(FEATURE, 0, UpgradeType.SAFE_DOWNGRADE)
     odd = [FeatureUpdate(FEATURE, level), FeatureUpdate(FEATURE, level - 1), FeatureUpdate("", 1)]
@@ -84,37 +88,39 @@ async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
         if (node := acting_controller(cluster)) is not None:
             ask = node.broker.controller.update_features
             for update in odd:
-                await ask_on_its_host(cluster, node, ask([update], _ANSWERED_S, validate_only=False))
-            await ask_on_its_host(cluster, node, ask([deletion], _ANSWERED_S, validate_only=True))
-            answer = await ask_on_its_host(cluster, node, ask([deletion], _ANSWERED_S, validate_only=False))
+                await await_on_node(cluster, node, ask([update], _REQUEST_TIMEOUT_S, validate_only=False))
+            await await_on_node(cluster, node, ask([deletion], _REQUEST_TIMEOUT_S, validate_only=True))
+            answer = await await_on_node(cluster, node, ask([deletion], _REQUEST_TIMEOUT_S, validate_only=False))
             cluster.log(f"the answer to the deletion of the feature: {answer}")
             found, _ = await cluster.store.client.get(znodes.FEATURE)
             if FEATURE.encode() not in (found or b""):
                 return
-        await asyncio.sleep(_ASK_AGAIN_S)
+        await asyncio.sleep(_RETRY_INTERVAL_S)
 
 
-async def mend_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic's znode that nobody can read; its deletion is asked for; then it is written as it should be."""
+async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A topic znode is malformed, perhaps with a deletion request, and is corrected after a while."""
     topic = draw("topic", lambda rng: f"scrap{rng.randint(1, 2)}")
     replicas = draw("replicas", lambda rng: rng.sample(list(cluster.nodes), 1))
     deletes = draw("deletes", lambda rng: rng.random() < 0.5)
     path, client = znodes.topic_path(topic), cluster.store.client
     if cluster.tree.get(path) is not None:
         return
-    cluster.log(f"topic {topic} cannot be read, and is mended then: {replicas}{', to be deleted' if deletes else ''}")
+    cluster.log(
+        f"topic {topic} cannot be read, and is repaired later: {replicas}{', to be deleted' if deletes else ''}"
+    )
     await client.create(path, b"{")
     try:
         if deletes:
             await client.create(znodes.delete_topic_path(topic), b"")
-        await asyncio.sleep(_ASK_AGAIN_S)
+        await asyncio.sleep(_RETRY_INTERVAL_S)
     finally:
         mended = {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
         await client.set(path, znodes.encode_topic(None, mended))
 
 
-async def delete_by_hand(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody deletes a topic's znodes and its log, and makes it anew under its name, faster than anybody looks."""
+async def recreate_topic_in_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Somebody deletes a topic's znodes and log without the controller, and recreates the topic immediately."""
     topic = draw("topic", lambda rng: f"hand{rng.randint(1, 2)}")
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     assignment = {0: ReplicaAssignment((BrokerId(number),))}
@@ -122,11 +128,11 @@ async def delete_by_hand(cluster: ClusterUnderTest, draw: Draw) -> None:
     if cluster.tree.get(path) is not None:
         return
     await client.create(path, znodes.encode_topic(None, assignment))
-    await asyncio.sleep(_ASK_AGAIN_S)
-    cluster.log(f"the znodes of topic {topic} are deleted by hand, and made anew")
+    await asyncio.sleep(_RETRY_INTERVAL_S)
+    cluster.log(f"the znodes of topic {topic} are deleted by another client, and created again")
     cluster.loop.kill(cluster.nodes[number].host)
     cluster.nodes[number].broker.replicas.logs.pop(TopicPartition(topic, 0), None)
-    later(cluster, _AWAY_S, restart, cluster, number)
+    call_after(cluster, _MAX_DOWNTIME_S, restart, cluster, number)
     for below in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
         try:
             await client.delete(path + below)
@@ -135,21 +141,23 @@ async def delete_by_hand(cluster: ClusterUnderTest, draw: Draw) -> None:
     await client.create(path, znodes.encode_topic(None, assignment))
 
 
-async def forbid(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An ACL forbids for a while to read some znodes, or to write them and make or delete what is below."""
+async def forbid_by_acl(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An ACL forbids reading, or changing, some znodes for a while."""
     paths = draw("paths", lambda rng: [znodes.ISR_CHANGES])
-    what = draw("what", lambda rng: rng.choice(tuple(_FORBIDDEN)))
+    what = draw("what", lambda rng: rng.choice(tuple(_FORBIDDEN_PERMISSIONS)))
     for_s = draw("for_s", lambda rng: 3 * rng.random())
-    cluster.log(f"nobody may {what.removeprefix('to ')} {paths} for {for_s} s")
+    cluster.log(f"no client may {what.removeprefix('to ')} {paths} for {for_s} s")
     for path in paths:
-        cluster.ensemble.write_acl(0, path, (Acl(Permission.ALL & ~_FORBIDDEN[what], "world", "anyone"),), -1, ())
-        later(cluster, for_s, cluster.ensemble.write_acl, 0, path, OPEN_ACL, -1, ())
+        cluster.ensemble.write_acl(
+            0, path, (Acl(Permission.ALL & ~_FORBIDDEN_PERMISSIONS[what], "world", "anyone"),), -1, ()
+        )
+        call_after(cluster, for_s, cluster.ensemble.write_acl, 0, path, OPEN_ACL, -1, ())
 
 
 async def delete_znodes(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody deletes znodes by hand, in order: a topic, `/controller`, what brokers make only when they start."""
+    """Somebody deletes znodes directly: of a topic, `/controller`, or those that brokers create only at startup."""
     paths = draw("paths", lambda rng: [znodes.CONTROLLER])
-    cluster.log(f"somebody deletes {paths}")
+    cluster.log(f"another client deletes {paths}")
     for path in paths:
         try:
             await cluster.store.client.delete(path)

@@ -1,4 +1,4 @@
-"""Verbs about where partitions and their leaders are: reassignments, elections, several nodes that leave at once."""
+"""Verbs for reassignments, elections, and controlled shutdowns of several nodes."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.broker import Node
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
@@ -14,41 +14,41 @@ from klamm.zk.errors import NodeExists
 from klamm.zk.znodes import MalformedZnode
 
 _MAX_REPLICAS: Final = 3
-_LEAVING_S: Final = 8.0
-_AWAY_S: Final = 5.0
+_SHUTDOWN_LIMIT_S: Final = 8.0
+_MAX_DOWNTIME_S: Final = 5.0
 _TO_ANOTHER: Final = 2
-_LOOKS: Final = 20
-_LOOK_AGAIN_S: Final = 0.25
+_MAX_POLLS: Final = 20
+_RETRY_INTERVAL_S: Final = 0.25
 
 
 async def reassign(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator asks the controller to move partitions, to override what is moving, or to cancel it."""
-    targets = draw("targets", lambda rng: _targets(cluster, rng, may_cancel=True))
-    wanted = {_key(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
+    """An operator reassigns partitions by API, overrides running reassignments, or cancels them."""
+    targets = draw("targets", lambda rng: _draw_new_replicas(cluster, rng, may_cancel=True))
+    wanted = {_topic_partition(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
     node = acting_controller(cluster)
     if node is None or not wanted:
         return
     cluster.log(f"node {node.broker.number} is asked to move {targets}")
-    answer = await ask_on_its_host(cluster, node, node.broker.controller.alter_reassignments(wanted))
+    answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments(wanted))
     if answer is not None:
         refused = {str(p): refusal.error.name for p, refusal in answer.refused.items()}
         cluster.log(f"the answer to the move: {answer.error.name} {refused}")
 
 
 async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """The same by the old tools' way, which neither cancels nor looks whether the brokers live."""
-    targets = draw("targets", lambda rng: _targets(cluster, rng, may_cancel=False))
+    """An operator reassigns partitions by the `/admin/reassign_partitions` znode, which cannot cancel."""
+    targets = draw("targets", lambda rng: _draw_new_replicas(cluster, rng, may_cancel=False))
     if not targets:
         return
-    wanted = {_key(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
-    cluster.log(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
+    wanted = {_topic_partition(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
+    cluster.log(f"a tool writes {znodes.REASSIGN_PARTITIONS}: {targets}")
     await _create_znode_unless_present(cluster, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
 
 
-async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A move drags on, an adding replica leads meanwhile, and the move is overridden, or cancelled, without it."""
+async def drop_leader_from_reassignment(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An adding replica becomes leader during a slow reassignment, which is then overridden or cancelled without it."""
     name = draw("partition", lambda rng: rng.choice(_partitions(cluster) or [""]))
-    away = [n for n in cluster.nodes if name and n not in cluster.history.topics.replicas(_key(name))]
+    away = [n for n in cluster.nodes if name and n not in cluster.history.topics.replicas(_topic_partition(name))]
     if len(away) < _TO_ANOTHER:
         return
     leader, slow = draw("others", lambda rng: rng.sample(away, _TO_ANOTHER))
@@ -59,55 +59,56 @@ async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
         f"{name} moves to {[leader, slow]}, of which node {slow} lags; {leader} is to lead, and is dropped then"
     )
     try:
-        await _move(cluster, name, [leader, slow])
-        for _ in range(_LOOKS):
-            state = cluster.history.states.versions.get(_key(name), [None])[-1]
+        await _alter_reassignment(cluster, name, [leader, slow])
+        for _ in range(_MAX_POLLS):
+            state = cluster.history.states.versions.get(_topic_partition(name), [None])[-1]
             if state is None or state.leader == leader:
                 break
             if leader in state.isr and (acting := acting_controller(cluster)) is not None:
-                elected = acting.broker.controller.elect_leaders([_key(name)], unclean=False)
-                await ask_on_its_host(cluster, acting, elected)
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        await _move(cluster, name, None if cancels else [slow])
+                elected = acting.broker.controller.elect_leaders([_topic_partition(name)], unclean=False)
+                await await_on_node(cluster, acting, elected)
+            await asyncio.sleep(_RETRY_INTERVAL_S)
+        await _alter_reassignment(cluster, name, None if cancels else [slow])
     finally:
         for node in cluster.nodes.values():
             node.broker.lagging.pop(BrokerId(slow), None)
 
 
-async def _move(cluster: ClusterUnderTest, name: str, target: list[int] | None) -> None:
+async def _alter_reassignment(cluster: ClusterUnderTest, name: str, target: list[int] | None) -> None:
+    """Set or cancel the reassignment of one partition."""
     if (node := acting_controller(cluster)) is not None:
-        wanted = {_key(name): None if target is None else tuple(map(BrokerId, target))}
-        answer = await ask_on_its_host(cluster, node, node.broker.controller.alter_reassignments(wanted))
+        wanted = {_topic_partition(name): None if target is None else tuple(map(BrokerId, target))}
+        answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments(wanted))
         cluster.log(f"the answer to the move of {name} to {target}: {answer}")
 
 
 async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator wants the preferred replicas to lead, by the API or by the old tools' way."""
+    """An operator requests preferred leader elections, by API or by znode."""
     chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.5])
     by_znode = draw("by_znode", lambda rng: rng.random() < 0.5)
-    keys = [_key(p) for p in chosen]
+    keys = [_topic_partition(p) for p in chosen]
     if by_znode:
-        cluster.log(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
+        cluster.log(f"a tool writes {znodes.PREFERRED_ELECTION}: {chosen}")
         await _create_znode_unless_present(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
     elif (node := acting_controller(cluster)) is not None:
         cluster.log(f"node {node.broker.number} is asked for preferred elections of {chosen}")
-        await ask_on_its_host(cluster, node, node.broker.controller.elect_leaders(keys, unclean=False))
+        await await_on_node(cluster, node, node.broker.controller.elect_leaders(keys, unclean=False))
 
 
 async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator would rather lose records than wait: whoever lives may lead, where nobody in sync does."""
+    """An operator requests unclean leader elections."""
     chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.3])
     if (node := acting_controller(cluster)) is not None and chosen:
         cluster.log(f"node {node.broker.number} is asked for unclean elections of {chosen}")
-        asked = node.broker.controller.elect_leaders([_key(p) for p in chosen], unclean=True)
-        answer = await ask_on_its_host(cluster, node, asked)
+        asked = node.broker.controller.elect_leaders([_topic_partition(p) for p in chosen], unclean=True)
+        answer = await await_on_node(cluster, node, asked)
         if answer is not None:
             cluster.log(f"the answer to the elections: {answer}")
 
 
 async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic's config allows unclean elections, or no longer does."""
-    topics = sorted({_key(p).topic for p in _partitions(cluster)})
+    """A topic config allows or forbids unclean leader election."""
+    topics = sorted({_topic_partition(p).topic for p in _partitions(cluster)})
     if not topics:
         return
     topic = draw("topic", lambda rng: rng.choice(topics))
@@ -120,22 +121,24 @@ async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
             cluster.loop.call_on(node.host, cluster.loop.time(), tell_controller, topic)
 
 
-async def leave_together(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Controlled shutdowns of several nodes at the same time, as a careless restart of a cluster does."""
+async def shut_down_together(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Several nodes do a controlled shutdown at the same time."""
     numbers = draw("nodes", lambda rng: rng.sample(list(cluster.nodes), min(2, len(cluster.nodes))))
-    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())
     leaving = {
         n: cluster.nodes[n] for n in numbers if cluster.nodes[n].host.is_alive and cluster.nodes[n].broker.is_ready
     }
     if not leaving:
         return
-    cluster.log(f"nodes {list(leaving)} leave in order together, back {back_s} s later")
+    cluster.log(
+        f"nodes {list(leaving)} shut down in a controlled way at the same time, and start again {back_s} s later"
+    )
     tasks = [cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down") for node in leaving.values()]
-    await asyncio.wait(tasks, timeout=_LEAVING_S)
+    await asyncio.wait(tasks, timeout=_SHUTDOWN_LIMIT_S)
     for number, node in leaving.items():
         if cluster.nodes[number] is node:
             cluster.loop.kill(node.host)
-            later(cluster, back_s, restart, cluster, number)
+            call_after(cluster, back_s, restart, cluster, number)
 
 
 def acting_controller(cluster: ClusterUnderTest) -> Node | None:
@@ -143,32 +146,33 @@ def acting_controller(cluster: ClusterUnderTest) -> Node | None:
     return next((n for n in cluster.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
 
 
-async def ask_on_its_host(cluster: ClusterUnderTest, node: Node, asked: Awaitable[Any]) -> Any:
-    """Asked on the node's own host: its death is the end of it, and None is the answer."""
+async def await_on_node(cluster: ClusterUnderTest, node: Node, asked: Awaitable[Any]) -> Any:
+    """Await a request on the node's host; return None if the node dies or does not answer in time."""
 
     async def ask() -> Any:
         return await asked
 
     task = cluster.loop.spawn(node.host, ask(), "admin-request")
-    await asyncio.wait([task], timeout=_LEAVING_S)
+    await asyncio.wait([task], timeout=_SHUTDOWN_LIMIT_S)
     return task.result() if task.done() and not task.cancelled() else None
 
 
 async def _create_znode_unless_present(cluster: ClusterUnderTest, path: str, payload: bytes) -> None:
-    """Create a request znode of the old tools; log if there is one already."""
+    """Create a request znode; log if it exists already."""
     try:
         await cluster.store.client.create(path, payload)
     except NodeExists:
-        cluster.log(f"{path} is there already")
+        cluster.log(f"{path} already exists")
 
 
-def _key(name: str) -> TopicPartition:
+def _topic_partition(name: str) -> TopicPartition:
+    """Parse `topic-0`."""
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))
 
 
 def _partitions(cluster: ClusterUnderTest) -> list[str]:
-    """All that the tree lists, `t1-0` each."""
+    """The names of all partitions in ZooKeeper, such as `t1-0`."""
     parent = cluster.ensemble.tree.get(znodes.TOPICS)
     names: list[str] = []
     for topic in sorted(parent.children) if parent is not None else ():
@@ -180,8 +184,8 @@ def _partitions(cluster: ClusterUnderTest) -> list[str]:
     return names
 
 
-def _targets(cluster: ClusterUnderTest, rng: Rng, may_cancel: bool) -> dict[str, list[int] | None]:
-    """New replicas for some partitions; None cancels."""
+def _draw_new_replicas(cluster: ClusterUnderTest, rng: Rng, may_cancel: bool) -> dict[str, list[int] | None]:
+    """Random new replicas for some partitions; None cancels a reassignment."""
     found: dict[str, list[int] | None] = {}
     for name in _partitions(cluster):
         if rng.random() < 0.6:

@@ -1,4 +1,4 @@
-"""Verbs about growth and end of topics: deleted, made again at once, grown meanwhile, without a node for long."""
+"""Verbs that create, grow and delete topics: recreation, growth during deletion, deletion with a dead broker."""
 
 import asyncio
 import contextlib
@@ -8,19 +8,19 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.zk import znodes
 from klamm.zk.store import TopicExists
 from klamm.zk.znodes import MalformedZnode
 
-_LOOK_S: Final = 0.05
+_POLL_INTERVAL_S: Final = 0.05
 _MAX_S: Final = 12.0
-_LONG_AWAY_S: Final = (9.0, 14.0)
+_LONG_DOWNTIME_S: Final = (9.0, 14.0)
 """Longer than deletions wait for a broker that is gone."""
 
 
 async def delete_topics(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """An operator deletes some topics at once."""
+    """An operator deletes some topics."""
     topics = draw("topics", lambda rng: [t for t in _topics(cluster) if rng.random() < 0.3])
     if topics:
         cluster.log(f"topics {topics} are to be deleted")
@@ -28,19 +28,19 @@ async def delete_topics(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def recreate_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic is deleted, and made again in the first moment in which that is possible."""
+    """A topic is deleted, and created again as soon as that is possible."""
     known = _topics(cluster)
     if not known:
         return
     topic = draw("topic", lambda rng: rng.choice(known))
     replicas = draw("replicas", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(1, 3))])
-    cluster.log(f"topic {topic} is to be deleted, and made again at once: {replicas}")
+    cluster.log(f"topic {topic} is to be deleted, and created again at once: {replicas}")
     await cluster.store.topic_requests.request_deletions([topic])
-    await _create_again(cluster, topic, replicas)
+    await _recreate_when_deleted(cluster, topic, replicas)
 
 
 async def grow_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic gets more partitions; often one that is to be deleted."""
+    """A topic gets more partitions, often during its deletion."""
     known = _topics(cluster)
     topic_lifecycle = [t for t in known if cluster.ensemble.tree.get(znodes.delete_topic_path(t)) is not None]
     if not known:
@@ -64,9 +64,9 @@ async def grow_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def delete_without_a_node(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A node dies and stays away for long; meanwhile topics are deleted, and one of them may be made again there."""
+    """Topics are deleted while a node is dead for long; one of them may be recreated on the dead node."""
     number = draw("node", lambda rng: rng.choice(tuple(cluster.nodes)))
-    away_s = draw("away_s", lambda rng: rng.uniform(*_LONG_AWAY_S))
+    away_s = draw("away_s", lambda rng: rng.uniform(*_LONG_DOWNTIME_S))
     topics = draw("topics", lambda rng: [t for t in _topics(cluster) if rng.random() < 0.5])
     again = draw("again", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(0, 2))])
     node = cluster.nodes[number]
@@ -74,14 +74,14 @@ async def delete_without_a_node(cluster: ClusterUnderTest, draw: Draw) -> None:
         return
     cluster.log(f"node {number} dies, for {away_s} s; topics {topics} are to be deleted; {topics[0]} again: {again}")
     cluster.loop.kill(node.host)
-    later(cluster, away_s, restart, cluster, number)
+    call_after(cluster, away_s, restart, cluster, number)
     await cluster.store.topic_requests.request_deletions(topics)
     if again:
-        await _create_again(cluster, topics[0], again)
+        await _recreate_when_deleted(cluster, topics[0], again)
 
 
-async def _create_again(cluster: ClusterUnderTest, topic: str, replicas: list[list[int]]) -> None:
-    """In the first moment in which the name is free, as the ensemble sees it; servers may know it later."""
+async def _recreate_when_deleted(cluster: ClusterUnderTest, topic: str, replicas: list[list[int]]) -> None:
+    """Create the topic as soon as its znodes are gone from the ensemble; servers may see the deletion later."""
     assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
     taken = (znodes.delete_topic_path(topic), znodes.topic_path(topic))
     with contextlib.suppress(TimeoutError):
@@ -94,17 +94,18 @@ async def _create_again(cluster: ClusterUnderTest, topic: str, replicas: list[li
                         topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {}
                     )
                 except TopicExists:
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_POLL_INTERVAL_S)
                     continue
-                cluster.log(f"topic {topic} is there again")
+                cluster.log(f"topic {topic} exists again")
                 return
 
 
 def _topics(cluster: ClusterUnderTest) -> list[str]:
-    """Those in the tree, in order of names."""
+    """The names of all topics in ZooKeeper, sorted."""
     parent = cluster.ensemble.tree.get(znodes.TOPICS)
     return sorted(parent.children) if parent is not None else []
 
 
 def _some_nodes(cluster: ClusterUnderTest, rng: Rng) -> list[int]:
+    """One to three random nodes."""
     return rng.sample(list(cluster.nodes), rng.randint(1, min(3, len(cluster.nodes))))

@@ -1,7 +1,7 @@
-"""What operators and brokers do while faults happen. Each verb is a coroutine; to add one, put it into `VERBS`.
+"""The table of verbs: what operators and brokers do while faults happen. To add one, put its coroutine into `VERBS`.
 
-A verb draws what it decides, each decision under a name, tells the story, and acts. It runs beside other verbs. What a
-cluster in trouble answers (KlammError, no answer in time) is part of the story; any other error is a finding.
+A verb makes its random decisions with the `Draw`, logs what it does, and does it. Verbs run concurrently. Errors that
+clients of a faulty cluster expect (KlammError, timeout) are logged; any other error is a violation.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.broker import Node
 from klamm.sim.workload import controller_requests, external_changes, reassignments, topic_lifecycle
 from klamm.zk import znodes
@@ -28,80 +28,85 @@ VERB_TIMEOUT_S: Final = 15.0
 """How long a verb may take; whoever carried it out then gives up."""
 _TOPICS: Final = tuple(f"t{n}" for n in range(1, 13))
 """Few names, so that they meet again."""
-_NOBODY: Final = 77
+_UNKNOWN_BROKER: Final = 77
 """A broker that is not there."""
-_LEAVING_S: Final = 8.0
+_SHUTDOWN_LIMIT_S: Final = 8.0
 _MIN_ISR: Final = 2
-_AWAY_S: Final = 5.0
-_LINGERS_S: Final = 4.0
+_MAX_DOWNTIME_S: Final = 5.0
+_MAX_EXIT_DELAY_S: Final = 4.0
 
 
 async def create_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A new topic, its replicas placed as the broker's API places them."""
+    """Create a topic, with replicas placed as the broker's API places them."""
     unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
     if not unused:
         return
     topic = draw("topic", lambda rng: unused[0])
-    replicas = draw("replicas", lambda rng: _place(cluster, rng))
+    replicas = draw("replicas", lambda rng: _draw_assignment(cluster, rng))
     assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
     cluster.log(f"topic {topic} is created: {replicas}")
     await cluster.store.create_topic(topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {})
 
 
-def _place(cluster: ClusterUnderTest, rng: Rng) -> list[list[int]]:
-    """Replicas of each partition."""
+def _draw_assignment(cluster: ClusterUnderTest, rng: Rng) -> list[list[int]]:
+    """Random replicas of each partition of a new topic."""
     brokers = dict.fromkeys(BrokerId(n) for n in cluster.nodes)
     partitions, replicas = cluster.topic_size
     placed = place_replicas(brokers, rng.randint(1, partitions), rng.randint(1, min(replicas, len(brokers))), rng)
     return [[int(b) for b in placed[n]] for n in range(len(placed))]
 
 
-async def create_odd_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Written by hand: partitions missing, replicas on brokers that do not exist, lists of different lengths."""
+async def create_irregular_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Create a topic with missing partition numbers, unknown brokers, or different numbers of replicas."""
     unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
     if not unused:
         return
     topic = draw("topic", lambda rng: unused[-1])
-    partitions = draw("partitions", lambda rng: _odd_partitions(cluster, rng))
+    partitions = draw("partitions", lambda rng: _irregular_partitions(cluster, rng))
     assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in partitions}
     cluster.log(f"topic {topic} is created by hand: {partitions}")
     await cluster.store.create_topic(topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {})
 
 
-def _odd_partitions(cluster: ClusterUnderTest, rng: Rng) -> list[list[Any]]:
-    brokers = [*cluster.nodes, _NOBODY]
+def _irregular_partitions(cluster: ClusterUnderTest, rng: Rng) -> list[list[Any]]:
+    """Random partition numbers and replicas, with gaps and an unknown broker: `[number, replicas]` each."""
+    brokers = [*cluster.nodes, _UNKNOWN_BROKER]
     numbers = sorted(rng.sample(range(6), rng.randint(1, 3)))
     return [[n, rng.sample(brokers, rng.randint(1, len(brokers)))] for n in numbers]
 
 
-async def leave_in_order(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A controlled shutdown: the controller moves its leaders, the node ends, perhaps slowly, and comes back.
+async def controlled_shutdown_and_restart(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A node does a controlled shutdown, exits perhaps late, and restarts.
 
-    Its ZooKeeper session may end by itself meanwhile: when it begins to leave, or when it is about to close it.
+    Its ZooKeeper session may expire meanwhile: at the begin of the shutdown, or just before the session is closed.
     """
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
-    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())
     session_ends = draw("session_ends", lambda rng: rng.choice(("", "", "leaving", "closing")))
-    lingers_s = draw("lingers_s", lambda rng: rng.choice((0.0, _LINGERS_S)) * rng.random())
+    lingers_s = draw("lingers_s", lambda rng: rng.choice((0.0, _MAX_EXIT_DELAY_S)) * rng.random())
     node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    cluster.log(f"node {number} leaves in order, back {back_s} s later{session_ends and f'; expires {session_ends}'}")
-    cluster.log(f"before node {number} stops: {_verdict(cluster, number)}")
+    cluster.log(
+        f"node {number} shuts down in a controlled way, and starts again {back_s} s "
+        f"later{session_ends and f'; expires {session_ends}'}"
+    )
+    cluster.log(f"before node {number} stops: {_describe_shutdown_verdict(cluster, number)}")
     if session_ends == "leaving":
         _end_session(cluster, node)
     elif session_ends == "closing":
         node.broker.on_closing = partial(_end_session, cluster, node)
     leaving = cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down")
-    done, _ = await asyncio.wait([leaving], timeout=_LEAVING_S)
+    done, _ = await asyncio.wait([leaving], timeout=_SHUTDOWN_LIMIT_S)
     if cluster.nodes[number] is node:
         cluster.log(
             f"node {number} has left, its leaders {'moved' if done and leaving.result() else 'did not all move'}"
         )
-        later(cluster, lingers_s, _end_process, cluster, number, node, back_s)
+        call_after(cluster, lingers_s, _end_process, cluster, number, node, back_s)
 
 
 def _end_session(cluster: ClusterUnderTest, node: Node) -> None:
+    """End the node's ZooKeeper session."""
     if node.session and cluster.ensemble.has_quorum:
         cluster.ensemble.end_session(node.session)
 
@@ -110,11 +115,11 @@ def _end_process(cluster: ClusterUnderTest, number: int, node: Node, back_s: flo
     """Kill the process of a node that completed its shutdown, and start another later."""
     if cluster.nodes[number] is node:
         cluster.loop.kill(node.host)
-        later(cluster, back_s, restart, cluster, number)
+        call_after(cluster, back_s, restart, cluster, number)
 
 
-def _verdict(cluster: ClusterUnderTest, number: int) -> str:
-    """What an operator is told before it stops, as `klamm node stop` has it from ZooKeeper."""
+def _describe_shutdown_verdict(cluster: ClusterUnderTest, number: int) -> str:
+    """What `klamm node stop` would tell the operator before the shutdown: leaders to move, partitions at risk."""
     states = ((p, versions[-1]) for p, versions in cluster.history.states.versions.items())
     facts = [
         PartitionFacts(p, now.leader, tuple(cluster.history.topics.replicas(p)), now.isr, _MIN_ISR) for p, now in states
@@ -124,8 +129,8 @@ def _verdict(cluster: ClusterUnderTest, number: int) -> str:
     return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
 
 
-async def flap(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A follower falls behind, so that its leaders take it out of their ISRs, and catches up again."""
+async def follower_lags_and_catches_up(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A follower lags, so that leaders remove it from their ISRs, and then catches up."""
     number = BrokerId(draw("node", lambda rng: rng.choice(list(cluster.nodes))))
     seen_by = draw("seen_by", lambda rng: [n for n in cluster.nodes if n != number and rng.random() < 0.7])
     for_s = draw("for_s", lambda rng: 5 * rng.random())
@@ -139,14 +144,14 @@ async def flap(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def fail_log_dir(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A log directory fails with some of the replicas; a later process finds them whole again."""
+    """A log directory with some of the replicas fails; a new process of the node finds them intact."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     node = cluster.nodes[number]
     if not node.host.is_alive:
         return
     hosted = sorted(node.broker.replicas.hosted)
     lost = draw("replicas", lambda rng: [(p.topic, p.partition) for p in hosted if rng.random() < 0.5])
-    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())
     cluster.log(f"a log directory of node {number} fails with {lost}")
     partitions = [TopicPartition(topic, partition) for topic, partition in lost]
     cluster.loop.call_on(node.host, cluster.loop.time(), node.broker.fail_log_dir, partitions)
@@ -202,9 +207,9 @@ MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
     ),
     "deletion of an unknown topic": (znodes.delete_topic_path("nope"), b""),
     "a broker that is no number": (f"{znodes.BROKER_IDS}/one", b"{}"),
-    "a registration that nobody can read": (znodes.broker_path(_NOBODY), b"{"),
+    "a registration that nobody can read": (znodes.broker_path(_UNKNOWN_BROKER), b"{"),
     "features, no JSON": (znodes.FEATURE, b"{"),
-    "pending deletions, no JSON": (f"{znodes.PENDING_DELETIONS}/{_NOBODY}/scrap", b"{"),
+    "pending deletions, no JSON": (f"{znodes.PENDING_DELETIONS}/{_UNKNOWN_BROKER}/scrap", b"{"),
     "a topic that nobody can read": (topic_path("scrap"), b'{"partitions":{"zero":'),
     "a topic without partitions": (topic_path("void"), b'{"version":3,"partitions":{}}'),
 }
@@ -214,11 +219,11 @@ _WRITTEN_ONCE: Final = "a topic without partitions"
 """It may have grown since; to empty a topic that lives is to destroy it."""
 
 
-async def write_nonsense(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """Somebody writes a znode by hand."""
+async def write_malformed_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Somebody writes a malformed or unexpected znode."""
     what = draw("what", lambda rng: rng.choice(tuple(MALFORMED)))
     path, payload = MALFORMED[what]
-    cluster.log(f"somebody writes {path}: {what}")
+    cluster.log(f"a tool writes {path}: {what}")
     try:
         await cluster.store.client.ensure_path(path.rpartition("/")[0])
         await cluster.store.client.create(path, payload, sequential=path.endswith("_"))
@@ -229,21 +234,21 @@ async def write_nonsense(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 VERBS: Final[dict[str, Verb]] = {
     "create topic": create_topic,
-    "create odd topic": create_odd_topic,
-    "leave in order": leave_in_order,
-    "flap": flap,
+    "create odd topic": create_irregular_topic,
+    "leave in order": controlled_shutdown_and_restart,
+    "flap": follower_lags_and_catches_up,
     "fail log dir": fail_log_dir,
-    "write nonsense": write_nonsense,
+    "write nonsense": write_malformed_znode,
     "reassign": reassignments.reassign,
-    "drop leader": reassignments.drop_leader,
+    "drop leader": reassignments.drop_leader_from_reassignment,
     "reassign by znode": reassignments.reassign_by_znode,
     "elect preferred": reassignments.elect_preferred,
     "elect unclean": reassignments.elect_unclean,
     "allow unclean": reassignments.allow_unclean,
-    "ask around": controller_requests.ask_around,
-    "ask oddly": controller_requests.ask_oddly,
+    "ask around": controller_requests.query_controller,
+    "ask oddly": controller_requests.send_invalid_alter_partition,
     "allow unclean by default": controller_requests.allow_unclean_by_default,
-    "leave together": reassignments.leave_together,
+    "leave together": reassignments.shut_down_together,
     "delete topics": topic_lifecycle.delete_topics,
     "recreate topic": topic_lifecycle.recreate_topic,
     "grow topic": topic_lifecycle.grow_topic,
@@ -253,12 +258,12 @@ VERBS: Final[dict[str, Verb]] = {
     "hand over": controller_requests.hand_over,
     "run out of memory": controller_requests.run_out_of_memory,
 }
-BY_SCRIPT: Final[dict[str, Verb]] = {
+SCRIPTED_VERBS: Final[dict[str, Verb]] = {
     "foreign broker": external_changes.foreign_broker,
     "finalize feature": external_changes.finalize_feature,
-    "mend topic": external_changes.mend_topic,
-    "delete by hand": external_changes.delete_by_hand,
+    "mend topic": external_changes.repair_unreadable_topic,
+    "delete by hand": external_changes.recreate_topic_in_zookeeper,
     "delete znodes": external_changes.delete_znodes,
-    "forbid": external_changes.forbid,
+    "forbid": external_changes.forbid_by_acl,
 }
 """Verbs that operations use and no seed draws: what they leave for a while would be in the way of all others."""

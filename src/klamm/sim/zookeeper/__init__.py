@@ -1,1 +1,1 @@
-"""ZooKeeper as a model: a server that speaks its wire protocol, in simulation or on a real port."""
+"""A model of ZooKeeper: servers that speak its wire protocol, on a simulated network or on real ports."""

@@ -1,7 +1,4 @@
-"""`python -m klamm.sim.zookeeper --port 2181`: the model on real ports, for clients that want a ZooKeeper to talk to.
-
-It keeps nothing: what it knew is gone when it ends.
-"""
+"""`python -m klamm.sim.zookeeper --port 2181`: the ZooKeeper model on real ports. It stores nothing on disk."""
 
 import argparse
 import asyncio
@@ -15,7 +12,7 @@ from klamm.sim.zookeeper.server import Server
 
 
 async def serve(host: str, ports: Sequence[int], tick_ms: int) -> None:
-    """Servers of one ensemble, a port each; never returns. Says where each listens."""
+    """Run the servers of one ensemble, one per port, and print where each listens; never returns."""
     world = real_world()
     settings = EnsembleSettings(tick_ms=tick_ms, min_session_ms=2 * tick_ms, max_session_ms=60_000)
     ensemble = Ensemble(world.clock, Rng(world.randomness.bytes(8).hex()), settings)
@@ -27,10 +24,16 @@ async def serve(host: str, ports: Sequence[int], tick_ms: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run the servers."""
     parser = argparse.ArgumentParser(prog="klamm.sim.zookeeper", description="A model of ZooKeeper on real ports.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, nargs="+", default=[2181], help="one for each server; 0 for any free one")
-    parser.add_argument("--tick-ms", type=int, default=2_000, help="sessions end in such steps, and live two at least")
+    parser.add_argument(
+        "--tick-ms",
+        type=int,
+        default=2_000,
+        help="session timeouts are checked at this interval; the shortest timeout is twice as long",
+    )
     chosen = parser.parse_args(arguments)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(chosen.host, chosen.port, chosen.tick_ms))

@@ -1,7 +1,7 @@
-"""One client's connection to a model server. Source: NIOServerCnxn, ZooKeeperServer, FinalRequestProcessor.
+"""A client's connection to a model server. Source: NIOServerCnxn, ZooKeeperServer, FinalRequestProcessor.
 
-Requests are answered in order, each once the server has applied what it wrote. What needs the leader waits while there
-is none in reach, and everything behind it.
+Requests are answered in order, each once the server has applied its transaction. A request that needs the leader waits
+while none is reachable, and so do all requests behind it.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from klamm.sim.zookeeper import packets
-from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, Loss, SessionRecord
+from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, InjectedFailure, SessionRecord
 from klamm.sim.zookeeper.reads import answer
-from klamm.sim.zookeeper.rules import Identity, Refused, allows, identity_of
+from klamm.sim.zookeeper.rules import Identity, RequestRejected, allows, identity_of
 from klamm.sim.zookeeper.tree import Tree
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import Acl, Permission
@@ -26,7 +26,7 @@ _PING_XID: Final = -2
 _AUTH_XID: Final = -4
 _WRITES: Final = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE})
 _FOR_THE_LEADER: Final = _WRITES | {Opcode.MULTI, Opcode.SET_ACL, Opcode.SYNC, Opcode.CLOSE_SESSION}
-_WORDS: Final = (b"ruok", b"srvr")
+_FOUR_LETTER_WORDS: Final = (b"ruok", b"srvr")
 
 
 class ServerOfConnections(Protocol):
@@ -34,7 +34,7 @@ class ServerOfConnections(Protocol):
 
     ensemble: Ensemble
     tree: Tree
-    takes_clients: bool
+    accepts_clients: bool
 
     @property
     def watchers(self) -> "Watchers[ServerConnection]": ...
@@ -46,16 +46,19 @@ class ServerOfConnections(Protocol):
     def leads(self) -> bool: ...
     @property
     def mode(self) -> str: ...
-    def connection_of(self, session: int) -> "ServerConnection | None": ...
+    def connection_of(self, session: int) -> "ServerConnection | None":
+        """The connection that serves this session here, or None."""
 
 
 class ServerConnection(asyncio.Protocol):
+    """The server's side of one client connection: an asyncio protocol."""
+
     def __init__(self, server: ServerOfConnections) -> None:
         self._server = server
         self._ensemble = server.ensemble
         self._packets = PacketReader(server.ensemble.settings.max_packet_bytes)
         self._waiting: deque[bytes] = deque()
-        self._owed: tuple[int, bytes] | None = None
+        self._pending_response: tuple[int, bytes] | None = None
         """(zxid, answer): not sent before the server has got there; nothing else is served before that."""
         self._session: SessionRecord | None = None
         self._transport: asyncio.Transport | None = None
@@ -66,7 +69,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._who = [("ip", str((transport.get_extra_info("peername") or ("?",))[0]))]
-        if self._server.takes_clients:
+        if self._server.accepts_clients:
             self._server.connections[self] = None
         else:
             self.drop()
@@ -75,7 +78,7 @@ class ServerConnection(asyncio.Protocol):
         self._forget()
 
     def data_received(self, data: bytes) -> None:
-        if self._session is None and data in _WORDS:
+        if self._session is None and data in _FOUR_LETTER_WORDS:
             self._answer_four_letter_word(data)
             return
         try:
@@ -99,10 +102,10 @@ class ServerConnection(asyncio.Protocol):
     def advance(self) -> None:
         """Serve the waiting requests up to the zxid this server has applied."""
         while self._transport is not None:
-            if self._owed is not None:
-                if self._owed[0] > self._server.tree.zxid:
+            if self._pending_response is not None:
+                if self._pending_response[0] > self._server.tree.zxid:
                     return
-                owed, self._owed = self._owed[1], None
+                owed, self._pending_response = self._pending_response[1], None
                 self._write(owed)
             if not self._waiting or (not self._server.reaches_leader and self._needs_leader(self._waiting[0])):
                 return
@@ -116,36 +119,41 @@ class ServerConnection(asyncio.Protocol):
                 self.drop()
 
     def notify(self, event: WatchEvent, zxid: int) -> None:
+        """Send a watch event to the client."""
         self._write(packets.notification(event, zxid))
 
     def may_read(self, acl: Sequence[Acl]) -> bool:
+        """Whether the ACL lets this client read."""
         return allows(acl, Permission.READ, self._who)
 
     @property
     def session_id(self) -> int:
-        """0 before the greeting."""
+        """The id of the connection's session; 0 before it is established."""
         return self._session.id if self._session is not None else 0
 
     @property
     def watches(self) -> tuple[list[str], list[str]]:
-        """Paths that are watched over this connection: data, children."""
+        """Paths with watches of this connection: (data watches, child watches)."""
         return self._server.watchers.paths_of(self)
 
     def session_ended(self) -> None:
-        if self._owed is None:
+        """Close the connection because its session ended, unless a response is still due."""
+        if self._pending_response is None:
             self.drop()
 
-    def babble(self, frame: bytes) -> None:
+    def send_invalid_frame(self, frame: bytes) -> None:
         """Send a frame that no real server sends."""
         self._write(frame)
 
     def drop(self) -> None:
+        """Close the connection."""
         transport = self._transport
         self._forget()
         if transport is not None:
             transport.close()
 
     def _forget(self) -> None:
+        """Remove the connection and its watches from the server."""
         self._transport = None
         self._waiting.clear()
         self._server.connections.pop(self, None)
@@ -170,6 +178,7 @@ class ServerConnection(asyncio.Protocol):
         return self._session is None or (len(packet) >= 8 and INT.unpack_from(packet, 4)[0] in _FOR_THE_LEADER)
 
     def _connect(self, request: packets.ConnectRequest) -> None:
+        """Open a new session or resume an existing one."""
         if request.last_zxid > self._server.tree.zxid:
             self.drop()  # the client has seen more than this server
             return
@@ -177,7 +186,7 @@ class ServerConnection(asyncio.Protocol):
             session, zxid = self._ensemble.open_session(request.timeout_ms)
             session.holder = self
         else:
-            self._close_other_of(request.session)
+            self._close_earlier_connection(request.session)
             resumed = self._ensemble.resume(request.session, request.password, self)
             if resumed is None:
                 self._write(packets.connect_answer(0, 0, bytes(16), request.knows_read_only))
@@ -185,14 +194,14 @@ class ServerConnection(asyncio.Protocol):
                 return
             session, zxid = resumed, 0
         self._session = session
-        if not self._ensemble.on_greeting(session.id):
+        if not self._ensemble.may_answer_connect(session.id):
             self.drop()
             return
         greeting = packets.connect_answer(session.timeout_ms, session.id, session.password, request.knows_read_only)
-        self._owed = (zxid, greeting)
+        self._pending_response = (zxid, greeting)
 
-    def _close_other_of(self, session: int) -> None:
-        """On this server; whoever holds the session elsewhere finds out by its next write."""
+    def _close_earlier_connection(self, session: int) -> None:
+        """Close another connection of this session to this server; on other servers its next write fails."""
         other = self._server.connection_of(session)
         if other is not None:
             other.drop()
@@ -200,6 +209,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- requests
 
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
+        """Handle one request of an established session."""
         xid, opcode, reader = packets.read_header(packet)
         is_known = session.id in self._ensemble.sessions
         if not is_known or (session.holder is not self and self._is_refused_after_a_move(opcode)):
@@ -208,27 +218,28 @@ class ServerConnection(asyncio.Protocol):
         if self._server.reaches_leader:
             self._ensemble.touch(session)
         if opcode == Opcode.CLOSE_SESSION:
-            self._end(xid, session)
+            self._close_session(xid, session)
         elif opcode == Opcode.AUTH:
             self._authenticate(reader)
         elif opcode in _FOR_THE_LEADER:
-            self._change(xid, opcode, reader, session)
+            self._serve_write(xid, opcode, reader, session)
         else:
-            self._read(xid, opcode, reader)
+            self._serve_read(xid, opcode, reader)
 
     def _is_refused_after_a_move(self, opcode: int) -> bool:
-        """A follower goes on answering what it knows itself, and anybody may end the session."""
+        """Whether to refuse the request of a session that moved to another connection; followers still answer reads."""
         return opcode != Opcode.CLOSE_SESSION and (opcode in _FOR_THE_LEADER or self._server.leads)
 
-    def _end(self, xid: int, session: SessionRecord) -> None:
-        """The answer to closing, then the end; nothing else is served."""
-        self._owed = (0, b"")  # what keeps `session_ended` from closing before the answer
+    def _close_session(self, xid: int, session: SessionRecord) -> None:
+        """End the session on the client's request, answer, and close the connection."""
+        self._pending_response = (0, b"")  # what keeps `session_ended` from closing before the answer
         zxid = self._ensemble.end_session(session.id)
-        self._owed = None
+        self._pending_response = None
         self._write(packets.reply(xid, zxid))
         self.drop()
 
     def _authenticate(self, reader: Reader) -> None:
+        """Add an identity to the connection, or close it if the credentials are not accepted."""
         reader.int32()
         scheme, credentials = reader.text(), reader.buffer() or b""
         identity = identity_of(scheme, credentials, self._who[0])
@@ -240,45 +251,49 @@ class ServerConnection(asyncio.Protocol):
             self._who.append(identity)
         self._write(packets.reply(_AUTH_XID, 0))
 
-    def _change(self, xid: int, opcode: int, reader: Reader, session: SessionRecord) -> None:
+    def _serve_write(self, xid: int, opcode: int, reader: Reader, session: SessionRecord) -> None:
+        """Handle a request that the leader decides: a write, a multi, an ACL change or a sync."""
         if opcode == Opcode.SYNC:
             zxid = self._ensemble.tree.zxid
-            self._owed = (zxid, packets.reply(xid, zxid, 0, text(reader.text())))
+            self._pending_response = (zxid, packets.reply(xid, zxid, 0, text(reader.text())))
             return
         if opcode == Opcode.SET_ACL:
             path, acl, version = reader.text(), reader.acls(), reader.int32()
             zxid, result = self._ensemble.write_acl(session.id, path, acl, version, self._who)
             body = packets.stat(result.stat) if result.code is ZkCode.OK else b""
-            self._owed = (zxid, packets.reply(xid, zxid, result.code, body))
+            self._pending_response = (zxid, packets.reply(xid, zxid, result.code, body))
             return
         items = list(packets.read_multi(reader)) if opcode == Opcode.MULTI else [
             (opcode, packets.read_operation(opcode, reader))
         ]  # fmt: skip
         ops = [op for _, op in items]
         loss = self._ensemble.on_write(session.id, ops)
-        if loss is Loss.BEFORE:
+        if loss is InjectedFailure.BEFORE:
             self.drop()
             return
         if loss in REFUSALS:
-            zxid, results = self._ensemble.refuse(session.id, ops, len(ops) - 1 if loss is Loss.REFUSED else 0)
+            zxid, results = self._ensemble.refuse(
+                session.id, ops, len(ops) - 1 if loss is InjectedFailure.REFUSED else 0
+            )
         else:
             zxid, results = self._ensemble.write(session.id, ops, self._who)
-        if loss is Loss.AFTER:
+        if loss is InjectedFailure.AFTER:
             self.drop()
         elif opcode == Opcode.MULTI:
             body = packets.multi_result([o for o, _ in items], results)
-            self._owed = (zxid, packets.reply(xid, zxid, 0, body))
+            self._pending_response = (zxid, packets.reply(xid, zxid, 0, body))
         else:
             [result] = results
             body = packets.operation_result(opcode, result) if result.code is ZkCode.OK else b""
-            self._owed = (zxid, packets.reply(xid, zxid, result.code, body))
+            self._pending_response = (zxid, packets.reply(xid, zxid, result.code, body))
 
-    def _read(self, xid: int, opcode: int, reader: Reader) -> None:
+    def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
+        """Handle a request from this server's own tree."""
         server = self._server
         zxid = server.tree.zxid
         try:
             body = answer(server.tree, server.watchers, opcode, reader, self, self._who)
-        except Refused as refused:
+        except RequestRejected as refused:
             if refused.code is ZkCode.UNIMPLEMENTED:
                 self._write(packets.reply(xid, -1, refused.code))
                 self.drop()

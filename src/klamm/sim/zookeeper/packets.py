@@ -1,4 +1,4 @@
-"""The server's half of the wire protocol: requests read, answers written. Source: zookeeper.jute."""
+"""The server's side of the ZooKeeper wire protocol: decode requests, encode responses. Source: zookeeper.jute."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,8 @@ _CONNECTED: Final = 3
 
 
 class ConnectRequest(NamedTuple):
+    """A client's request for a new or existing session."""
+
     last_zxid: int
     timeout_ms: int
     session: int
@@ -28,6 +30,7 @@ class ConnectRequest(NamedTuple):
 
 
 def read_connect(packet: bytes) -> ConnectRequest:
+    """Decode a connect request."""
     reader = Reader(packet)
     reader.int32()
     zxid, timeout_ms, session, password = reader.int64(), reader.int32(), reader.int64(), reader.buffer()
@@ -35,38 +38,43 @@ def read_connect(packet: bytes) -> ConnectRequest:
 
 
 def read_header(packet: bytes) -> tuple[int, int, Reader]:
-    """xid, opcode, and what follows."""
+    """Decode a request's header; return xid, opcode and a reader of the rest."""
     if len(packet) < _REQUEST.size:
-        raise MalformedPacket(f"a request of {len(packet)} bytes")
+        raise MalformedPacket(f"a request of {len(packet)} bytes is too short for its header")
     xid, opcode = _REQUEST.unpack_from(packet)
     return xid, opcode, Reader(packet, _REQUEST.size)
 
 
 def connect_answer(timeout_ms: int, session: int, password: bytes, knows_read_only: bool) -> bytes:
+    """Encode a connect response; session 0 means that the session has expired."""
     answer = struct.pack(">iiq", 0, timeout_ms, session) + buffer(password)
-    return framed(answer + b"\0" if knows_read_only else answer)
+    return with_length_prefix(answer + b"\0" if knows_read_only else answer)
 
 
-def framed(packet: bytes) -> bytes:
+def with_length_prefix(packet: bytes) -> bytes:
+    """The packet as a frame."""
     return pack_int(len(packet)) + packet
 
 
 def reply(xid: int, zxid: int, code: int = 0, body: bytes = b"") -> bytes:
+    """Encode a response frame."""
     return _FRAMED_REPLY.pack(_REPLY.size + len(body), xid, zxid, code) + body
 
 
 def notification(event: WatchEvent, zxid: int) -> bytes:
-    """`zxid` of the change; -1 where it was found when a watch was set again."""
+    """Encode a watch event; `zxid` is that of the change, or -1 if it was noticed when watches were set again."""
     return reply(NOTIFICATION_XID, zxid, 0, struct.pack(">ii", event.type, _CONNECTED) + text(event.path))
 
 
 def read_operation(opcode: int, reader: Reader) -> Op:
-    """A write, alone or in a multi."""
+    """Decode a write, alone or in a multi."""
     path = reader.text()
     if opcode in (Opcode.CREATE, Opcode.CREATE2):
         data, acl, flags = reader.buffer(), reader.acls(), reader.int32()
         if not 0 <= flags <= 3:
-            raise MalformedPacket(f"create mode {flags} is not modelled")  # containers, znodes with a time to live
+            raise MalformedPacket(
+                f"the simulated ZooKeeper does not support create mode {flags}"
+            )  # containers, znodes with a time to live
         return Create(path, data, bool(flags & 1), bool(flags & 2), acl)
     if opcode == Opcode.SET_DATA:
         return Set(path, reader.buffer(), reader.int32())
@@ -74,15 +82,17 @@ def read_operation(opcode: int, reader: Reader) -> Op:
         return Delete(path, reader.int32())
     if opcode == Opcode.CHECK:
         return Check(path, reader.int32())
-    raise MalformedPacket(f"operation {opcode} is not modelled")
+    raise MalformedPacket(f"the simulated ZooKeeper does not support operation {opcode}")
 
 
 def read_multi(reader: Reader) -> Iterator[tuple[int, Op]]:
+    """Decode the operations of a multi: (opcode, operation)."""
     while (opcode := _next_item(reader)) != -1:
         yield opcode, read_operation(opcode, reader)
 
 
 def read_multi_read(reader: Reader) -> Iterator[tuple[int, str]]:
+    """Decode the reads of a multi-read: (opcode, path)."""
     while (opcode := _next_item(reader)) != -1:
         path = reader.text()
         reader.boolean()
@@ -90,12 +100,13 @@ def read_multi_read(reader: Reader) -> Iterator[tuple[int, str]]:
 
 
 def _next_item(reader: Reader) -> int:
+    """The opcode of the next item of a multi; -1 at its end."""
     opcode, is_end, _ = reader.int32(), reader.boolean(), reader.int32()
     return -1 if is_end else opcode
 
 
 def operation_result(opcode: int, result: Result) -> bytes:
-    """The body that answers a single write."""
+    """Encode the response body of a single write."""
     if opcode == Opcode.CREATE:
         return text(result.path or "")
     if opcode == Opcode.CREATE2:
@@ -104,7 +115,7 @@ def operation_result(opcode: int, result: Result) -> bytes:
 
 
 def multi_result(opcodes: Sequence[int], results: Sequence[Result]) -> bytes:
-    """Bodies in order; where one failed, nothing but codes."""
+    """Encode the response body of a multi; only error codes if one operation failed."""
     if all(r.code is ZkCode.OK for r in results):
         items = [_HEADER.pack(o, 0, 0) + operation_result(o, r) for o, r in zip(opcodes, results, strict=True)]
     else:
@@ -113,14 +124,17 @@ def multi_result(opcodes: Sequence[int], results: Sequence[Result]) -> bytes:
 
 
 def error_item(code: int) -> bytes:
+    """Encode the result of a failed operation in a multi."""
     return _HEADER.pack(-1, 0, code) + INT.pack(code)
 
 
 def read_item(opcode: int, body: bytes) -> bytes:
+    """Encode the result of one read in a multi-read."""
     return _HEADER.pack(opcode, 0, 0) + body
 
 
 def multi_read_result(items: Sequence[bytes]) -> bytes:
+    """Encode the response body of a multi-read."""
     return b"".join(items) + _END
 
 

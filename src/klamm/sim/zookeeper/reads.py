@@ -1,10 +1,10 @@
-"""What a server answers from its own tree, and the watches it keeps meanwhile. Source: FinalRequestProcessor.java."""
+"""Answers read requests from a server's own tree, and sets their watches. Source: FinalRequestProcessor.java."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 from klamm.sim.zookeeper import packets
-from klamm.sim.zookeeper.rules import Identity, Refused, need, permit, without_digests
+from klamm.sim.zookeeper.rules import Identity, RequestRejected, require_permission, require_znode, without_digests
 from klamm.sim.zookeeper.tree import Tree
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import Permission
@@ -17,6 +17,8 @@ _CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CH
 
 
 class Watcher(Protocol):
+    """Gets watch events."""
+
     def notify(self, event: WatchEvent, zxid: int) -> None: ...
 
 
@@ -26,31 +28,31 @@ W = TypeVar("W", bound=Watcher)
 def answer(
     tree: Tree, watchers: Watchers[W], opcode: int, reader: Reader, watcher: W, who: Sequence[Identity]
 ) -> bytes:
-    """The body of the answer. Raises Refused, also for what is not modelled."""
+    """The response body of a read request. Raises RequestRejected, also for requests that the model does not have."""
     if opcode == Opcode.PING:
         return b""
     if opcode == Opcode.SET_WATCHES:
         since, data, exist, child = reader.int64(), reader.texts(), reader.texts(), reader.texts()
-        for event in watchers.set_again(tree, since, data, exist, child, watcher):
+        for event in watchers.restore_watches(tree, since, data, exist, child, watcher):
             watcher.notify(event, -1)
         return b""
     if opcode == Opcode.MULTI_READ:
         items = packets.read_multi_read(reader)
         return packets.multi_read_result([_read_item(tree, o, path, who) for o, path in items])
     if opcode == Opcode.GET_ACL:
-        node = need(tree, reader.text())
-        permit(node, Permission.READ | Permission.ADMIN, who)
+        node = require_znode(tree, reader.text())
+        require_permission(node, Permission.READ | Permission.ADMIN, who)
         return acls(without_digests(node, who)) + packets.stat(node.stat())
     if opcode == Opcode.EXISTS:
         path = reader.text()
         there = tree.get(path)
         if there is not None:
-            permit(there, Permission.READ, who)
+            require_permission(there, Permission.READ, who)
         if reader.boolean():
             watchers.watch_data(path, watcher)
-        return packets.stat(need(tree, path).stat())
+        return packets.stat(require_znode(tree, path).stat())
     if opcode not in _CONTENT:
-        raise Refused(ZkCode.UNIMPLEMENTED)
+        raise RequestRejected(ZkCode.UNIMPLEMENTED)
     path = reader.text()
     body = _content(tree, opcode, path, who)
     if reader.boolean():
@@ -59,8 +61,9 @@ def answer(
 
 
 def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
-    node = need(tree, path)
-    permit(node, Permission.READ, who)
+    """The data or children of a znode, encoded. Raises RequestRejected."""
+    node = require_znode(tree, path)
+    require_permission(node, Permission.READ, who)
     if opcode == Opcode.GET_DATA:
         return packets.data_and_stat(node.data, node.stat())
     names = texts(list(node.children))
@@ -71,5 +74,5 @@ def _read_item(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> b
     """The result of one path of a multi-read."""
     try:
         return packets.read_item(opcode, _content(tree, opcode, path, who))
-    except Refused as refused:
+    except RequestRejected as refused:
         return packets.error_item(refused.code)

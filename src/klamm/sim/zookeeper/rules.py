@@ -1,11 +1,11 @@
-"""What ZooKeeper refuses, and which change a request becomes. Source: PrepRequestProcessor.java (3.9)."""
+"""Which requests ZooKeeper rejects, and which change a request becomes. Source: PrepRequestProcessor.java (3.9)."""
 
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 
 from klamm.sim.zookeeper.tree import (
-    SPECIAL,
+    SYSTEM_ZNODES,
     AclChange,
     Change,
     CreateChange,
@@ -24,83 +24,88 @@ Identity = tuple[str, str]
 """(scheme, identity) that a connection has shown to be."""
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
+    """A request fails with this error code."""
+
     def __init__(self, code: ZkCode) -> None:
         super().__init__(code.name)
         self.code = code
 
 
-def plan(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
-    """The change an operation asks for; None for a Check that holds. Raises Refused."""
+def plan_change(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
+    """The change that an operation makes; None for a Check that holds. Raises RequestRejected."""
     if isinstance(op, Create):
         return _create(tree, op, session, who)
     if isinstance(op, Delete):
         return _delete(tree, op, who)
     path = _checked_path(op.path)
-    node = need(tree, path)
-    permit(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
+    node = require_znode(tree, path)
+    require_permission(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
     _check_version(node.version, op.version)
     if isinstance(op, Check):
         return None
     return SetChange(path, op.data)
 
 
-def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
-    """Raises Refused."""
+def plan_acl_change(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]) -> Change:
+    """The change that sets this ACL. Raises RequestRejected."""
     _checked_path(path)
     fixed = _resolve_auth_entries(acl, who)
-    node = need(tree, path)
-    permit(node, Permission.ADMIN, who)
+    node = require_znode(tree, path)
+    require_permission(node, Permission.ADMIN, who)
     _check_version(node.aversion, version)
     return AclChange(path, fixed)
 
 
 def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Change:
+    """The change that a create makes. Raises RequestRejected."""
     parent_path = _parent_of(op.path)
     acl = _resolve_auth_entries(op.acl, who)
-    parent = need(tree, parent_path)
-    permit(parent, Permission.CREATE, who)
+    parent = require_znode(tree, parent_path)
+    require_permission(parent, Permission.CREATE, who)
     path = _checked_path(f"{op.path}{parent.created:010d}" if op.sequential else op.path)
     if tree.get(path) is not None:
-        raise Refused(ZkCode.NODE_EXISTS)
+        raise RequestRejected(ZkCode.NODE_EXISTS)
     if parent.owner:
-        raise Refused(ZkCode.NO_CHILDREN_FOR_EPHEMERALS)
+        raise RequestRejected(ZkCode.NO_CHILDREN_FOR_EPHEMERALS)
     return CreateChange(path, op.data, acl, session if op.ephemeral else 0)
 
 
 def _delete(tree: Tree, op: Delete, who: Sequence[Identity]) -> Change:
-    if op.path == "/" or op.path in SPECIAL:
-        raise Refused(ZkCode.BAD_ARGUMENTS)
-    permit(need(tree, _parent_of(op.path)), Permission.DELETE, who)
-    node = need(tree, op.path)
+    """The change that a delete makes. Raises RequestRejected."""
+    if op.path == "/" or op.path in SYSTEM_ZNODES:
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS)
+    require_permission(require_znode(tree, _parent_of(op.path)), Permission.DELETE, who)
+    node = require_znode(tree, op.path)
     _check_version(node.version, op.version)
     if node.children:
-        raise Refused(ZkCode.NOT_EMPTY)
+        raise RequestRejected(ZkCode.NOT_EMPTY)
     return DeleteChange(op.path)
 
 
 def _parent_of(path: str) -> str:
-    """Raises Refused for what is no path at all; other faults are found later."""
+    """The parent path. Raises RequestRejected if the text is not an absolute path."""
     if "/" not in path or "\0" in path:
-        raise Refused(ZkCode.BAD_ARGUMENTS)
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS)
     return parent_of(path)
 
 
-def need(tree: Tree, path: str) -> Znode:
-    """The znode of this path. Raises Refused if there is none."""
+def require_znode(tree: Tree, path: str) -> Znode:
+    """The znode with this path. Raises RequestRejected if it does not exist."""
     node = tree.get(path)
     if node is None:
-        raise Refused(ZkCode.NO_NODE)
+        raise RequestRejected(ZkCode.NO_NODE)
     return node
 
 
-def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
-    """Raises Refused where none of the znode's entries lets any of these identities."""
+def require_permission(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
+    """Raise RequestRejected unless the znode's ACL gives one of these identities the permission."""
     if node.acl is not OPEN_ACL and not allows(node.acl, permission, who):
-        raise Refused(ZkCode.NO_AUTH)
+        raise RequestRejected(ZkCode.NO_AUTH)
 
 
 def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) -> bool:
+    """Whether the ACL gives one of these identities the permission."""
     for entry in acl:
         if entry.permissions & permission:
             identity = entry.scheme, entry.identity
@@ -110,7 +115,7 @@ def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) 
 
 
 def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
-    """Its ACL; whoever may not change it does not see digests."""
+    """The znode's ACL; digests are hidden from clients that may not change it."""
     if not allows(node.acl, Permission.ADMIN, who):
         return [
             a._replace(identity=a.identity.partition(":")[0] + ":x") if a.scheme == "digest" else a for a in node.acl
@@ -119,7 +124,7 @@ def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
 
 
 def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity | None:
-    """What credentials prove, None where the scheme is unknown. Source: DigestAuthenticationProvider.java."""
+    """The identity that credentials prove; None for an unknown scheme. Source: DigestAuthenticationProvider.java."""
     if scheme == "ip":
         return address
     if scheme != "digest":
@@ -130,7 +135,7 @@ def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity 
 
 
 def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
-    """The ACL as stored: `auth` entries become the connection's identities. Raises Refused."""
+    """The ACL to store: `auth` entries become the connection's identities. Raises RequestRejected."""
     if tuple(acl) == OPEN_ACL:
         return OPEN_ACL
     fixed: list[Acl] = []
@@ -138,18 +143,19 @@ def _resolve_auth_entries(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[
         if entry.scheme == "auth":
             mine = [Acl(entry.permissions, *identity) for identity in who if identity[0] != "ip"]
             if not mine:
-                raise Refused(ZkCode.INVALID_ACL)
+                raise RequestRejected(ZkCode.INVALID_ACL)
             fixed += mine
         elif _is_valid(entry):
             fixed.append(entry)
         else:
-            raise Refused(ZkCode.INVALID_ACL)
+            raise RequestRejected(ZkCode.INVALID_ACL)
     if not fixed:
-        raise Refused(ZkCode.INVALID_ACL)
+        raise RequestRejected(ZkCode.INVALID_ACL)
     return tuple(fixed)
 
 
 def _is_valid(entry: Acl) -> bool:
+    """Whether the ACL entry has a known scheme and a valid id."""
     if entry.scheme == "world":
         return entry.identity == "anyone"
     if entry.scheme == "digest":
@@ -158,13 +164,15 @@ def _is_valid(entry: Acl) -> bool:
 
 
 def _check_version(current: int, expected: int) -> None:
+    """Raise RequestRejected unless the versions are equal or any version is expected (-1)."""
     if expected not in (-1, current):
-        raise Refused(ZkCode.BAD_VERSION)
+        raise RequestRejected(ZkCode.BAD_VERSION)
 
 
 def _checked_path(path: str) -> str:
+    """The path if it is valid. Raises RequestRejected."""
     try:
         check_path(path)
     except WrongPath:
-        raise Refused(ZkCode.BAD_ARGUMENTS) from None
+        raise RequestRejected(ZkCode.BAD_ARGUMENTS) from None
     return path

@@ -1,4 +1,4 @@
-"""One model server: its own, possibly older, tree, the watches of its clients, and their connections."""
+"""One model server: its own, possibly stale, tree, its clients' connections and watches."""
 
 import asyncio
 import contextvars
@@ -14,7 +14,7 @@ from klamm.zk.acl import OPEN_ACL
 
 
 class Server:
-    """`await server.listen(network, host, port)`; the same on a simulated and on a real network."""
+    """A model server, on a simulated or a real network: `await server.listen(network, host, port)`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
@@ -25,19 +25,21 @@ class Server:
         """How long after the ensemble this server applies the next transaction."""
         self.is_up = True
         self.is_cut_off = False
-        self.takes_clients = True
+        self.accepts_clients = True
         self._behind: deque[Transaction] = deque()
         self._applied_at = 0.0
-        self._home = contextvars.copy_context()
+        self._timer_context = contextvars.copy_context()
         """Where our timers belong: a write may be decided within the step of a client that dies right after."""
         ensemble.join(self)
 
     async def listen(self, network: Network, host: str, port: int) -> Listener:
+        """Listen for clients on this port."""
         listener = await network.listen(self.accept, host, port)
         await listener.start()
         return listener
 
     def accept(self) -> ServerConnection:
+        """Create the protocol of a new client connection."""
         return ServerConnection(self)
 
     @property
@@ -47,48 +49,53 @@ class Server:
 
     @property
     def leads(self) -> bool:
+        """Whether this server is the leader."""
         return self.ensemble.leader is self
 
     @property
     def mode(self) -> str:
-        """As the four-letter word `srvr` tells it."""
+        """The mode as the four-letter word `srvr` reports it: standalone, leader or follower."""
         if len(self.ensemble.servers) == 1:
             return "standalone"
         return "leader" if self.leads else "follower"
 
     def connection_of(self, session: int) -> ServerConnection | None:
+        """The connection that serves this session here, or None."""
         return next((c for c in self.connections if c.session_id == session), None)
 
     # ---- what befalls it
 
     def stop(self) -> None:
-        """Its process ends; what it knew is on its disk."""
+        """Stop the server's process; its tree stays, as on disk."""
         self.is_up = False
-        self.hang_up()
-        self.ensemble.settle()
+        self.on_leader_lost()
+        self.ensemble.update_quorum()
 
     def start(self) -> None:
+        """Start the server's process again."""
         self.is_up = True
-        self.ensemble.settle()
+        self.ensemble.update_quorum()
 
     def cut_off(self) -> None:
         """Cut the links to the other servers: this one serves stale reads and drops its clients after a while."""
         self.is_cut_off = True
-        self.ensemble.member_cut_off()
+        self.ensemble.on_server_partitioned()
 
-    def join_again(self) -> None:
+    def reconnect(self) -> None:
+        """Restore the links to the other servers."""
         self.is_cut_off = False
-        self.ensemble.settle()
+        self.ensemble.update_quorum()
 
-    def drop_all(self) -> None:
-        """Every client loses its connection to this server."""
+    def disconnect_clients(self) -> None:
+        """Close the connections of all clients."""
         for connection in list(self.connections):
             connection.drop()
 
     # ---- for the ensemble
 
-    def learn(self, transaction: Transaction) -> None:
-        if not self.takes_clients or self.is_cut_off:
+    def receive_transaction(self, transaction: Transaction) -> None:
+        """Apply a committed transaction now, or later if the server lags or is cut off."""
+        if not self.accepts_clients or self.is_cut_off:
             self._behind.append(transaction)
             return
         lag_s = self.lag_s()
@@ -98,32 +105,34 @@ class Server:
         loop = asyncio.get_running_loop()
         self._behind.append(transaction)
         self._applied_at = max(self._applied_at, loop.time() + lag_s)
-        loop.call_at(self._applied_at, self._catch_up, context=self._home)
+        loop.call_at(self._applied_at, self._catch_up, context=self._timer_context)
 
-    def follow(self) -> None:
+    def on_leader_reachable(self) -> None:
         """A leader is reachable: apply what was missed and serve the waiting requests."""
-        if not self.takes_clients or self._behind:
-            self.takes_clients = True
+        if not self.accepts_clients or self._behind:
+            self.accepts_clients = True
             while self._behind:
                 self._apply(self._behind.popleft())
         for connection in list(self.connections):
             connection.advance()
 
-    def hang_up(self) -> None:
+    def on_leader_lost(self) -> None:
         """No leader is reachable: disconnect all clients until one is."""
-        self.takes_clients = False
-        self.drop_all()
+        self.accepts_clients = False
+        self.disconnect_clients()
 
     def _catch_up(self) -> None:
-        if self._behind and self.takes_clients and not self.is_cut_off:
+        """Apply the next delayed transaction."""
+        if self._behind and self.accepts_clients and not self.is_cut_off:
             self._apply(self._behind.popleft())
             for connection in list(self.connections):
                 connection.advance()
 
     def _apply(self, transaction: Transaction) -> None:
+        """Apply a transaction to the tree and send the watch events."""
         self.tree.zxid = transaction.zxid
         for change in transaction.changes:
-            fired = self.tree.fires(change)
+            fired = self.tree.triggered_watches(change)
             self.tree.apply(change, transaction.zxid, transaction.time_ms)
             for event, acl in fired:
                 for connection in self.watchers.fire(event):

@@ -1,4 +1,4 @@
-"""The znodes, and what one change does to them and to who watches. Source: DataTree.java, DataNode.java (3.9)."""
+"""The tree of znodes, the changes to it, and the watches they trigger. Source: DataTree.java, DataNode.java (3.9)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -9,6 +9,8 @@ from klamm.zk.watches import EventType, WatchEvent
 
 
 class CreateChange(NamedTuple):
+    """A znode is created."""
+
     path: str
     data: bytes | None
     acl: Sequence[Acl]
@@ -16,27 +18,33 @@ class CreateChange(NamedTuple):
 
 
 class SetChange(NamedTuple):
+    """A znode's data is set."""
+
     path: str
     data: bytes | None
 
 
 class DeleteChange(NamedTuple):
+    """A znode is deleted."""
+
     path: str
 
 
 class AclChange(NamedTuple):
+    """A znode's ACL is set."""
+
     path: str
     acl: Sequence[Acl]
 
 
-class Fired(NamedTuple):
-    """What watchers hear, if they may read the znode of that ACL."""
+class WatchTrigger(NamedTuple):
+    """A watch event, and the ACL that watchers must be able to read."""
 
     event: WatchEvent
     acl: Sequence[Acl]
 
 
-SPECIAL: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
+SYSTEM_ZNODES: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 """ZooKeeper's own, there from the first."""
 READ_ACL: Final = (Acl(Permission.READ, "world", "anyone"),)
 
@@ -44,7 +52,7 @@ Change: TypeAlias = CreateChange | SetChange | DeleteChange | AclChange
 
 
 class Transaction(NamedTuple):
-    """What all servers apply, in the order of zxids; without changes where the request was refused."""
+    """The changes of one request, which all servers apply in zxid order; empty if the request was refused."""
 
     zxid: int
     time_ms: int
@@ -53,6 +61,8 @@ class Transaction(NamedTuple):
 
 
 class Znode:
+    """One znode: data, ACL, versions, children."""
+
     __slots__ = (
         "acl", "aversion", "children", "created", "ctime", "czxid", "data", "mtime", "mzxid", "owner", "pzxid",
         "version",
@@ -70,7 +80,7 @@ class Znode:
         self.children: dict[str, None] = {}
 
     def stat(self) -> Stat:
-        """`cversion` counts children made and children gone."""
+        """The Stat of the znode."""
         count = len(self.children)
         return Stat(
             self.czxid, self.mzxid, self.ctime, self.mtime, self.version, 2 * self.created - count, self.aversion,
@@ -79,34 +89,35 @@ class Znode:
 
 
 class Tree:
-    """What one server knows; a server that lags has an older one."""
+    """The znodes as one server knows them."""
 
     def __init__(self) -> None:
         self.zxid = 0
-        self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SPECIAL)}
-        for path in SPECIAL:
+        self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SYSTEM_ZNODES)}
+        for path in SYSTEM_ZNODES:
             self.nodes[parent_of(path)].children[name_of(path)] = None
         self.nodes["/zookeeper/config"].acl, self.nodes["/zookeeper/config"].aversion = READ_ACL, -1
         self.ephemerals: dict[int, dict[str, None]] = {}
 
     def get(self, path: str) -> Znode | None:
+        """The znode with this path, or None."""
         return self.nodes.get(path)
 
-    def fires(self, change: Change) -> list[Fired]:
+    def triggered_watches(self, change: Change) -> list[WatchTrigger]:
         """The watches that this change will trigger, in ZooKeeper's order."""
         path = change.path
         if isinstance(change, AclChange):
             return []
         if isinstance(change, SetChange):
-            return [Fired(WatchEvent(EventType.DATA_CHANGED, path), self.nodes[path].acl)]
+            return [WatchTrigger(WatchEvent(EventType.DATA_CHANGED, path), self.nodes[path].acl)]
         parent = parent_of(path)
-        children_changed = Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent), self.nodes[parent].acl)
+        children_changed = WatchTrigger(WatchEvent(EventType.CHILDREN_CHANGED, parent), self.nodes[parent].acl)
         if isinstance(change, CreateChange):
-            return [Fired(WatchEvent(EventType.CREATED, path), change.acl), children_changed]
-        return [Fired(WatchEvent(EventType.DELETED, path), self.nodes[path].acl), children_changed]
+            return [WatchTrigger(WatchEvent(EventType.CREATED, path), change.acl), children_changed]
+        return [WatchTrigger(WatchEvent(EventType.DELETED, path), self.nodes[path].acl), children_changed]
 
     def apply(self, change: Change, zxid: int, time_ms: int) -> Znode:
-        """The znode that was changed, or is gone now."""
+        """Apply a change; return the znode that was changed or removed."""
         path = change.path
         if isinstance(change, CreateChange):
             node = self.nodes[path] = Znode(change.data, change.acl, change.owner, zxid, time_ms)
@@ -131,7 +142,7 @@ class Tree:
                 self.ephemerals[node.owner].pop(path)
         return node
 
-    def undo_of(self, change: Change) -> Callable[[], None]:
+    def undo_function(self, change: Change) -> Callable[[], None]:
         """A function that reverts this change if it is the last one applied after this call."""
         path, node, parent = change.path, self.nodes.get(change.path), self.nodes[parent_of(change.path)]
         pzxid, created = parent.pzxid, parent.created

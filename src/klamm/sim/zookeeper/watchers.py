@@ -1,4 +1,4 @@
-"""Who watches what on one server, and who hears of a change. Source: WatchManager.java, DataTree.setWatches."""
+"""The watches of one server: who watches which path. Source: WatchManager.java, DataTree.setWatches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ W = TypeVar("W")
 
 
 class Watchers(Generic[W]):
-    """One-shot watches: on data (or absence) and on children; each watcher once for each path."""
+    """One-shot watches on data (or absence) and on children; a watcher has at most one of each kind per path."""
 
     def __init__(self) -> None:
         self.data: dict[str, dict[W, None]] = {}
@@ -27,7 +27,7 @@ class Watchers(Generic[W]):
         self._watching.add(watcher)
 
     def fire(self, event: WatchEvent) -> list[W]:
-        """Remove the watches for this event; their watchers, each once."""
+        """Remove the watches that this event triggers; return their watchers, each once."""
         told: dict[W, None] = {}
         if event.type is not EventType.CHILDREN_CHANGED:
             told |= self.data.pop(event.path, {})
@@ -36,7 +36,7 @@ class Watchers(Generic[W]):
         return list(told)
 
     def forget(self, watcher: W) -> None:
-        """Its connection is gone."""
+        """Remove all watches of a watcher whose connection is gone."""
         if watcher not in self._watching:
             return
         self._watching.remove(watcher)
@@ -47,16 +47,16 @@ class Watchers(Generic[W]):
                     del table[path]
 
     def paths_of(self, watcher: W) -> tuple[list[str], list[str]]:
-        """Paths it watches: data, children; sorted."""
+        """Paths that the watcher watches: (data watches, child watches), sorted."""
         return (
             sorted(p for p, w in self.data.items() if watcher in w),
             sorted(p for p, w in self.children.items() if watcher in w),
         )
 
-    def set_again(
+    def restore_watches(
         self, tree: Tree, since: int, data: Sequence[str], exist: Sequence[str], child: Sequence[str], watcher: W
     ) -> Iterator[WatchEvent]:
-        """Restore watches after a reconnection; yields an event for each path that changed since that zxid."""
+        """Set watches again after a reconnection; yields an event for each path that changed since that zxid."""
         for path in data:
             node = tree.get(path)
             if node is None:

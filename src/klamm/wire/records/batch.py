@@ -35,6 +35,8 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+"""The base timestamp is the time from which on compaction drops the batch's tombstones, or its end marker."""
 
 _PREFIX: Final = struct.Struct(">qi")
 _ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it
@@ -96,7 +98,9 @@ class BatchHeader(NamedTuple):
         """The compression codec. Raises CorruptRecords for 5 to 7, which are no codecs."""
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
-            raise CorruptRecords(f"batch at offset {self.base_offset} has codec {number}; valid are 0 to 4")
+            raise CorruptRecords(
+                f"batch at offset {self.base_offset}: {number} in its attributes is not a compression codec (0 to 4)"
+            )
         return Codec(number)
 
     @property
@@ -132,7 +136,8 @@ def entry_size(buffer: Buffer, position: int = 0) -> int:
     """The size of the batch or message at `position`, of which 12 bytes must be there. Raises CorruptRecords."""
     offset, length = _PREFIX.unpack_from(buffer, position)
     if length < _MIN_LEGACY_BYTES[0]:
-        raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is 14")
+        minimum = _MIN_LEGACY_BYTES[0]
+        raise CorruptRecords(f"batch at offset {offset}: its length is {length}, at least {minimum} is valid")
     return int(length) + PREFIX_BYTES
 
 
@@ -143,7 +148,8 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
         if header.magic == MAGIC:
             if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
                 raise CorruptRecords(
-                    f"batch at offset {header.base_offset} has length {header.batch_length}; the minimum is 49"
+                    f"batch at offset {header.base_offset}: its length is {header.batch_length}, "
+                    f"at least {HEADER_BYTES - PREFIX_BYTES} is valid"
                 )
             return header
     return _legacy_header(buffer, position)
@@ -152,14 +158,18 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
 def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     """Decode the header of a message in an old format (magic 0 or 1)."""
     if position + IDENTIFYING_BYTES > len(buffer):
-        raise CorruptRecords(f"{len(buffer) - position} bytes do not hold a batch header")
+        raise CorruptRecords(f"the last {len(buffer) - position} bytes do not hold a batch header")
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
     minimum = _MIN_LEGACY_BYTES.get(magic)
     if minimum is None:
-        what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not 0, 1 or 2"
+        what = f"its magic is {magic}, valid are 0, 1 and 2"
+        if magic == MAGIC:
+            what = f"only {len(buffer) - position} of the {HEADER_BYTES} bytes of its header are there"
         raise CorruptRecords(f"batch at offset {offset}: {what}")
     if length < minimum:
-        raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is {minimum}")
+        raise CorruptRecords(
+            f"message at offset {offset}: its length is {length}, at least {minimum} is valid for magic {magic}"
+        )
     attributes = buffer[position + IDENTIFYING_BYTES] if position + IDENTIFYING_BYTES < len(buffer) else 0
     timestamp = NO_TIMESTAMP
     if magic == 1 and position + 26 <= len(buffer):

@@ -111,11 +111,17 @@ def end_marker_of(buffer: Buffer, header: BatchHeader) -> EndMarker | None:
     if record is None:
         return None  # compacted away: an empty batch is kept for its header alone
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        raise CorruptRecords(f"control batch at offset {header.base_offset} has no control key")
+        raise CorruptRecords(
+            f"control batch at offset {header.base_offset}: the key of its record must have {_CONTROL_KEY.size} bytes "
+            f"(version and type), it has {len(record.key or b'')}"
+        )
     _version, kind = _CONTROL_KEY.unpack_from(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None
     if record.value is None or len(record.value) < _END_MARKER_VALUE.size:
-        raise CorruptRecords(f"control batch at offset {header.base_offset} has no end marker")
+        raise CorruptRecords(
+            f"control batch at offset {header.base_offset}: the value of its transaction marker must have "
+            f"{_END_MARKER_VALUE.size} bytes (version and coordinator epoch), it has {len(record.value or b'')}"
+        )
     _version, coordinator_epoch = _END_MARKER_VALUE.unpack_from(record.value)
     return EndMarker(ControlType(kind), coordinator_epoch)

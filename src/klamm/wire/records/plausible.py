@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.wire.compression import XERIAL_MAGIC, BadCompression, Codec
 from klamm.wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, CorruptRecords
-from klamm.wire.records.record import MAX_VARINT_BYTES, read_varint, record_at
+from klamm.wire.records.record import MAX_VARINT_BYTES, BadRecord, read_varint, reason_of, record_at
 from klamm.wire.unfolding import MAX_SNAPPY_RATIO, decompress_pieces, snappy_length
 
 MIN_RECORD_BYTES: Final = 7
@@ -46,7 +46,7 @@ def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
         if length > _MAX_SNAPPY_HEAD_BYTES:
             if length > len(content) * MAX_SNAPPY_RATIO:
                 raise BadCompression(
-                    f"a snappy block of {len(content)} bytes cannot hold the {length} bytes that it announces"
+                    f"snappy data of {len(content)} bytes announces {length} decompressed bytes, more than it can hold"
                 )
             return b"", False
     pieces = []
@@ -69,18 +69,18 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             length, body = read_varint(head, position)
             behind = body + length
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
-                raise IndexError(f"record length {length}")
+                raise BadRecord(f"its length is {length}, and at most {max_bytes - body} bytes follow in the batch")
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
                 first, _ = record_at(bytes(head[:behind]), 0, header, None)
                 if first.offset != header.base_offset and header.codec is not Codec.NONE:
-                    raise IndexError(f"it has offset {first.offset}")
+                    raise BadRecord(f"its offset is {first.offset}, the batch begins at {header.base_offset}")
             position = behind
             seen += 1
     except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptRecords(f"batch at offset {header.base_offset}: record {seen} is malformed: {error}") from error
+        raise CorruptRecords(f"batch at offset {header.base_offset}, record {seen}: {reason_of(error)}") from error
     left = header.record_count - seen
     if left * MIN_RECORD_BYTES > max_bytes - position or (is_whole and not left and position != max_bytes):
         raise CorruptRecords(
-            f"batch at offset {header.base_offset} announces {header.record_count} records, "
-            f"which its {header.size} bytes do not hold"
+            f"batch at offset {header.base_offset}: its header announces {header.record_count} records, "
+            f"its {header.size} bytes do not hold that number"
         )

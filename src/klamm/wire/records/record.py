@@ -53,19 +53,38 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
     old magic.
     """
     if header.magic != MAGIC:
-        raise CorruptRecords(f"entry at offset {header.base_offset} has magic {header.magic}; records of 2 are read")
+        raise CorruptRecords(
+            f"batch at offset {header.base_offset}: its magic is {header.magic}, only records of magic {MAGIC} are read"
+        )
     payload = payload_of(buffer, header, max_bytes)
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    position = 0
+    position = seen = 0
     try:
         for _ in range(header.record_count):
             record, position = record_at(payload, position, header, append_time)
             yield record
+            seen += 1
     except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptRecords(f"batch at offset {header.base_offset}: a record is malformed: {error}") from error
+        raise CorruptRecords(f"batch at offset {header.base_offset}, record {seen}: {reason_of(error)}") from error
     if position != len(payload):
         left = len(payload) - position
-        raise CorruptRecords(f"batch at offset {header.base_offset}: {left} bytes follow {header.record_count} records")
+        raise CorruptRecords(
+            f"batch at offset {header.base_offset}: its header announces {header.record_count} records, "
+            f"but {left} more bytes follow them"
+        )
+
+
+class BadRecord(IndexError):
+    """A number in a record does not fit; the text says which. A plain IndexError: the bytes end within the record."""
+
+
+def reason_of(error: IndexError | UnicodeDecodeError) -> str:
+    """What is wrong with the record whose decoding raised the error."""
+    if isinstance(error, BadRecord):
+        return str(error)
+    return (
+        "a header name is not UTF-8" if isinstance(error, UnicodeDecodeError) else "the batch ends within this record"
+    )
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
@@ -73,23 +92,23 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
-        raise IndexError(f"record length {length}")
+        raise BadRecord(f"its length is {length}, and {len(payload) - position} bytes follow in the batch")
     timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)
     value, position = _nullable(payload, position)
     count, position = read_varint(payload, position)
     if count < 0 or count > end - position:
-        raise IndexError(f"header count {count}")
+        raise BadRecord(f"it announces {count} headers, which do not fit into its {length} bytes")
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position)
         if name is None:
-            raise IndexError("null header key")
+            raise BadRecord("a header has no name")
         content, position = _nullable(payload, position)
         headers.append((name.decode(), content))
     if position != end:
-        raise IndexError(f"record of {length} bytes has fields of {length + position - end}")
+        raise BadRecord(f"its length is {length}, its fields have {length + position - end} bytes")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
 
@@ -101,7 +120,7 @@ def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
         return None, position
     end = position + length
     if end > len(payload):
-        raise IndexError(f"a key, value or header of {length} bytes")
+        raise BadRecord(f"a key, value or header of {length} bytes does not fit into the batch")
     return payload[position:end], end
 
 
@@ -116,7 +135,7 @@ def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position + index + 1
-    raise IndexError("the batch ends inside a varint")
+    raise BadRecord(f"a varint is longer than {MAX_VARINT_BYTES} bytes")
 
 
 def append_varint(output: bytearray, value: int) -> None:

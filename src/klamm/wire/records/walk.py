@@ -6,7 +6,7 @@ Pieces come decompressed, as `decompress_pieces` gives them. Source: DefaultReco
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from klamm.wire.records.record import append_varint, read_varint
+from klamm.wire.records.record import BadRecord, append_varint, read_varint, reason_of
 
 _MAX_HELD_BYTES: Final = 256 * 1024
 """A record up to this size is looked at whole, a larger one as its pieces go by."""
@@ -21,7 +21,7 @@ class MalformedRecord(Exception):
     """A record's lengths do not fit together; `index` counts from the batch's first."""
 
     def __init__(self, index: int, why: str) -> None:
-        super().__init__(f"record {index} is malformed: {why}")
+        super().__init__(f"record {index}: {why}")
 
 
 def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
@@ -37,9 +37,9 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
                 yield _summary_of_next(window)
                 index += 1
     except IndexError as error:
-        raise MalformedRecord(index, str(error)) from error
+        raise MalformedRecord(index, reason_of(error)) from error
     if not window.is_at_end():
-        raise MalformedRecord(count, f"bytes follow the {count} records that the batch announces")
+        raise MalformedRecord(count, f"it was not expected: the batch header announces {count} records")
 
 
 def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
@@ -88,7 +88,7 @@ def _summary(content: bytes, position: int, end: int) -> RecordSummary:
     else:
         position += 1
     if position != end:
-        raise IndexError(f"its fields end {position - end} bytes behind it")
+        raise BadRecord(_wrong_end_text(position - end))
     return timestamp_delta, offset_delta, key_bytes >= 0
 
 
@@ -96,11 +96,11 @@ def _skip_headers(content: bytes, position: int, end: int) -> int:
     """Check the record's headers; the position after them."""
     headers, position = read_varint(content, position)
     if not 0 <= headers <= end - position:
-        raise IndexError(f"it announces {headers} headers, which it cannot hold")
+        raise BadRecord(f"it announces {headers} headers, which do not fit into it")
     for _ in range(headers):
         name_bytes, position = read_varint(content, position)
         if name_bytes < 0:
-            raise IndexError("a header has no name")
+            raise BadRecord("a header has no name")
         header_bytes, position = read_varint(content, position + name_bytes)
         position += max(header_bytes, 0)
     return position
@@ -110,7 +110,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     """Summarize the next record; of a large one not all bytes are held in memory."""
     length = window.varint()
     if length < 1:
-        raise IndexError(f"its length is {length}")
+        raise BadRecord(f"its length is {length}")
     if length <= _MAX_HELD_BYTES:
         start = window.read_ahead(length)
         return _summary(window.content, start, start + length)
@@ -121,16 +121,20 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     window.skip(max(window.varint(), 0))
     headers = window.varint()
     if not 0 <= headers <= max(end - window.position_in_stream, 0):
-        raise IndexError(f"it announces {headers} headers, which it cannot hold")
+        raise BadRecord(f"it announces {headers} headers, which do not fit into it")
     for _ in range(headers):
         name_bytes = window.varint()
         if name_bytes < 0:
-            raise IndexError("a header has no name")
+            raise BadRecord("a header has no name")
         window.skip(name_bytes)
         window.skip(max(window.varint(), 0))
     if window.position_in_stream != end:
-        raise IndexError(f"its fields end {window.position_in_stream - end} bytes behind it")
+        raise BadRecord(_wrong_end_text(window.position_in_stream - end))
     return timestamp_delta, offset_delta, key_bytes >= 0
+
+
+def _wrong_end_text(excess: int) -> str:
+    return f"its fields have {abs(excess)} bytes {'more' if excess > 0 else 'less'} than its length says"
 
 
 class _Window:
@@ -195,7 +199,7 @@ class _Window:
             self.content = next(self._pieces, b"")
             left = len(self.content)
             if not left:
-                raise IndexError("the batch ends inside it")
+                raise BadRecord("the batch ends within this record")
         self._position += count
 
     def is_at_end(self) -> bool:
@@ -218,7 +222,7 @@ class _Window:
             if piece is None:
                 if may_end:
                     break
-                raise IndexError("the batch ends inside it")
+                raise BadRecord("the batch ends within this record")
             parts.append(piece)
             held += len(piece)
         self.content = b"".join(parts)

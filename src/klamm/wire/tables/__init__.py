@@ -7,6 +7,7 @@ from klamm.wire.tables import (
     configs,
     control,
     data,
+    group_records,
     groups,
     log_dirs,
     security,
@@ -17,3 +18,4 @@ from klamm.wire.tables import (
 TABLES: Final = tuple(
     m.TABLE for m in (data, cluster, control, groups, topics, configs, log_dirs, transactions, security)
 )
+RECORD_TABLES: Final = (group_records.TABLE,)

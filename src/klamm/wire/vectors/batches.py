@@ -86,11 +86,13 @@ def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
     while position + HEADER_BYTES <= end:
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
             raise CorruptBatch(
-                f"message format {magic} at byte {position} of the fetched records; klamm reads format 2"
+                f"the batch at byte {position} of the fetched records has magic {magic}, klamm reads only magic {MAGIC}"
             )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
-            raise CorruptBatch(f"batch of {size} bytes at byte {position} of the fetched records; a header has 61")
+            raise CorruptBatch(
+                f"the batch at byte {position} of the fetched records has {size} bytes, its header alone has 61"
+            )
         if position + size > end:
             break
         positions.append(position)
@@ -119,6 +121,8 @@ def check_order(run: Run) -> None:
     first = headers["base_offset"].astype(np.int64)
     last = run.last_offsets
     if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
-        raise CorruptBatch(f"the batches from offset {int(first[0])} are not in order of their offsets")
+        raise CorruptBatch(
+            f"the batches from offset {int(first[0])} to {int(last[-1])} are not in order of their offsets"
+        )
     if (headers["record_count"] < 0).any():
-        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} has a negative record count")
+        raise CorruptBatch(f"a batch in offsets {int(first[0])} to {int(last[-1])} has a negative record count")

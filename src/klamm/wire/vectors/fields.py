@@ -13,7 +13,7 @@ from klamm.wire.vectors.batches import CorruptBatch
 from klamm.wire.vectors.starts import Bodies
 from klamm.wire.vectors.varints import Bytes, Longs, read_varints
 
-BEYOND = "a record's key, value or headers reach beyond it"
+BEYOND = "the key, value or headers of a record exceed its length"
 
 
 class Slices(NamedTuple):
@@ -57,7 +57,10 @@ def read_slices(raw: Bytes, at: Longs, limits: Longs) -> Slices:
 
 
 def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
-    """Walk header k of every record that has one more, as vectors; then bring them into the records' order."""
+    """Decode the headers of all records.
+
+    Round k decodes header k of every record that has so many, as vectors; then all are sorted by record.
+    """
     counts, at = read_varints(raw, values.ends)
     if (counts < 0).any() or (counts * 2 > bodies.ends - at).any():
         raise CorruptBatch(BEYOND)
@@ -74,6 +77,7 @@ def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
 
 
 def _in_record_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
+    """The headers in the order of their records."""
     if not header_columns:
         nothing = Slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         return nothing, nothing
@@ -83,5 +87,6 @@ def _in_record_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tupl
 
 
 def _concatenate(parts: tuple[Slices, ...], order: Longs) -> Slices:
+    """Join the slices and reorder them."""
     starts, ends, null = zip(*parts, strict=True)
     return Slices(np.concatenate(starts)[order], np.concatenate(ends)[order], np.concatenate(null)[order])

@@ -46,8 +46,13 @@ def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 def check_counts(areas: Areas) -> None:
     """Raises CorruptBatch where a batch has fewer bytes than its record count needs, so that memory is bounded."""
-    if (areas.counts * MIN_RECORD_BYTES > areas.ends - areas.starts).any():
-        raise CorruptBatch("a batch counts more records than its bytes can hold")
+    sizes = areas.ends - areas.starts
+    wrong = np.flatnonzero(areas.counts * MIN_RECORD_BYTES > sizes)
+    if wrong.size:
+        count, size = int(areas.counts[wrong[0]]), int(sizes[wrong[0]])
+        raise CorruptBatch(
+            f"a batch announces {count:,} records, and its {size:,} bytes hold {size // MIN_RECORD_BYTES:,} at most"
+        )
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
@@ -63,13 +68,13 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     for k, lanes in enumerate(running.tolist()):
         length, begin = read_varints(raw, position[:lanes])
         if (length < 0).any() or (length > limits[:lanes] - begin).any():
-            raise CorruptBatch("a record reaches beyond its batch")
+            raise CorruptBatch("the length of a record exceeds its batch")
         behind = begin + length
         starts[slots[:lanes] + k] = begin
         ends[slots[:lanes] + k] = behind
         position[:lanes] = behind
     if (position != limits).any():
-        raise CorruptBatch("the records do not end where their batch does")
+        raise CorruptBatch("the records of a batch have another length than the batch")
     return Bodies(starts, ends)
 
 
@@ -82,10 +87,10 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
             behind.append(_record_starts(content, begin, count, lengths_at))
     except IndexError as error:
-        raise CorruptBatch("a record reaches beyond its batch") from error
+        raise CorruptBatch("the length of a record exceeds its batch") from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
     if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
-        raise CorruptBatch("the records do not end where their batch does")
+        raise CorruptBatch("the records of a batch have another length than the batch")
     return Bodies(starts, starts + lengths)
 
 
@@ -113,4 +118,4 @@ def _skip_long_record(content: bytes, position: int) -> int:
         bits |= (byte & 127) << shift
         if byte < 128:
             return position + (bits >> 1)
-    raise CorruptBatch("a varint has more than ten bytes")
+    raise CorruptBatch("a varint in a record is longer than ten bytes")

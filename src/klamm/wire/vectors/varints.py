@@ -23,7 +23,7 @@ def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
         else:
             bits, behind = first.astype(np.int64), at + 1
     except IndexError as error:
-        raise CorruptBatch("a record reaches beyond its batch") from error
+        raise CorruptBatch("the length of a record exceeds its batch") from error
     return ((bits >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(bits & 1), behind
 
 
@@ -38,4 +38,4 @@ def _read_long_varints(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Long
         open_ones = open_ones[more > 127]
         if not open_ones.size:
             return bits, behind
-    raise CorruptBatch("a varint has more than ten bytes")
+    raise CorruptBatch("a varint in a record is longer than ten bytes")

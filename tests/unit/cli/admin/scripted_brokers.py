@@ -43,7 +43,7 @@ class Brokers:
             raise ConnectionRefusedError(111, "Connection refused")
         connection: Connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(host, transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda data: self._receive(host, transport, bytes(data))  # type: ignore[method-assign]
         return connection
 
     def _receive(self, host: str, transport: RecordingTransport, sent: bytes) -> None:
@@ -64,9 +64,11 @@ class Brokers:
             feed(transport, b"".join(encode_response(key, version, header.correlation_id, answer)))
 
     def _offers(self, key: ApiKey) -> bool:
+        """Whether the brokers support this API."""
         return self.newest.get(key, 0) >= 0
 
     def _offer(self, key: ApiKey) -> ApiVersion:
+        """The versions of this API that the brokers support."""
         ours = api(key)
         return ApiVersion(key, ours.min_version, self.newest.get(key, ours.max_version))
 

@@ -46,7 +46,7 @@ def test_a_broker_that_refuses_connections_is_reported_at_once() -> None:
     (first, second), left_s = run(brokers, read_and_time, timeout_s=30)
 
     assert first.problem is None
-    assert second.problem == "refuses connections at b2:9092: check that it is running"
+    assert second.problem == "Broker 2 refuses connections at b2:9092. Check that it is running."
     assert left_s == 30
 
 

@@ -1,5 +1,7 @@
 """Brokers, versions and retries of the commands' client, and its errors."""
 
+from collections.abc import Mapping
+
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
@@ -81,7 +83,7 @@ def test_a_dead_bootstrap_server_is_skipped() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b1"}
 
-    async def work(admin: Admin) -> dict[BrokerId, Address]:
+    async def work(admin: Admin) -> Mapping[BrokerId, Address]:
         await admin.look()
         return admin.brokers
 
@@ -108,7 +110,7 @@ def test_an_api_that_the_broker_does_not_offer_fails_with_unsupported_version() 
     brokers = Brokers(1)
     brokers.newest[ApiKey.ELECT_LEADERS] = -1
 
-    with pytest.raises(CannotAsk, match=r"does not offer ElectLeaders \(UNSUPPORTED_VERSION\)"):
+    with pytest.raises(CannotAsk, match=r"does not offer the API ElectLeaders \(UNSUPPORTED_VERSION\)"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
 
 

@@ -27,6 +27,7 @@ class Cluster:
         self.operator = self.ensemble.client()
 
     async def elect(self) -> None:
+        """Register broker 1 as controller in ZooKeeper."""
         await register_controller(self.ensemble.client(), ONE, 0)
 
     async def become_controller_when_requested(self, client: MemoryZooKeeper) -> None:

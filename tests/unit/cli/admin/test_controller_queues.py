@@ -12,6 +12,7 @@ TIME = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
 
 
 def page(*readings: Reading) -> str:
+    """A metrics page with these readings."""
     return render(readings, "text/plain")[0].decode()
 
 

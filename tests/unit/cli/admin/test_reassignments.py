@@ -68,7 +68,7 @@ def test_a_plan_gives_no_replica_to_a_controller_only_broker() -> None:
         return DescribeConfigsResponse(results=[result])
 
     brokers = Brokers(1, 2, 3, 4)
-    at = MetadataResponsePartition(0, 0, 1, 0, [1, 3], [1, 3])
+    at = MetadataResponsePartition(0, 0, 1, 0, (1, 3), (1, 3))
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
     brokers.answers[ApiKey.DESCRIBE_CONFIGS] = config
     wanted = PlanRequest(None, None, (BrokerId(1),), None, True)
@@ -103,7 +103,7 @@ def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
     moving: tuple[str, ...], unset: dict[str, list[str]]
 ) -> None:
     brokers = Brokers(1, 2)
-    ongoing = OngoingPartitionReassignment(0, [1, 2], [2], [])
+    ongoing = OngoingPartitionReassignment(0, (1, 2), (2,), ())
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment(t, [ongoing]) for t in moving])
 
     brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
@@ -120,7 +120,7 @@ def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
 
 def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_moves() -> None:
     brokers = Brokers(1, 2)
-    ongoing = [OngoingPartitionReassignment(n, [1, 2], [2], []) for n in (0, 1)]
+    ongoing = [OngoingPartitionReassignment(n, (1, 2), (2,), ()) for n in (0, 1)]
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])
     brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
     brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()

@@ -63,7 +63,7 @@ def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
 @pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])
 def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
     brokers = Brokers(1)
-    known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])]
+    known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, (1,), (1,))])]
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
     answer_validated_creation_with(brokers, iter([code]))
 

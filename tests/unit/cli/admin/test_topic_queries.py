@@ -103,7 +103,7 @@ def test_leader_preferred_leader_and_isr_are_separate_columns(capsys: pytest.Cap
 
 def test_partitions_are_shown_when_brokers_without_zookeeper_return_no_configs() -> None:
     brokers = Brokers(1, 2)
-    at = MetadataResponsePartition(0, 0, 2, 0, [2, 1], [2, 1])
+    at = MetadataResponsePartition(0, 0, 2, 0, (2, 1), (2, 1))
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
     brokers.answers[ApiKey.DESCRIBE_CONFIGS] = lambda _v, _m: None
 

@@ -1,4 +1,4 @@
-"""Several model servers: who may write while some are gone, cut off or restarted, and what sessions live through."""
+"""Several model ZooKeeper servers: writes, sessions and watches while servers stop, restart or are cut off."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ from tests.support.model_zookeeper import ModelZooKeeper
 from klamm.sim.zookeeper.ensemble import EnsembleSettings
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired
+from klamm.zk.watches import WatchEvent
 
 SETTINGS = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
 
@@ -17,10 +18,12 @@ def now() -> float:
 
 
 def three() -> ModelZooKeeper:
+    """A model of three servers."""
     return ModelZooKeeper(servers=3, settings=SETTINGS)
 
 
 async def ends_within(seconds: float, client: ZooKeeper, path: str) -> bool:
+    """Whether the ephemeral znode is gone within this time."""
     try:
         async with asyncio.timeout(seconds):
             await client.create(path, b"")
@@ -81,7 +84,7 @@ def test_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
         client = await model.client("a")
         await client.create("/e", b"1", ephemeral=True)
         await client.get("/e", watch=True)
-        heard = []
+        heard: list[WatchEvent] = []
         client.on_watch = heard.append
         session = client.session_id
         for server in model.servers:
@@ -107,7 +110,7 @@ def test_server_cut_off_from_the_quorum_serves_stale_reads_then_drops_clients() 
         await asyncio.sleep(0.2)
         assert not model.servers[2].connections
         assert not writing.done()
-        model.servers[2].join_again()
+        model.servers[2].reconnect()
         await writing
         assert await far.exists("/new") is not None
 
@@ -149,7 +152,7 @@ def test_injected_delay_keeps_an_ephemeral_after_its_session() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         await client.create("/e", b"", ephemeral=True)
-        model.ensemble.outlived_s = lambda: 5.0
+        model.ensemble.ephemerals_outlive_session_s = lambda: 5.0
         await client.close()
         await asyncio.sleep(4)
         assert await other.exists("/e") is not None
@@ -169,7 +172,7 @@ def test_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
                 return False
             return True
 
-        model.ensemble.on_greeting = greets
+        model.ensemble.may_answer_connect = greets
         client = await model.client("a")
         assert [s for s in model.ensemble.sessions if s != client.session_id] == unlearned
         await asyncio.sleep(20)

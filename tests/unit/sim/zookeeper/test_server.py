@@ -1,11 +1,11 @@
-"""The model server as our client meets it: sessions, watches, several servers, and broken connections."""
+"""The model ZooKeeper server with klamm's client: sessions, watches, several servers, broken connections."""
 
 import asyncio
 
 import pytest
 from tests.support.model_zookeeper import ModelZooKeeper
 
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.zk.acl import Acl, Permission
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, InvalidAcl, NoAuth, NodeExists, NoNode, NotEmpty, SessionExpired, ZkCode
@@ -14,12 +14,13 @@ from klamm.zk.watches import WatchEvent
 
 
 def heard_by(client: ZooKeeper) -> list[str]:
+    """A list to which the client's watch events are added."""
     heard: list[str] = []
 
-    def note(event: WatchEvent) -> None:
+    def add_to_digest(event: WatchEvent) -> None:
         heard.append(f"{event.type.name} {event.path}")
 
-    client.on_watch = note
+    client.on_watch = add_to_digest
     return heard
 
 
@@ -148,8 +149,8 @@ def test_watches_are_restored_after_reconnection_and_miss_no_change() -> None:
     ModelZooKeeper().run(story)
 
 
-@pytest.mark.parametrize(("loss", "outcome"), [(Loss.BEFORE, "created"), (Loss.AFTER, "exists")])
-def test_connection_lost_before_or_after_a_write_leaves_it_undone_or_done(loss: Loss, outcome: str) -> None:
+@pytest.mark.parametrize(("loss", "outcome"), [(InjectedFailure.BEFORE, "created"), (InjectedFailure.AFTER, "exists")])
+def test_connection_lost_before_or_after_a_write_leaves_it_undone_or_done(loss: InjectedFailure, outcome: str) -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         faults = [loss]
@@ -206,7 +207,7 @@ def test_session_moves_only_to_a_server_that_has_seen_its_last_zxid() -> None:
         model.servers[away].lag_s = lambda: 3.0
         await client.create("/later", b"")
         for server in model.servers:
-            server.drop_all()
+            server.disconnect_clients()
         assert await client.exists("/later") is not None
         assert client.session_id == session
 
@@ -219,7 +220,7 @@ def test_late_connect_attempt_does_not_move_watches_off_the_current_connection()
     class GivenUp:
         def session_ended(self) -> None: ...
 
-        def babble(self, frame: bytes) -> None: ...
+        def send_invalid_frame(self, frame: bytes) -> None: ...
 
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")

@@ -1,0 +1,63 @@
+"""ListGroups, DescribeGroups, DeleteGroups. Source: KafkaApis.scala, GroupCoordinatorAdapter.scala (3.9)."""
+
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.handlers.admin import CLASSIC
+from klamm.model.acls import Operation
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseDescribedGroup,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+LIST_GROUPS: Final = Offered(ApiKey.LIST_GROUPS, 0, 5)
+DESCRIBE_GROUPS: Final = Offered(ApiKey.DESCRIBE_GROUPS, 0, 5)
+DELETE_GROUPS: Final = Offered(ApiKey.DELETE_GROUPS, 0, 2)
+ALL_GROUP_OPERATIONS: Final = sum(1 << o for o in (Operation.READ, Operation.DELETE, Operation.DESCRIBE))
+"""What may be done with a group: with no authorizer everything is allowed."""
+_TELLS_OPERATIONS: Final = 3
+
+
+class GroupAdmin:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def list(self, request: Request, message: ListGroupsRequest) -> ListGroupsResponse:
+        error, groups = self._coordinator.list_groups(message.states_filter, message.types_filter)
+        return ListGroupsResponse(
+            error_code=error,
+            groups=[ListedGroup(g.group_id, g.protocol_type, g.state, CLASSIC) for g in groups],
+        )
+
+    def describe(self, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        shows_operations = message.include_authorized_operations and request.version >= _TELLS_OPERATIONS
+        groups = [self._describe(group_id) for group_id in message.groups]
+        for group in groups:
+            if shows_operations and not group.error_code:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
+
+    def _describe(self, group_id: str) -> DescribeGroupsResponseDescribedGroup:
+        group = self._coordinator.describe_group(group_id)
+        return DescribeGroupsResponseDescribedGroup(
+            error_code=group.error,
+            group_id=group_id,
+            group_state=group.state,
+            protocol_type=group.protocol_type,
+            protocol_data=group.protocol,
+            members=[DescribedGroupMember(*member) for member in group.members],
+        )
+
+    async def delete(self, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        errors = await self._coordinator.delete_groups(message.groups_names)
+        return DeleteGroupsResponse(results=[DeletableGroupResult(name, error) for name, error in errors.items()])

@@ -1,0 +1,220 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete. Source: KafkaApis.scala, GroupCoordinatorAdapter.scala (3.9).
+
+Version 0 of the first two keeps offsets in ZooKeeper, where consumers before 0.9 kept them, and knows no groups.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.handlers.offsets import CommitRequest, Errors, FetchedOffset
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.clock import Clock
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from klamm.zk.errors import ZkError
+from klamm.zk.znodes import MalformedZnode
+
+OFFSET_COMMIT: Final = Offered(ApiKey.OFFSET_COMMIT, 0, 9)
+OFFSET_FETCH: Final = Offered(ApiKey.OFFSET_FETCH, 0, 9)
+OFFSET_DELETE: Final = Offered(ApiKey.OFFSET_DELETE, 0, 0)
+
+_IN_ZOOKEEPER: Final = 0
+_TELLS_GROUP_ERROR: Final = 2
+_SEVERAL_GROUPS: Final = 8
+_NO_TIMESTAMP: Final = -1
+_NO_RETENTION: Final = -1
+
+Fetched = dict[TopicPartition, FetchedOffset]
+_Topic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
+
+
+class ZooKeeperOffsets(Protocol):
+    """Where consumers before 0.9 kept offsets; raises ZkError."""
+
+    async def write_consumer_offset(self, group_id: str, partition: TopicPartition, offset: int) -> None: ...
+    async def read_consumer_offset(self, group_id: str, partition: TopicPartition) -> int | None: ...
+
+
+class GroupOffsetsApis:
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        cache: MetadataCache,
+        clock: Clock,
+        zookeeper: Callable[[], ZooKeeperOffsets],
+        *,
+        metadata_max_bytes: int,
+        allows_static: bool,
+    ) -> None:
+        """`allows_static`: whether all brokers of this inter.broker.protocol.version keep instance ids."""
+        self._coordinator = coordinator
+        self._cache = cache
+        self._clock = clock
+        self._zookeeper = zookeeper
+        self._metadata_max_bytes = metadata_max_bytes
+        self._allows_static = allows_static
+
+    # ---- commit
+
+    async def commit(self, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
+        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
+        if message.group_instance_id is not None and not self._allows_static:
+            errors = dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
+        elif known and request.version == _IN_ZOOKEEPER:
+            for partition, committed in known.items():
+                errors[partition] = await self._commit_to_zookeeper(message.group_id, partition, committed)
+        elif known:
+            errors |= await self._coordinator.commit_offsets(self._commit_request(message, known))
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(topic, [OffsetCommitResponsePartition(p.partition, errors[p]) for p in found])
+                for topic, found in _by_topic(errors)
+            ]
+        )
+
+    def _commit_request(
+        self, message: OffsetCommitRequest, known: dict[TopicPartition, OffsetCommitRequestPartition]
+    ) -> CommitRequest:
+        now_ms = self._clock.now_ms()
+        retention_ms = message.retention_time_ms
+        expires = None if retention_ms == _NO_RETENTION else now_ms + retention_ms
+        offsets = {
+            partition: Offset(
+                asked.committed_offset,
+                asked.committed_leader_epoch,
+                asked.committed_metadata or "",
+                now_ms if asked.commit_timestamp == _NO_TIMESTAMP else asked.commit_timestamp,
+                expires,
+            )
+            for partition, asked in known.items()
+        }
+        generation = message.generation_id_or_member_epoch
+        return CommitRequest(message.group_id, offsets, message.member_id, message.group_instance_id, generation)
+
+    async def _commit_to_zookeeper(
+        self, group_id: str, partition: TopicPartition, asked: OffsetCommitRequestPartition
+    ) -> ErrorCode:
+        if len(asked.committed_metadata or "") > self._metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        try:
+            await self._zookeeper().write_consumer_offset(group_id, partition, asked.committed_offset)
+        except ZkError:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE
+
+    # ---- fetch
+
+    async def fetch(self, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        if request.version >= _SEVERAL_GROUPS:
+            return OffsetFetchResponse(
+                groups=[
+                    self._fetch_group(group.group_id, _partitions_of(group.topics), message.require_stable)
+                    for group in message.groups
+                ]
+            )
+        partitions = _partitions_of(message.topics)
+        if request.version == _IN_ZOOKEEPER:
+            return _one_group(ErrorCode.NONE, await self._fetch_from_zookeeper(message.group_id, partitions or []))
+        error, fetched = self._coordinator.fetch_offsets(
+            message.group_id, partitions, require_stable=message.require_stable
+        )
+        if error and request.version < _TELLS_GROUP_ERROR:
+            fetched = dict.fromkeys(partitions or [], FetchedOffset(error=error))
+        return _one_group(error, fetched)
+
+    def _fetch_group(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        error, fetched = self._coordinator.fetch_offsets(group_id, partitions, require_stable=require_stable)
+        topics = [
+            OffsetFetchResponseTopics(topic, [OffsetFetchResponsePartitions(*_fields(p, fetched[p])) for p in found])
+            for topic, found in _by_topic(fetched)
+        ]
+        return OffsetFetchResponseGroup(group_id, topics, error)
+
+    async def _fetch_from_zookeeper(self, group_id: str, partitions: Iterable[TopicPartition]) -> Fetched:
+        """A partition that is not known, or that has no offset, has the error 3 in this version."""
+        fetched: Fetched = {}
+        for partition in partitions:
+            found: int | None = None
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if self._cache.contains(partition):
+                try:
+                    found = await self._zookeeper().read_consumer_offset(group_id, partition)
+                except (ZkError, MalformedZnode):
+                    error = ErrorCode.UNKNOWN_SERVER_ERROR
+            fetched[partition] = FetchedOffset(error=error) if found is None else FetchedOffset(Offset(found))
+        return fetched
+
+    # ---- delete
+
+    async def delete(self, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        asked = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
+        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = [partition for partition in errors if self._cache.contains(partition)]
+        error, deleted = await self._coordinator.delete_offsets(message.group_id, known)
+        if error:
+            return OffsetDeleteResponse(error_code=error)
+        errors |= deleted
+        return OffsetDeleteResponse(
+            topics=[
+                OffsetDeleteResponseTopic(topic, [OffsetDeleteResponsePartition(p.partition, errors[p]) for p in found])
+                for topic, found in _by_topic(errors)
+            ]
+        )
+
+
+def _one_group(error: ErrorCode, fetched: Fetched) -> OffsetFetchResponse:
+    """The response up to version 7."""
+    topics = [
+        OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(*_fields(p, fetched[p])) for p in found])
+        for topic, found in _by_topic(fetched)
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=error)
+
+
+def _fields(partition: TopicPartition, fetched: FetchedOffset) -> tuple[int, int, int, str, ErrorCode]:
+    """The fields of one partition in a response, in their order."""
+    offset = fetched.offset
+    return partition.partition, offset.offset, offset.leader_epoch, offset.metadata, fetched.error
+
+
+def _partitions_of(topics: Iterable[_Topic] | None) -> list[TopicPartition] | None:
+    """The partitions that a request names; None where it asks for all."""
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[TopicPartition]]]:
+    """The partitions of each topic, in the order in which the topics come first."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics.items()

@@ -1,0 +1,118 @@
+"""The offsets of one group: committed, on their way into the log, and of open transactions.
+
+Source: GroupMetadata.scala (3.9). What was appended later wins, in whatever order the appends are replicated.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from klamm.model.ids import TopicPartition
+
+NO_LEADER_EPOCH = -1
+
+
+class Offset(NamedTuple):
+    """What a consumer committed for one partition."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp: int = -1
+    expire_timestamp: int | None = None
+    """Set only where the commit asked for a retention of its own (OffsetCommit 2 to 4)."""
+
+
+class CommittedOffset(NamedTuple):
+    """An offset, and where its record is in the log."""
+
+    offset: Offset
+    record_offset: int
+
+
+Offsets = Mapping[TopicPartition, Offset]
+
+
+class GroupOffsets:
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, CommittedOffset] = {}
+        self._pending: dict[TopicPartition, list[Offset]] = {}
+        """Appended or about to be, and not yet replicated, in the order of the commits."""
+        self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        """By producer id: in the log, and visible once the transaction commits."""
+
+    def __len__(self) -> int:
+        return len(self.committed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, not even a commit under way."""
+        return not (self.committed or self._pending or self.transactional)
+
+    def get(self, partition: TopicPartition) -> Offset | None:
+        committed = self.committed.get(partition)
+        return None if committed is None else committed.offset
+
+    def is_pending(self, partition: TopicPartition) -> bool:
+        """Whether a commit is under way."""
+        return partition in self._pending
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        """Whether a commit is under way, or waits for the end of its transaction."""
+        return partition in self._pending or any(partition in offsets for offsets in self.transactional.values())
+
+    # ---- commits
+
+    def prepare(self, offsets: Offsets) -> None:
+        """Note that these commits are on their way into the log."""
+        for partition, offset in offsets.items():
+            self._pending.setdefault(partition, []).append(offset)
+
+    def complete(self, offsets: Offsets, record_offset: int) -> None:
+        """The prepared commits are replicated; one that was removed meanwhile stays removed."""
+        for partition, offset in offsets.items():
+            if self._take_pending(partition, offset):
+                self.keep_newest(partition, CommittedOffset(offset, record_offset))
+
+    def fail(self, offsets: Offsets) -> None:
+        """The prepared commits are not in the log."""
+        for partition, offset in offsets.items():
+            self._take_pending(partition, offset)
+
+    def _take_pending(self, partition: TopicPartition, offset: Offset) -> bool:
+        """Remove one prepared commit; False where it is not there."""
+        prepared = self._pending.get(partition, [])
+        for number, other in enumerate(prepared):
+            if other is offset:
+                del prepared[number]
+                if not prepared:
+                    del self._pending[partition]
+                return True
+        return False
+
+    def keep_newest(self, partition: TopicPartition, offset: CommittedOffset) -> None:
+        """Make the offset the committed one, unless a later record has replaced it."""
+        known = self.committed.get(partition)
+        if known is None or known.record_offset < offset.record_offset:
+            self.committed[partition] = offset
+
+    # ---- transactions
+
+    def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction's marker is in the log: its offsets become visible, or are dropped."""
+        offsets = self.transactional.pop(producer_id, {})
+        if is_commit:
+            for partition, offset in offsets.items():
+                self.keep_newest(partition, offset)
+
+    # ---- removal
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Remove what is committed or under way; the partitions that had a committed offset."""
+        removed = []
+        for partition in partitions:
+            self._pending.pop(partition, None)
+            for offsets in self.transactional.values():
+                offsets.pop(partition, None)
+            if self.committed.pop(partition, None) is not None:
+                removed.append(partition)
+        return removed

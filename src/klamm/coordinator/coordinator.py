@@ -1,0 +1,150 @@
+"""The group coordinator of one broker. Source: GroupCoordinator.scala (3.9)."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from klamm.coordinator.context import CoordinatorContext, Counts
+from klamm.coordinator.group import Group
+from klamm.coordinator.groups import Groups
+from klamm.coordinator.handlers import admin, joining, leaving, offsets, rebalance, removal, syncing
+from klamm.coordinator.handlers.ownership import Ownership
+from klamm.coordinator.offsets_topic import OffsetsTopic
+from klamm.coordinator.ports import CoordinatorLog
+from klamm.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.states import DEAD, GroupState
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.replication.leadership import LeadershipChange
+from klamm.runtime.time_slices import Slices
+from klamm.runtime.world import World
+
+log = structlog.get_logger("groups")
+
+
+class GroupCoordinator:
+    """`start` it, tell it which partitions of `__consumer_offsets` this broker leads, pass it requests, `close` it."""
+
+    def __init__(self, world: World, settings: GroupSettings, offsets_log: CoordinatorLog, slices: Slices) -> None:
+        self._settings = settings
+        self._slices = slices
+        topic = OffsetsTopic(offsets_log, settings, world.clock)
+        self._context = CoordinatorContext(settings, Groups(), topic, world.clock, world.randomness)
+        self._context.sessions.on_expired = self._on_session_expired
+        self._context.sessions.on_pending_expired = self._on_pending_expired
+        self._ownership = Ownership(self._context, offsets_log, slices)
+        self._expiry: asyncio.Task[None] | None = None
+
+    # ---- life
+
+    def start(self, partition_count: int) -> None:
+        """Serve groups. `partition_count`: of `__consumer_offsets`, or that it will be created with."""
+        self._context.groups.partition_count = partition_count
+        self._context.is_active = True
+        self._expiry = asyncio.get_running_loop().create_task(self._expire_offsets(), name="offset-expiry")
+
+    async def close(self) -> None:
+        """Refuse requests from now on, and stop everything that is under way."""
+        self._context.is_active = False
+        for group in self._context.groups:
+            group.stop_timers()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            await asyncio.gather(self._expiry, return_exceptions=True)
+        await self._context.close()
+
+    async def _expire_offsets(self) -> None:
+        """Remove expired offsets again and again."""
+        while True:
+            try:
+                await removal.expire_offsets(self._context, self._slices)
+            except (KlammError, OSError) as error:
+                log.error("cannot remove expired offsets; trying again after the interval", reason=str(error))
+            await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
+
+    # ---- the partitions of the offsets topic
+
+    def on_leadership_change(self, change: LeadershipChange) -> None:
+        """Take over and give up groups as the controller says."""
+        self._ownership.on_leadership_change(change)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove the offsets of partitions that are deleted."""
+        if deleted := list(partitions):
+            self._context.spawn(removal.remove_deleted_partitions(self._context, deleted, self._slices))
+
+    def on_transaction_completed(self, producer_id: int, partitions: Iterable[int], is_commit: bool) -> None:
+        """A marker was written to these partitions of the offsets topic: make the producer's offsets visible."""
+        for group in self._context.groups.take_open_for(producer_id, partitions):
+            if group.state is not DEAD:
+                group.offsets.complete_transaction(producer_id, is_commit=is_commit)
+
+    def partition_for(self, group_id: str) -> int:
+        return self._context.groups.partition_of(group_id)
+
+    # ---- members
+
+    def _on_session_expired(self, group: Group, member_id: str) -> None:
+        log.info("member's session expired", group=group.group_id, member=member_id)
+        reason = f"the session of {member_id} expired"
+        rebalance.remove_member(self._context, group, group.members[member_id], reason)
+
+    def _on_pending_expired(self, group: Group, member_id: str) -> None:
+        log.info("member id was not used in time", group=group.group_id, member=member_id)
+        rebalance.remove_pending(self._context, group, member_id)
+
+    async def join_group(self, request: JoinRequest) -> JoinResult:
+        return await joining.join_group(self._context, request)
+
+    async def sync_group(self, request: SyncRequest) -> SyncResult:
+        return await syncing.sync_group(self._context, request)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return syncing.heartbeat(self._context, group_id, member_id, instance_id, generation)
+
+    def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> leaving.LeaveResult:
+        return leaving.leave_group(self._context, group_id, members)
+
+    # ---- offsets
+
+    async def commit_offsets(self, request: offsets.CommitRequest) -> offsets.Errors:
+        return await offsets.commit_offsets(self._context, request)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
+    ) -> tuple[ErrorCode, dict[TopicPartition, offsets.FetchedOffset]]:
+        return offsets.fetch_offsets(self._context, group_id, partitions, require_stable=require_stable)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, offsets.Errors]:
+        return await offsets.delete_offsets(self._context, group_id, partitions)
+
+    # ---- administration
+
+    def list_groups(self, states: Sequence[str], types: Sequence[str]) -> tuple[ErrorCode, list[admin.ListedGroup]]:
+        return admin.list_groups(self._context, states, types)
+
+    def describe_group(self, group_id: str) -> admin.DescribedGroup:
+        return admin.describe_group(self._context, group_id)
+
+    async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+        return await admin.delete_groups(self._context, group_ids)
+
+    # ---- metrics
+
+    @property
+    def counts(self) -> Counts:
+        return self._context.counts
+
+    def count_groups(self) -> dict[GroupState, int]:
+        """Groups by state."""
+        counted = dict.fromkeys(GroupState, 0)
+        for group in self._context.groups:
+            counted[group.state] += 1
+        return counted
+
+    def count_offsets(self) -> int:
+        return sum(len(group.offsets) for group in self._context.groups)

@@ -1,0 +1,36 @@
+"""Which offsets of a group are no longer kept. Source: GroupMetadata.removeExpiredOffsets (3.9, KIP-211)."""
+
+from collections.abc import Callable
+
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.group import Group
+from klamm.coordinator.states import EMPTY, STABLE
+from klamm.model.ids import TopicPartition
+
+
+def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    """The partitions whose offsets expired: of an empty group, of topics no member reads, of a group without members.
+
+    Nothing expires during a rebalance, nor while another commit for the partition is under way.
+    """
+    if group.protocol_type is None:
+        return _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
+    if group.state is EMPTY:
+        since = group.state_since_ms
+        return _expired(group, now_ms, retention_ms, lambda o: o.commit_timestamp if since is None else since)
+    if group.state is STABLE and group.is_consumer_group and (topics := group.subscribed_topics) is not None:
+        expired = _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
+        return [partition for partition in expired if partition.topic not in topics]
+    return []
+
+
+def _expired(group: Group, now_ms: int, retention_ms: int, starts_at: Callable[[Offset], int]) -> list[TopicPartition]:
+    """The partitions whose retention is over; it starts at `starts_at`, unless the commit named its end."""
+    expired = []
+    for partition, (offset, _) in group.offsets.committed.items():
+        end = offset.expire_timestamp
+        if end is None:
+            end = starts_at(offset) + retention_ms
+        if now_ms >= end and not group.offsets.is_pending(partition):
+            expired.append(partition)
+    return expired

@@ -1,0 +1,235 @@
+"""A group in memory: its members, its generation, what it reads. Source: GroupMetadata.scala (3.9).
+
+Nothing here awaits. `handlers/` change a group between two awaits; the rules are in `states.py` and `decisions/`.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from klamm.coordinator.committed_offsets import GroupOffsets
+from klamm.coordinator.decisions.protocols import select_protocol
+from klamm.coordinator.member import Member, answer
+from klamm.coordinator.requests import JoinedMember, JoinResult, Protocols, SyncResult
+from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, GroupState, can_move
+from klamm.model.errors import ErrorCode
+
+CONSUMER = "consumer"
+"""The protocol type of consumers; other clients, such as Kafka Connect, have their own."""
+
+SubscribedTopics = Callable[[Iterable[bytes]], frozenset[str] | None]
+"""Members' metadata -> the topics that they subscribe to; None where it cannot be read."""
+
+
+class Group:
+    def __init__(self, group_id: str, now_ms: int | None, state: GroupState = EMPTY) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.state_since_ms = now_ms
+        """None for a group whose record does not say."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Member id by instance id."""
+        self.pending_members: dict[str, asyncio.TimerHandle] = {}
+        """Ids that were given out and have not joined yet, with the timers that forget them."""
+        self.pending_sync: dict[str, None] = {}
+        """Members of this generation that have not sent SyncGroup."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """None where they are not known."""
+        self.new_member_added = False
+        """Since the initial delay of the first rebalance began, which then starts anew."""
+        self.in_initial_delay = False
+        self.join_timer: asyncio.TimerHandle | None = None
+        self.sync_timer: asyncio.TimerHandle | None = None
+        self.awaiting_join = 0
+        """Members whose JoinGroup waits."""
+        self.offsets = GroupOffsets()
+        self._supported: Counter[str] = Counter()
+        """How many members support each protocol."""
+
+    def move(self, target: GroupState, now_ms: int) -> None:
+        assert can_move(self.state, target), f"group {self.group_id}: {self.state} -> {target}"
+        self.state = target
+        self.state_since_ms = now_ms
+
+    # ---- facts
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        return not self.pending_members and self.awaiting_join == len(self.members)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols can be in the group with all others."""
+        if self.state is EMPTY:
+            return bool(protocol_type and protocols)
+        has_common = any(self._supported[name] == len(self.members) for name, _ in protocols)
+        return self.protocol_type == protocol_type and has_common
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """True also where the subscriptions are not known."""
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def members_for_leader(self) -> tuple[JoinedMember, ...]:
+        protocol = self.protocol_name
+        assert protocol is not None
+        return tuple(JoinedMember(m.member_id, m.instance_id, m.metadata(protocol)) for m in self.members.values())
+
+    def join_result(self, member: Member) -> JoinResult:
+        """The current generation as this member gets it."""
+        members = self.members_for_leader() if member.member_id == self.leader_id else ()
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or "",
+            members,
+        )
+
+    # ---- members
+
+    def add(self, member: Member) -> None:
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members
+            self.static_members[member.instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        self.forget_pending(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member, or an id that was given out."""
+        if (member := self.members.pop(member_id, None)) is not None:
+            self._count_protocols(member, -1)
+            self.awaiting_join -= member.awaits_join
+            member.stop_session_timer()
+            if member.instance_id is not None:
+                del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.forget_pending(member_id)
+        self.pending_sync.pop(member_id, None)
+
+    def forget_pending(self, member_id: str) -> None:
+        if (timer := self.pending_members.pop(member_id, None)) is not None:
+            timer.cancel()
+
+    def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Take what the member says of itself now."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def replace_static(self, instance_id: str, new_member_id: str) -> Member:
+        """Give a static member a new id; whoever waits under the old one is fenced."""
+        old_member_id = self.static_members[instance_id]
+        member = self.members.pop(old_member_id)
+        self.answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
+        member.answer_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        member.member_id = new_member_id
+        self.members[new_member_id] = member
+        self.static_members[instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        if old_member_id in self.pending_sync:
+            del self.pending_sync[old_member_id]
+            self.pending_sync[new_member_id] = None
+        return member
+
+    def await_join(self, member: Member) -> "asyncio.Future[JoinResult]":
+        """The reply to the member's JoinGroup, once the rebalance completes; one that waited before is to retry."""
+        self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.join_reply = asyncio.get_running_loop().create_future()
+        self.awaiting_join += 1
+        return member.join_reply
+
+    def answer_join(self, member: Member, result: JoinResult) -> None:
+        """Answer the JoinGroup that waits, if one does."""
+        reply, member.join_reply = member.join_reply, None
+        self.awaiting_join -= answer(reply, result)
+
+    def _count_protocols(self, member: Member, sign: int) -> None:
+        for name in {name for name, _ in member.protocols}:
+            self._supported[name] += sign
+
+    # ---- generations
+
+    def elect_joined_leader(self) -> bool:
+        """Replace a leader that has not joined by a member that has; False where nobody can lead."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaits_join:
+            return True
+        joined = next((m for m in self.members.values() if m.awaits_join), None)
+        if joined is not None:
+            self.leader_id = joined.member_id
+        return joined is not None
+
+    def next_protocol(self) -> str:
+        """The protocol that a generation of the current members would use."""
+        return select_protocol([member.protocols for member in self.members.values()])
+
+    def start_generation(self, now_ms: int, subscribed_topics: SubscribedTopics) -> None:
+        """The members that joined are the next generation; without members the group is empty."""
+        self.generation += 1
+        if self.members:
+            self.protocol_name = self.next_protocol()
+            target = COMPLETING_REBALANCE
+        else:
+            self.protocol_name = None
+            target = EMPTY
+        self.read_subscriptions(subscribed_topics)
+        self.move(target, now_ms)
+        self.pending_sync.clear()
+
+    def read_subscriptions(self, subscribed_topics: SubscribedTopics) -> None:
+        """Set the subscribed topics: those of the members, of a consumer group only."""
+        if not self.is_consumer_group:
+            self.subscribed_topics = None
+        elif not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_name is None:
+            self.subscribed_topics = None
+        else:
+            name = self.protocol_name
+            self.subscribed_topics = subscribed_topics(m.metadata(name) for m in self.members.values())
+
+    # ---- timers
+
+    def stop_join_timer(self) -> None:
+        self.in_initial_delay = False
+        if self.join_timer is not None:
+            self.join_timer.cancel()
+            self.join_timer = None
+
+    def stop_sync_timer(self) -> None:
+        if self.sync_timer is not None:
+            self.sync_timer.cancel()
+            self.sync_timer = None
+
+    def stop_timers(self) -> None:
+        """No timer may find a group that is gone."""
+        self.stop_join_timer()
+        self.stop_sync_timer()
+        for member in self.members.values():
+            member.stop_session_timer()
+        for member_id in list(self.pending_members):
+            self.forget_pending(member_id)

@@ -1,0 +1,88 @@
+"""The groups of the partitions that this broker leads, and which partitions these are."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from klamm.coordinator.group import Group
+from klamm.coordinator.ownership import CoordinatedPartition
+from klamm.coordinator.partitioning import partition_for
+from klamm.model.errors import ErrorCode
+
+
+@dataclass(slots=True, eq=False)
+class OffsetsPartition(CoordinatedPartition):
+    groups: dict[str, Group] = field(default_factory=dict)
+
+
+class Groups:
+    def __init__(self, partition_count: int = 1) -> None:
+        self.partition_count = partition_count
+        """Set once, at the start: another count puts groups elsewhere."""
+        self._partitions: dict[int, OffsetsPartition] = {}
+        self._open_for: dict[int, dict[str, None]] = {}
+        """Groups with offsets in an open transaction, by producer id."""
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_for(group_id, self.partition_count)
+
+    def partition(self, number: int) -> OffsetsPartition:
+        return self._partitions.setdefault(number, OffsetsPartition())
+
+    @property
+    def is_loading(self) -> bool:
+        return any(partition.loading for partition in self._partitions.values())
+
+    def availability(self, group_id: str) -> ErrorCode:
+        """COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR; NONE where this broker coordinates the group."""
+        partition = self._partitions.get(self.partition_of(group_id))
+        return ErrorCode.NOT_COORDINATOR if partition is None else partition.availability
+
+    def get(self, group_id: str) -> Group | None:
+        partition = self._partitions.get(self.partition_of(group_id))
+        return None if partition is None else partition.groups.get(group_id)
+
+    def add(self, group: Group) -> Group:
+        """Add the group; the one that is there already where there is one."""
+        return self.partition(self.partition_of(group.group_id)).groups.setdefault(group.group_id, group)
+
+    def remove(self, group: Group) -> bool:
+        """Remove this group; False where it is not there."""
+        groups = self.partition(self.partition_of(group.group_id)).groups
+        if groups.get(group.group_id) is not group:
+            return False
+        del groups[group.group_id]
+        self.close_for_producers(group)
+        return True
+
+    def __iter__(self) -> Iterator[Group]:
+        for partition in self._partitions.values():
+            yield from partition.groups.values()
+
+    def __len__(self) -> int:
+        return sum(len(partition.groups) for partition in self._partitions.values())
+
+    # ---- transactions
+
+    def open_for_producers(self, group: Group) -> None:
+        """Remember which producers' transactions hold offsets of the group."""
+        for producer_id in group.offsets.transactional:
+            self._open_for.setdefault(producer_id, {})[group.group_id] = None
+
+    def close_for_producers(self, group: Group) -> None:
+        for producer_id in group.offsets.transactional:
+            self._close_for(producer_id, group.group_id)
+
+    def take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:
+        """The groups in these partitions that have offsets of the producer; they no longer count as open for it."""
+        numbers = frozenset(partitions)
+        names = [name for name in self._open_for.get(producer_id, ()) if self.partition_of(name) in numbers]
+        for name in names:
+            self._close_for(producer_id, name)
+        return [group for name in names if (group := self.get(name)) is not None]
+
+    def _close_for(self, producer_id: int, group_id: str) -> None:
+        names = self._open_for.get(producer_id)
+        if names is not None:
+            names.pop(group_id, None)
+            if not names:
+                del self._open_for[producer_id]

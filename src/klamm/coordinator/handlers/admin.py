@@ -1,0 +1,101 @@
+"""Listing, describing and deleting groups. Source: GroupCoordinator.scala (3.9)."""
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.group import Group
+from klamm.coordinator.handlers import removal
+from klamm.coordinator.states import DEAD, EMPTY, STABLE
+from klamm.model.errors import ErrorCode
+
+CLASSIC: Final = "classic"
+"""The type of all groups here, as ListGroups names it."""
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class DescribedGroup(NamedTuple):
+    error: ErrorCode
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+def list_groups(
+    context: CoordinatorContext, states: Collection[str], types: Collection[str]
+) -> tuple[ErrorCode, list[ListedGroup]]:
+    """The groups that are loaded, of these states and types (all where there are none), in any case of letters."""
+    if not context.is_active:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if context.groups.is_loading else ErrorCode.NONE
+    if types and CLASSIC not in {name.lower() for name in types}:
+        return error, []
+    wanted = {state.lower() for state in states}
+    return error, [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+        for group in context.groups
+        if not wanted or group.state.lower() in wanted
+    ]
+
+
+def describe_group(context: CoordinatorContext, group_id: str) -> DescribedGroup:
+    """A group that does not exist is described as dead, without an error."""
+    if error := context.availability(group_id, allows_empty=True):
+        return DescribedGroup(error)
+    group = context.groups.get(group_id)
+    if group is None:
+        return DescribedGroup(ErrorCode.NONE, DEAD.value)
+    return DescribedGroup(
+        ErrorCode.NONE,
+        group.state.value,
+        group.protocol_type or "",
+        (group.protocol_name or "") if group.state is STABLE else "",
+        tuple(_described_members(group)),
+    )
+
+
+def _described_members(group: Group) -> list[DescribedMember]:
+    """Metadata and assignments are shown of a stable group only."""
+    members = [DescribedMember(m.member_id, m.instance_id, m.client_id, m.client_host) for m in group.members.values()]
+    protocol = group.protocol_name
+    if group.state is not STABLE or protocol is None:
+        return members
+    return [
+        shown._replace(metadata=member.metadata(protocol), assignment=member.assignment)
+        for shown, member in zip(members, group.members.values(), strict=True)
+    ]
+
+
+async def delete_groups(context: CoordinatorContext, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+    """Delete groups without members, and their offsets; the error of each."""
+    errors: dict[str, ErrorCode] = {}
+    for group_id in dict.fromkeys(group_ids):
+        errors[group_id] = await _delete(context, group_id)
+    return errors
+
+
+async def _delete(context: CoordinatorContext, group_id: str) -> ErrorCode:
+    if error := context.availability(group_id, allows_empty=True):
+        return error
+    group = context.groups.get(group_id)
+    if group is None or group.state is DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    await removal.remove_group(context, group)
+    return ErrorCode.NONE

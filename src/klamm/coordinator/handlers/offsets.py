@@ -1,0 +1,120 @@
+"""Committing, fetching and deleting offsets. Source: GroupCoordinator.scala, GroupMetadataManager.scala (3.9)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from klamm.coordinator.committed_offsets import Offset, Offsets
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decisions.members import check_offset_commit
+from klamm.coordinator.group import Group
+from klamm.coordinator.handlers import removal
+from klamm.coordinator.requests import NO_GENERATION
+from klamm.coordinator.states import DEAD, EMPTY
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+NO_OFFSET: Final = Offset(-1)
+
+
+class CommitRequest(NamedTuple):
+    group_id: str
+    offsets: Offsets
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+
+
+class FetchedOffset(NamedTuple):
+    offset: Offset = NO_OFFSET
+    error: ErrorCode = ErrorCode.NONE
+
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+async def commit_offsets(context: CoordinatorContext, request: CommitRequest) -> Errors:
+    """Store the offsets; the error of each partition, once the replicas have them."""
+    if error := context.availability(request.group_id, allows_empty=True):
+        return dict.fromkeys(request.offsets, error)
+    group = context.groups.get(request.group_id)
+    if group is None:
+        if request.generation >= 0:
+            return dict.fromkeys(request.offsets, ErrorCode.ILLEGAL_GENERATION)
+        group = context.groups.add(Group(request.group_id, context.clock.now_ms()))
+    if error := check_offset_commit(group, request.member_id, request.instance_id, request.generation):
+        return dict.fromkeys(request.offsets, error)
+    if (member := group.members.get(request.member_id)) is not None:
+        context.sessions.restart(group, member)
+    return await _store(context, group, request.offsets)
+
+
+async def _store(context: CoordinatorContext, group: Group, offsets: Offsets) -> Errors:
+    """Store the offsets whose metadata is not too large; they are visible once the record is replicated."""
+    limit = context.settings.offset_metadata_max_bytes
+    accepted = {partition: offset for partition, offset in offsets.items() if len(offset.metadata) <= limit}
+    errors: Errors = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    if accepted:
+
+        async def store() -> None:
+            errors.update(dict.fromkeys(accepted, await _append(context, group, accepted)))
+
+        if (task := context.spawn(store())) is not None:
+            await task
+    return errors
+
+
+async def _append(context: CoordinatorContext, group: Group, offsets: Offsets) -> ErrorCode:
+    group.offsets.prepare(offsets)
+    partition = context.groups.partition_of(group.group_id)
+    try:
+        error, base_offset = await context.topic.store_offsets(group.group_id, partition, offsets)
+    except BaseException:
+        group.offsets.fail(offsets)
+        raise
+    if error:
+        group.offsets.fail(offsets)
+    elif group.state is not DEAD:
+        group.offsets.complete(offsets, base_offset)
+        context.counts.offset_commits += len(offsets)
+    return error
+
+
+def fetch_offsets(
+    context: CoordinatorContext, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
+) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
+    """The committed offsets of these partitions, or of all (None) that have one."""
+    if error := context.availability(group_id, allows_empty=True):
+        return error, {}
+    group = context.groups.get(group_id)
+    if group is None or group.state is DEAD:
+        return ErrorCode.NONE, dict.fromkeys(partitions or (), FetchedOffset())
+    asked: Iterable[TopicPartition] = group.offsets.committed if partitions is None else partitions
+    return ErrorCode.NONE, {partition: _fetched(group, partition, require_stable) for partition in asked}
+
+
+def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
+    if require_stable and group.offsets.is_unstable(partition):
+        return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return FetchedOffset(group.offsets.get(partition) or NO_OFFSET)
+
+
+async def delete_offsets(
+    context: CoordinatorContext, group_id: str, partitions: Sequence[TopicPartition]
+) -> tuple[ErrorCode, Errors]:
+    """Delete offsets of a group: of one with members only those of topics that it does not read."""
+    if error := context.availability(group_id):
+        return error, {}
+    group = context.groups.get(group_id)
+    if group is None or group.state is DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND, {}
+    if group.state is not EMPTY and not group.is_consumer_group:
+        return ErrorCode.NON_EMPTY_GROUP, {}
+    is_read = [group.state is not EMPTY and group.is_subscribed_to(partition.topic) for partition in partitions]
+    errors = {
+        partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if read else ErrorCode.NONE
+        for partition, read in zip(partitions, is_read, strict=True)
+    }
+    deletable = [partition for partition, error in errors.items() if not error]
+    if deletable:
+        context.counts.offset_deletions += await removal.remove_offsets(context, group, deletable)
+    return ErrorCode.NONE, errors

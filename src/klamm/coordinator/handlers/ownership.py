@@ -1,0 +1,69 @@
+"""Loading the groups of a partition that this broker leads now, and giving up those that it led.
+
+Source: GroupMetadataManager.loadGroupsAndOffsets, removeGroupsAndOffsets (3.9).
+"""
+
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.group import Group
+from klamm.coordinator.groups import OffsetsPartition
+from klamm.coordinator.handlers import rebalance
+from klamm.coordinator.loaded_groups import LoadedGroups
+from klamm.coordinator.ownership import Loading, PartitionOwnership
+from klamm.coordinator.ports import OFFSETS_TOPIC, CoordinatorLog
+from klamm.coordinator.requests import JoinResult, SyncResult
+from klamm.coordinator.states import DEAD
+from klamm.model.errors import ErrorCode
+from klamm.runtime.time_slices import Slices
+
+
+class Ownership(PartitionOwnership):
+    def __init__(self, context: CoordinatorContext, offsets_log: CoordinatorLog, slices: Slices) -> None:
+        size = context.settings.offsets_load_buffer_size
+        super().__init__(OFFSETS_TOPIC, offsets_log, context.tasks, slices, size)
+        self._context = context
+
+    def partition(self, number: int) -> OffsetsPartition:
+        return self._context.groups.partition(number)
+
+    async def load(self, number: int, loading: Loading) -> int:
+        loaded = LoadedGroups()
+        await self.read_all(number, loading, loaded.add_batch)
+        partition = self.partition(number)
+        count = 0
+        for group in loaded.take_groups(self._context.clock.now_ms()):
+            await self._slices.checkpoint()
+            if partition.loading is not loading:
+                break
+            self._add(group)
+            count += 1
+        return count
+
+    def _add(self, group: Group) -> None:
+        """Put a loaded group in charge: its members have a full session to show that they live."""
+        context = self._context
+        if context.groups.add(group) is not group:
+            return
+        context.groups.open_for_producers(group)
+        if len(group.members) > context.settings.group_max_size:
+            rebalance.prepare(context, group, f"loaded with more members than group.max.size: {len(group.members)}")
+        for member in group.members.values():
+            context.sessions.restart(group, member)
+
+    def unload(self, number: int) -> int:
+        partition = self.partition(number)
+        groups, partition.groups = partition.groups, {}
+        for group in groups.values():
+            self._unload(group)
+        return len(groups)
+
+    def _unload(self, group: Group) -> None:
+        """Tell whoever waits to look for the new coordinator."""
+        self._context.groups.close_for_producers(group)
+        group.move(DEAD, self._context.clock.now_ms())
+        for member in group.members.values():
+            group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+            member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
+        group.stop_timers()
+
+    def observe_load(self, duration_ms: float) -> None:
+        self._context.counts.partition_loads.observe(duration_ms)

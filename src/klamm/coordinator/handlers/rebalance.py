@@ -1,0 +1,165 @@
+"""Rebalances: from the first change of a group to its next generation. Source: GroupCoordinator, DelayedJoin (3.9)."""
+
+import asyncio
+
+import structlog
+
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.group import Group
+from klamm.coordinator.member import Member
+from klamm.coordinator.records import subscribed_topics
+from klamm.coordinator.requests import UNKNOWN_MEMBER, JoinResult, SyncResult
+from klamm.coordinator.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, can_move
+from klamm.model.errors import ErrorCode
+
+log = structlog.get_logger("groups")
+
+
+def maybe_prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
+    """Start a rebalance, unless one is being prepared already."""
+    if can_move(group.state, PREPARING_REBALANCE):
+        prepare(context, group, reason)
+
+
+def prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
+    """Start a rebalance: wait for the members to join again; an empty group waits for more members first."""
+    if group.state is COMPLETING_REBALANCE:
+        reset_assignment(context, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.pending_sync.clear()
+    group.stop_sync_timer()
+    was_empty = group.state is EMPTY
+    group.move(PREPARING_REBALANCE, context.clock.now_ms())
+    log.info("rebalance begins", group=group.group_id, generation=group.generation, reason=reason)
+    if was_empty:
+        delay_ms = context.settings.group_initial_rebalance_delay_ms
+        group.in_initial_delay = True
+        _delay(context, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+    else:
+        _await_joins(context, group)
+        complete_if_all_joined(context, group)
+
+
+def _delay(context: CoordinatorContext, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    """Wait for more members to join an empty group."""
+    loop = asyncio.get_running_loop()
+    group.join_timer = loop.call_later(delay_ms / 1000, _on_delay_over, context, group, delay_ms, remaining_ms)
+
+
+def _on_delay_over(context: CoordinatorContext, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    """Wait once more where members joined meanwhile, up to their rebalance timeout in all."""
+    if group.new_member_added and remaining_ms:
+        group.new_member_added = False
+        delay = min(context.settings.group_initial_rebalance_delay_ms, remaining_ms)
+        _delay(context, group, delay, max(remaining_ms - delay_ms, 0))
+    else:
+        complete(context, group)
+
+
+def _await_joins(context: CoordinatorContext, group: Group) -> None:
+    loop = asyncio.get_running_loop()
+    group.join_timer = loop.call_later(group.rebalance_timeout_ms / 1000, complete, context, group)
+
+
+def complete_if_all_joined(context: CoordinatorContext, group: Group) -> None:
+    """Complete the rebalance that is being prepared once nobody is missing."""
+    if group.state is PREPARING_REBALANCE and not group.in_initial_delay and group.has_all_members_joined:
+        complete(context, group)
+
+
+def complete(context: CoordinatorContext, group: Group) -> None:
+    """Everybody joined, or the time is over: whoever joined is the next generation."""
+    group.stop_join_timer()
+    if group.state is DEAD:
+        return
+    for member in [m for m in group.members.values() if not m.awaits_join and not m.is_static]:
+        log.info("member did not join in time", group=group.group_id, member=member.member_id)
+        group.remove(member.member_id)
+    if not group.elect_joined_leader() and group.members:
+        log.info("no member joined; static members have another rebalance timeout", group=group.group_id)
+        _await_joins(context, group)
+        return
+    group.start_generation(context.clock.now_ms(), subscribed_topics)
+    if group.state is EMPTY:
+        log.info("group is empty", group=group.group_id, generation=group.generation)
+        context.spawn(_store_empty(context, group))
+    else:
+        _answer_joins(context, group)
+
+
+def _answer_joins(context: CoordinatorContext, group: Group) -> None:
+    """Tell each member of the new generation; then the leader's assignment and a SyncGroup of each are awaited."""
+    log.info("generation began", group=group.group_id, generation=group.generation, members=len(group.members))
+    for member in group.members.values():
+        group.answer_join(member, group.join_result(member))
+        context.sessions.restart(group, member)
+        member.is_new = False
+        group.pending_sync[member.member_id] = None
+    loop = asyncio.get_running_loop()
+    timeout_s = group.rebalance_timeout_ms / 1000
+    group.sync_timer = loop.call_later(timeout_s, _on_sync_timeout, context, group, group.generation)
+
+
+async def _store_empty(context: CoordinatorContext, group: Group) -> None:
+    """Store a group without members; where that fails, the record of the earlier generation stays the newest."""
+    await context.topic.store_group(group, context.groups.partition_of(group.group_id), {})
+
+
+# ---- after the joins
+
+
+def received_sync(group: Group, member_id: str) -> None:
+    """A member of this generation sent its SyncGroup."""
+    group.pending_sync.pop(member_id, None)
+    if not group.pending_sync:
+        group.stop_sync_timer()
+
+
+def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int) -> None:
+    """Members that joined and then sent no SyncGroup are removed (KAFKA-12890)."""
+    group.sync_timer = None
+    is_current = generation == group.generation and group.state in (COMPLETING_REBALANCE, STABLE)
+    missing = list(group.pending_sync)
+    if not is_current or not missing:
+        return
+    for member_id in missing:
+        group.remove(member_id)
+    prepare(context, group, f"no SyncGroup came from {', '.join(missing)}")
+
+
+def set_assignment(context: CoordinatorContext, group: Group, assignments: dict[str, bytes]) -> None:
+    """Give each member its part of the leader's assignment, which is stored."""
+    for member in group.members.values():
+        member.assignment = assignments[member.member_id]
+    _answer_syncs(context, group, ErrorCode.NONE)
+
+
+def reset_assignment(context: CoordinatorContext, group: Group, error: ErrorCode) -> None:
+    """No member gets an assignment in this generation; those that wait get the error."""
+    for member in group.members.values():
+        member.assignment = b""
+    _answer_syncs(context, group, error)
+
+
+def _answer_syncs(context: CoordinatorContext, group: Group, error: ErrorCode) -> None:
+    names = (None, None) if error else (group.protocol_type, group.protocol_name)
+    for member in group.members.values():
+        if member.answer_sync(SyncResult(error, member.assignment, *names)):
+            context.sessions.restart(group, member)
+
+
+# ---- members that go
+
+
+def remove_member(context: CoordinatorContext, group: Group, member: Member, reason: str) -> None:
+    """Remove a member that left or is silent, and let the others share what it had."""
+    group.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
+    member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+    group.remove(member.member_id)
+    maybe_prepare(context, group, reason)
+    complete_if_all_joined(context, group)
+
+
+def remove_pending(context: CoordinatorContext, group: Group, member_id: str) -> None:
+    """Take back a member id that was given out; a rebalance may have waited for it."""
+    group.remove(member_id)
+    complete_if_all_joined(context, group)

@@ -1,0 +1,63 @@
+"""Removing offsets and groups: expired, deleted, or of topics that are gone.
+
+Source: GroupMetadataManager.cleanupGroupMetadata (3.9).
+"""
+
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decisions.expiry import expired_offsets
+from klamm.coordinator.group import Group
+from klamm.coordinator.states import DEAD, EMPTY
+from klamm.model.ids import TopicPartition
+from klamm.runtime.time_slices import Slices
+
+log = structlog.get_logger("groups")
+
+
+async def remove_offsets(context: CoordinatorContext, group: Group, partitions: Sequence[TopicPartition]) -> int:
+    """Remove the offsets, and the group with its last one where it has no members; how many there were."""
+    removed = group.offsets.remove(partitions)
+    if group.state is EMPTY and group.offsets.is_empty:
+        group.move(DEAD, context.clock.now_ms())
+    is_stored = await _store_removal(context, group, removed)
+    return len(removed) if is_stored else 0
+
+
+async def remove_group(context: CoordinatorContext, group: Group) -> None:
+    """Remove an empty group and all its offsets."""
+    group.move(DEAD, context.clock.now_ms())
+    await _store_removal(context, group, group.offsets.remove(list(group.offsets.committed)))
+
+
+async def _store_removal(context: CoordinatorContext, group: Group, removed: Sequence[TopicPartition]) -> bool:
+    """Write tombstones. A group that never had members has no record of its own."""
+    partition = context.groups.partition_of(group.group_id)
+    with_group = group.state is DEAD and context.groups.remove(group) and group.generation > 0
+    if group.state is DEAD:
+        group.stop_timers()
+        log.info("group removed", group=group.group_id, generation=group.generation)
+    return await context.topic.store_removal(group.group_id, partition, removed, with_group=with_group)
+
+
+async def expire_offsets(context: CoordinatorContext, slices: Slices) -> None:
+    """Remove what expired from all groups."""
+    now_ms, retention_ms = context.clock.now_ms(), context.settings.offsets_retention_ms
+    async for group in slices.each(list(context.groups)):
+        if group.state is not DEAD:
+            expired = expired_offsets(group, now_ms, retention_ms)
+            if expired or (group.state is EMPTY and group.offsets.is_empty):
+                context.counts.offset_expirations += await remove_offsets(context, group, expired)
+
+
+async def remove_deleted_partitions(
+    context: CoordinatorContext, deleted: Iterable[TopicPartition], slices: Slices
+) -> None:
+    """Remove the offsets of partitions that no longer exist: a new topic of that name begins at 0."""
+    gone = frozenset(deleted)
+    async for group in slices.each(list(context.groups)):
+        if group.state is not DEAD and (found := [p for p in group.offsets.committed if p in gone]):
+            count = await remove_offsets(context, group, found)
+            log.info("offsets of deleted topics removed", group=group.group_id, count=count)

@@ -1,0 +1,97 @@
+"""A static member that comes back without its member id (KIP-345).
+
+Source: GroupCoordinator.updateStaticMemberAndRebalance (3.9). A stable group whose protocol stays goes on as it is,
+so a consumer that restarts within its session timeout causes no rebalance.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+
+from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.group import Group
+from klamm.coordinator.handlers import rebalance
+from klamm.coordinator.member import Member
+from klamm.coordinator.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, Protocols
+from klamm.coordinator.states import COMPLETING_REBALANCE, STABLE
+from klamm.model.errors import ErrorCode
+
+log = structlog.get_logger("groups")
+
+
+class Before(NamedTuple):
+    """The member as it was, in case its new id cannot be stored."""
+
+    member_id: str
+    protocols: Protocols
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    leader_id: str
+
+
+def replace(
+    context: CoordinatorContext, group: Group, request: JoinRequest, reason: str
+) -> "asyncio.Future[JoinResult]":
+    """Give the member a new id, which fences whoever uses the old one; the reply to its JoinGroup."""
+    assert request.instance_id is not None
+    before = _before(group, request.instance_id)
+    member = group.replace_static(request.instance_id, context.new_member_id(request.instance_id))
+    log.info("static member has a new id", group=group.group_id, old=before.member_id, new=member.member_id)
+    context.sessions.restart(group, member)
+    group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+    reply = group.await_join(member)
+    why = f"static member {request.instance_id} joined; {reason}"
+    if group.state is COMPLETING_REBALANCE:
+        rebalance.prepare(context, group, why)
+    elif group.state is STABLE and group.next_protocol() != group.protocol_name:
+        rebalance.maybe_prepare(context, group, f"the protocol changes: {why}")
+    elif group.state is STABLE:
+        context.spawn(_store_and_answer(context, group, request, member, before))
+    return reply
+
+
+def _before(group: Group, instance_id: str) -> Before:
+    member = group.members[group.static_members[instance_id]]
+    timeouts = member.rebalance_timeout_ms, member.session_timeout_ms
+    return Before(member.member_id, member.protocols, *timeouts, group.leader_id or "")
+
+
+async def _store_and_answer(
+    context: CoordinatorContext, group: Group, request: JoinRequest, member: Member, before: Before
+) -> None:
+    """Store the new id, and answer with the current generation."""
+    generation, new_member_id = group.generation, member.member_id
+    assignments = {m.member_id: m.assignment for m in group.members.values()}
+    error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
+    is_current = group.state is STABLE and group.generation == generation
+    if not is_current or group.members.get(new_member_id) is not member:
+        return  # a rebalance answers it, or whoever replaced it has
+    if error:
+        _undo(context, group, member, before, error)
+    else:
+        group.answer_join(member, _result(group, member, request, before))
+        context.sessions.restart(group, member)
+
+
+def _result(group: Group, member: Member, request: JoinRequest, before: Before) -> JoinResult:
+    """The current generation. A leader that understands it skips the assignment.
+
+    Others are told the old leader's id, which is nobody's, so that none of them computes an assignment.
+    """
+    result = group.join_result(member)
+    if request.can_skip_assignment:
+        return result._replace(skip_assignment=group.leader_id == member.member_id)
+    return result._replace(leader=before.leader_id, members=())
+
+
+def _undo(context: CoordinatorContext, group: Group, member: Member, before: Before, error: ErrorCode) -> None:
+    """Give the member its old id back; the client joins again."""
+    assert member.instance_id is not None
+    result = JoinResult(
+        error, UNKNOWN_MEMBER, group.generation, group.protocol_type, group.protocol_name, before.leader_id
+    )
+    group.answer_join(member, result)
+    group.replace_static(member.instance_id, before.member_id)
+    group.update(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
+    context.sessions.restart(group, member)

@@ -1,0 +1,76 @@
+"""One member of a group. Source: MemberMetadata.scala (3.9)."""
+
+import asyncio
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TypeVar
+
+from klamm.coordinator.requests import JoinResult, Protocols, SyncResult
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    member_id: str
+    instance_id: str | None
+    """A static member's own name, which survives its restarts (KIP-345)."""
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    """Until its first join completes."""
+    join_reply: "asyncio.Future[JoinResult] | None" = None
+    """Of the JoinGroup that waits for the rebalance."""
+    sync_reply: "asyncio.Future[SyncResult] | None" = None
+    """Of the SyncGroup that waits for the leader's assignment."""
+    session_deadline: float = 0.0
+    """The loop's time at which the session expires."""
+    session_timer: asyncio.TimerHandle | None = None
+    session_timer_at: float = 0.0
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def awaits_join(self) -> bool:
+        return self.join_reply is not None
+
+    @property
+    def awaits_sync(self) -> bool:
+        return self.sync_reply is not None
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether silence ends the session: who waits for an answer is silent, but a new member may have left."""
+        return self.is_new or not (self.awaits_join or self.awaits_sync)
+
+    def metadata(self, protocol: str) -> bytes:
+        """The member's metadata for a protocol that it supports."""
+        return next(metadata for name, metadata in self.protocols if name == protocol)
+
+    def vote(self, candidates: Container[str]) -> str:
+        """The first of its protocols that is a candidate."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def answer_sync(self, result: SyncResult) -> bool:
+        """Answer the SyncGroup that waits; False where none waits."""
+        reply, self.sync_reply = self.sync_reply, None
+        return answer(reply, result)
+
+    def stop_session_timer(self) -> None:
+        if self.session_timer is not None:
+            self.session_timer.cancel()
+            self.session_timer = None
+
+
+def answer(reply: "asyncio.Future[ResultT] | None", result: ResultT) -> bool:
+    """Give the result to whoever waits, if the wait was not given up; False where nobody was to be answered."""
+    if reply is not None and not reply.done():
+        reply.set_result(result)
+    return reply is not None

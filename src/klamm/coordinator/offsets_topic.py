@@ -1,0 +1,102 @@
+"""Writing groups and offsets into `__consumer_offsets`. Source: GroupMetadataManager.scala (3.9)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from klamm.coordinator.committed_offsets import Offsets
+from klamm.coordinator.group import Group
+from klamm.coordinator.ports import Appended, CoordinatorLog
+from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
+from klamm.coordinator.settings import GroupSettings
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.clock import Clock
+from klamm.wire.records import NewRecord, build_batch
+
+log = structlog.get_logger("groups")
+
+TOMBSTONES_IN_BATCH: Final = 1_000
+_NO_ACKS: Final = 0
+
+_NOT_AVAILABLE: Final = dict.fromkeys(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+_MOVED: Final = dict.fromkeys(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.NOT_COORDINATOR
+)
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+
+GROUP_ERRORS: Final = (
+    _NOT_AVAILABLE
+    | _MOVED
+    | {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS}
+    | dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
+)
+"""What members are told where their group could not be stored."""
+OFFSET_ERRORS: Final = _NOT_AVAILABLE | _MOVED | dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+"""What a commit is answered where it could not be stored."""
+
+
+class OffsetsTopic:
+    def __init__(self, offsets_log: CoordinatorLog, settings: GroupSettings, clock: Clock) -> None:
+        self._log = offsets_log
+        self._settings = settings
+        self._clock = clock
+
+    async def store_group(self, group: Group, partition: int, assignments: Mapping[str, bytes]) -> ErrorCode:
+        """Store the group as it is now, with these assignments; the error that its members get."""
+        value = group_value(group, assignments, self._settings.group_value_version)
+        record = NewRecord(value, group_key(group.group_id), self._clock.now_ms())
+        generation = group.generation
+        error = (await self._append(partition, [record], self._settings.offsets_commit_required_acks)).error
+        if error:
+            log.warning(
+                "cannot write a group to __consumer_offsets; its members get the error and join again",
+                group=group.group_id,
+                generation=generation,
+                reason=error.name,
+            )
+        return GROUP_ERRORS.get(error, error)
+
+    async def store_offsets(self, group_id: str, partition: int, offsets: Offsets) -> Appended:
+        """Store the offsets in one batch; the error is the one that the commit is answered with."""
+        now_ms, version = self._clock.now_ms(), self._settings.offset_value_version
+        records = [
+            NewRecord(offset_value(offset, version), offset_key(group_id, topic_partition), now_ms)
+            for topic_partition, offset in offsets.items()
+        ]
+        appended = await self._append(partition, records, self._settings.offsets_commit_required_acks)
+        return appended._replace(error=OFFSET_ERRORS.get(appended.error, appended.error))
+
+    async def store_removal(
+        self, group_id: str, partition: int, removed: Sequence[TopicPartition], *, with_group: bool
+    ) -> bool:
+        """Store tombstones, without waiting for the replicas; False where they could not be appended.
+
+        What is left in the log then is removed again after the next load.
+        """
+        now_ms = self._clock.now_ms()
+        records = [NewRecord(None, offset_key(group_id, tp), now_ms) for tp in removed]
+        if with_group:
+            records.append(NewRecord(None, group_key(group_id), now_ms))
+        for start in range(0, len(records), TOMBSTONES_IN_BATCH):
+            appended = await self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS)
+            if appended.error:
+                log.warning(
+                    "cannot write removed offsets to __consumer_offsets; the next check tries again",
+                    group=group_id,
+                    reason=appended.error.name,
+                )
+                return False
+        return True
+
+    async def _append(self, partition: int, records: Sequence[NewRecord], acks: int) -> Appended:
+        batch = build_batch(records, self._settings.offsets_topic_codec)
+        return await self._log.append(partition, batch, acks, self._settings.offsets_commit_timeout_ms)

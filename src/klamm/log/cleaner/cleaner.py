@@ -1,0 +1,174 @@
+"""Cleans the dirtiest compacted log, again and again. Source: LogCleaner.scala (CleanerThread)."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from klamm.log.cleaner.cleaning import Cleaning
+from klamm.log.cleaner.facts import log_facts
+from klamm.log.cleaner.job import CleaningFinished
+from klamm.log.cleaner.selection import DirtyRange, find_dirty_range
+from klamm.log.cleaner.settings import CleanerSettings
+from klamm.log.cleaner.statistics import CleanerStatistics
+from klamm.log.errors import StorageFailed
+from klamm.log.log import Log
+from klamm.model.ids import TopicPartition
+from klamm.runtime.workers import Workers
+from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
+
+_MIB = 1 << 20
+
+
+class CleanableLogs(Protocol):
+    """The logs of a node, as far as the cleaner needs them."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]: ...
+    def get(self, partition: TopicPartition) -> Log | None: ...
+    async def write_cleaned_offsets(self) -> None: ...
+
+
+class _Candidate(NamedTuple):
+    log: Log
+    dirty: DirtyRange
+
+
+class LogCleaner:
+    """One task for each of `log.cleaner.threads`, with a process of its own. Used by the event loop alone."""
+
+    def __init__(self, world: World, logs: CleanableLogs, settings: CleanerSettings) -> None:
+        self._world = world
+        self._logs = logs
+        self._settings = settings
+        self._tasks: list[asyncio.Task[None]] = []
+        self._numbers = itertools.count(1)
+        self.statistics = CleanerStatistics()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to clean, unless `log.cleaner.enable` is false."""
+        threads = self._settings.threads if self._settings.enable else 0
+        self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(threads)]
+
+    async def close(self) -> None:
+        """End the cleanings under way; what they wrote is removed."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def update_settings(self, settings: CleanerSettings) -> None:
+        """Apply changed configs; a cleaning under way begins anew, and logs that failed are tried again."""
+        if settings == self._settings:
+            return
+        await self.close()
+        self._settings = settings
+        for log in self._logs.logs.values():
+            log.cleaning.on_config_changed()
+        self.start()
+
+    async def _run(self) -> None:
+        workers = self._world.workers.pool(1)
+        try:
+            while True:
+                if not await self.clean_next(workers):
+                    await asyncio.sleep(self._settings.backoff_ms / 1000)
+        finally:
+            await workers.close()
+
+    # -- choice --------------------------------------------------------------------------------------------------------
+
+    async def clean_next(self, workers: Workers) -> bool:
+        """Clean the log with the largest share of dirty bytes; whether one was cleaned. `workers` has one process."""
+        chosen = await self._choose()
+        if chosen is None:
+            return False
+        log, dirty = chosen
+        began = asyncio.get_running_loop().time()
+        token = f"{log.partition} {next(self._numbers)}"
+        finished = await Cleaning(self._world, log, dirty, self._settings, token).run(workers)
+        if finished is None:
+            return False
+        await self._logs.write_cleaned_offsets()
+        took_s = asyncio.get_running_loop().time() - began
+        self.statistics.on_cleaned(finished, took_s)
+        _report(log, dirty, finished, took_s)
+        return True
+
+    async def _choose(self) -> _Candidate | None:
+        """The log that is due with the largest share of dirty bytes."""
+        now_ms = self._world.clock.now_ms()
+        chosen: _Candidate | None = None
+        dirtiest = overdue_ms = 0.0
+        for log in [log for log in self._logs.logs.values() if log.config.is_compacted]:
+            await asyncio.sleep(0)
+            dirty = self._dirty_range(log, now_ms)
+            if dirty is None:
+                continue
+            dirtiest, overdue_ms = max(dirtiest, dirty.ratio), max(overdue_ms, dirty.overdue_ms)
+            if dirty.is_due(log.config) and (chosen is None or dirty.ratio > chosen.dirty.ratio):
+                chosen = _Candidate(log, dirty)
+        self.statistics.on_selection(now_ms, dirtiest, overdue_ms / 1000)
+        is_there = chosen is not None and self._is_usable(chosen.log) and not chosen.log.cleaning.is_running
+        return chosen if is_there else None
+
+    def _dirty_range(self, log: Log, now_ms: int) -> DirtyRange | None:
+        """None where the log cannot be cleaned now."""
+        cleaning = log.cleaning
+        if cleaning.is_running or cleaning.why_uncleanable is not None or not self._is_usable(log):
+            return None
+        try:
+            dirty = find_dirty_range(log_facts(log), log.config, now_ms)
+        except StorageFailed:
+            return None  # the log has reported it, and its directory is offline
+        if dirty.is_reset:
+            if not log.config.is_deleted:
+                logger.warning(
+                    "cleaner checkpoint lies outside the log, which is cleaned from its start",
+                    partition=str(log.partition),
+                    checkpoint=cleaning.first_dirty,
+                    log_start=log.start_offset,
+                    log_end=log.end_offset,
+                )
+            cleaning.first_dirty = dirty.start
+        return dirty
+
+    def _is_usable(self, log: Log) -> bool:
+        return self._logs.get(log.partition) is log and not log.has_failed
+
+    # -- facts for metrics ---------------------------------------------------------------------------------------------
+
+    @property
+    def failed_tasks(self) -> int:
+        """Tasks that ended by an unexpected error."""
+        return sum(task.done() for task in self._tasks)
+
+    def uncleanable(self) -> list[Log]:
+        """Compacted logs that could not be cleaned."""
+        return [log for log in self._logs.logs.values() if log.cleaning.why_uncleanable is not None]
+
+
+def _report(log: Log, dirty: DirtyRange, finished: CleaningFinished, took_s: float) -> None:
+    logger.info(
+        "log compacted",
+        partition=str(log.partition),
+        dirty_from=dirty.start,
+        clean_up_to=finished.end_offset,
+        mib_before=round(finished.read_bytes / _MIB, 1),
+        mib_after=round(finished.written_bytes / _MIB, 1),
+        records_before=finished.read_records,
+        records_after=finished.written_records,
+        took_s=round(took_s, 2),
+    )
+    if finished.keyless_records:
+        logger.warning(
+            "records without a key were removed: a compacted topic cannot keep them",
+            partition=str(log.partition),
+            records=finished.keyless_records,
+        )

@@ -1,0 +1,141 @@
+"""One cleaning of one log, seen from the event loop: a process rewrites, the loop replaces segments."""
+
+import asyncio
+import contextlib
+import errno
+from typing import Final
+
+import structlog
+
+from klamm.log.cleaner.facts import cleaning_job
+from klamm.log.cleaner.job import CleanedFiles, CleaningFailed, CleaningFinished, Progress
+from klamm.log.cleaner.selection import DirtyRange
+from klamm.log.cleaner.sessions import advance_cleaning, end_cleaning, start_cleaning
+from klamm.log.cleaner.settings import UNLIMITED, CleanerSettings
+from klamm.log.errors import StorageFailed
+from klamm.log.leftovers import remove_cleaned_files
+from klamm.log.log import Log
+from klamm.runtime.workers import WorkerFailed, Workers
+from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
+
+STEP_BYTES: Final = 32 << 20
+"""Read and written between two looks at the log: less than a second."""
+MAX_FAILURES: Final = 3
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Cleaning:
+    """Run it once. Used by the event loop alone."""
+
+    def __init__(self, world: World, log: Log, dirty: DirtyRange, settings: CleanerSettings, token: str) -> None:
+        """`token` is a name for the cleaning that no other has."""
+        self._world = world
+        self._log = log
+        self._dirty = dirty
+        self._settings = settings
+        self._token = token
+
+    async def run(self, workers: Workers) -> CleaningFinished | None:
+        """Clean the log; None where it was changed meanwhile or cannot be cleaned. `workers` has one process."""
+        log = self._log
+        log.cleaning.begin(self._dirty.end)
+        try:
+            job = cleaning_job(log, self._dirty, self._settings, self._world.clock.now_ms())
+            await workers.run(start_cleaning, self._token, self._world.disk, job)
+            finished = await self._advance_to_end(workers)
+        except StorageFailed:
+            return None  # the log has reported it, and its directory is offline
+        except WorkerFailed as error:
+            self._on_failure(str(error))
+            return None
+        finally:
+            await asyncio.shield(self._end(workers))
+        if finished is not None:
+            log.cleaning.on_cleaned(finished.end_offset)
+        return finished
+
+    async def _advance_to_end(self, workers: Workers) -> CleaningFinished | None:
+        """Raises StorageFailed, WorkerFailed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            progress = await workers.run(advance_cleaning, self._token, self._step_bytes)
+            if self._log.cleaning.is_void or self._log.has_failed:
+                logger.info("compaction ended early: the log was truncated", partition=str(self._log.partition))
+                return None
+            match progress.event:
+                case CleaningFinished() as finished:
+                    return finished
+                case CleaningFailed() as failed:
+                    self._on_file_failure(failed)
+                    return None
+                case CleanedFiles() as cleaned:
+                    if not await self._log.replace_segments(cleaned.replaced, cleaned.size):
+                        return None
+            await self._slow_down(progress, loop.time() - began)
+
+    @property
+    def _step_bytes(self) -> int:
+        """At most what one second may read and write."""
+        return max(1, int(min(STEP_BYTES, self._settings.bytes_per_second)))
+
+    async def _slow_down(self, progress: Progress, took_s: float) -> None:
+        """Keep to `log.cleaner.io.max.bytes.per.second`."""
+        rate = self._settings.bytes_per_second
+        if self._settings.io_max_bytes_per_second < UNLIMITED:
+            await asyncio.sleep(max(0.0, progress.io_bytes / rate - took_s))
+
+    async def _end(self, workers: Workers) -> None:
+        """Forget the cleaning, and remove what it wrote and nothing uses."""
+        log, disk = self._log, self._world.disk
+        with contextlib.suppress(WorkerFailed):  # with the process, its cleanings are gone
+            await workers.run(end_cleaning, self._token)
+        try:
+            log.cleaning.end()
+            await disk.in_thread(remove_cleaned_files, disk, log.directory)
+        except OSError as error:
+            if not log.has_failed:
+                logger.warning(
+                    "files of a compaction are left, the next start removes them",
+                    directory=log.directory,
+                    reason=str(error),
+                )
+
+    def _on_file_failure(self, failed: CleaningFailed) -> None:
+        """A full device may have space later; any other failed file operation takes the directory offline."""
+        if failed.errno is None:
+            self._mark_uncleanable(failed.reason)
+        elif failed.errno in _FULL:
+            logger.warning(
+                "compaction needs more space than the device has, it is tried again",
+                partition=str(self._log.partition),
+                directory=self._log.directory,
+                retry_ms=self._settings.backoff_ms,
+                action="Free space, or move partitions to another directory.",
+            )
+        else:
+            self._log.on_io_error(OSError(failed.errno, failed.reason))
+
+    def _on_failure(self, reason: str) -> None:
+        """Try again some times: the process may have been killed."""
+        if self._log.cleaning.on_failure() >= MAX_FAILURES:
+            self._mark_uncleanable(reason)
+            return
+        logger.warning(
+            "compaction failed, it is tried again",
+            partition=str(self._log.partition),
+            reason=reason,
+            retry_ms=self._settings.backoff_ms,
+        )
+
+    def _mark_uncleanable(self, reason: str) -> None:
+        self._log.cleaning.why_uncleanable = reason
+        logger.error(
+            "log cannot be compacted and grows without a limit",
+            partition=str(self._log.partition),
+            directory=self._log.directory,
+            reason=reason,
+            action="Mend the cause; a changed topic config or a restart of the node tries again.",
+        )

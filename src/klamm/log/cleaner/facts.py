@@ -1,0 +1,57 @@
+"""A log as the cleaner sees it: the facts that selection needs, and the job for the process that rewrites it."""
+
+from klamm.log.cleaner.job import CleaningJob, ProducerEnd, SourceSegment
+from klamm.log.cleaner.selection import DirtyRange, LogFacts, SegmentFacts, group_segments
+from klamm.log.cleaner.settings import CleanerSettings
+from klamm.log.log import Log
+from klamm.log.producers import Producer
+from klamm.log.segment import Segment
+
+MAX_GROUP_SEGMENTS = 32
+"""Segments that one replaces: more would hold the event loop while their files are renamed."""
+_NO_LAG = 2**63 - 1
+
+
+def log_facts(log: Log) -> LogFacts:
+    """The facts of now. Raises StorageFailed."""
+    needs_first = log.config.max_compaction_lag_ms < _NO_LAG
+    return LogFacts(
+        [_segment_facts(segment, needs_first) for segment in log.segments],
+        log.start_offset,
+        log.end_offset,
+        log.last_stable_offset,
+        log.recovery_point,
+        log.cleaning.first_dirty,
+    )
+
+
+def _segment_facts(segment: Segment, needs_first: bool) -> SegmentFacts:
+    first = segment.first_timestamp if needs_first else None
+    return SegmentFacts(segment.base_offset, segment.size, segment.largest.timestamp, first)
+
+
+def cleaning_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int) -> CleaningJob:
+    """Everything the process has to know; later changes of the log do not matter to it."""
+    config = log.config
+    segments = [segment for segment in log.segments if segment.base_offset < dirty.end]
+    index_bytes = [max(segment.offset_index.size, segment.time_index.size) for segment in segments]
+    facts = [_segment_facts(segment, needs_first=False) for segment in segments]
+    groups = group_segments(facts, index_bytes, dirty.end, config, MAX_GROUP_SEGMENTS)
+    return CleaningJob(
+        directory=log.directory,
+        groups=tuple(tuple(SourceSegment(s.base_offset, s.size) for s in group) for group in groups),
+        transaction_indexes=tuple(segment.base_offset for segment in log.segments),
+        start=dirty.start,
+        end=dirty.end,
+        map_capacity=settings.map_capacity,
+        read_bytes=settings.read_bytes,
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        index_max_bytes=config.segment_index_bytes,
+        producers={producer_id: _producer_end(p) for producer_id, p in log.producers.by_id.items()},
+    )
+
+
+def _producer_end(producer: Producer) -> ProducerEnd:
+    return ProducerEnd(producer.last_offset if producer.last_offset >= 0 else None, producer.epoch)

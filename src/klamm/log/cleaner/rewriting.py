@@ -1,0 +1,224 @@
+"""One cleaning of one log, step by step, in a process of its own. Source: LogCleaner.scala (Cleaner).
+
+The first pass collects the last offset of each key in the dirty range; the second writes the records that stay, group
+by group, to files with the suffix `.cleaned`. Nothing of the log is changed here.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from klamm.log.cleaner.filtering import BatchFilter, WrittenBatch
+from klamm.log.cleaner.job import CleanedFiles, CleaningFinished, CleaningJob, Progress, SourceSegment
+from klamm.log.cleaner.offset_map import OffsetMap, hash_keys
+from klamm.log.cleaner.reading import log_path, read_runs
+from klamm.log.cleaner.transactions import TransactionCleaning
+from klamm.log.errors import CorruptFile
+from klamm.log.flushing import sync_files
+from klamm.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, segment_file
+from klamm.log.open_files import OpenFiles
+from klamm.log.segment import Segment
+from klamm.log.transactions import AbortedTransaction, TransactionIndex
+from klamm.model.errors import KlammError
+from klamm.runtime.disk import Disk
+from klamm.wire.records import end_marker_of, header_at
+from klamm.wire.records.batch import CONTROL_BIT
+from klamm.wire.vectors.batches import Run
+from klamm.wire.vectors.groups import Group, decode_group, group_batches
+
+WRITE_BYTES: Final = 1 << 20
+_OPEN_FILES: Final = 4
+_KINDS: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+
+class MapTooSmall(KlammError):
+    """Not even one batch fits into the offset map."""
+
+
+def clean(disk: Disk, job: CleaningJob) -> Iterator[Progress]:
+    """Clean the log; the last progress has CleaningFinished.
+
+    Raises OSError, CorruptBatch, CorruptRecords, CorruptFile, MapTooSmall.
+    """
+    aborted = _aborted_transactions(disk, job)
+    offset_map = OffsetMap(job.map_capacity)
+    yield from _build_map(disk, job, offset_map, aborted)
+    offset_map.seal()
+    end_offset = offset_map.latest_offset + 1
+    batch_filter = BatchFilter(
+        offset_map, TransactionCleaning(aborted), job.producers, job.now_ms, job.delete_retention_ms
+    )
+    read = written = 0
+    for group in job.groups:
+        if group[0].base_offset >= end_offset:
+            break
+        read += sum(source.size for source in group)
+        for progress in _rewrite(disk, job, group, batch_filter):
+            if isinstance(progress.event, CleanedFiles):
+                written += progress.event.size
+            yield progress
+    counts = batch_filter.counts
+    yield Progress(
+        0,
+        CleaningFinished(
+            end_offset,
+            read,
+            written,
+            counts.read_records,
+            counts.written_records,
+            counts.keyless_records,
+            offset_map.utilization,
+        ),
+    )
+
+
+def _aborted_transactions(disk: Disk, job: CleaningJob) -> list[AbortedTransaction]:
+    """Every aborted transaction of the log. Raises OSError, CorruptFile."""
+    aborted: list[AbortedTransaction] = []
+    for base_offset in job.transaction_indexes:
+        path = f"{job.directory}/{segment_file(base_offset, TRANSACTION_INDEX)}"
+        if disk.exists(path):
+            TransactionIndex(disk, path, base_offset).collect(0, job.end, aborted)
+    return aborted
+
+
+# -- the first pass ----------------------------------------------------------------------------------------------------
+
+
+def _build_map(
+    disk: Disk, job: CleaningJob, offset_map: OffsetMap, aborted: Sequence[AbortedTransaction]
+) -> Iterator[Progress]:
+    """Put the keys from `job.start` on into the map, up to `job.end` or until it is full. Raises MapTooSmall."""
+    segments = [segment for group in job.groups for segment in group]
+    transactions = TransactionCleaning(each for each in aborted if each.last_offset >= job.start)
+    offset_map.latest_offset = job.start - 1
+    for i, segment in enumerate(segments):
+        following = segments[i + 1].base_offset if i + 1 < len(segments) else job.end
+        if following <= job.start:
+            continue
+        for run in read_runs(disk, log_path(job.directory, segment.base_offset), segment.size, job.read_bytes):
+            is_complete = _add_run(offset_map, transactions, run, job.start)
+            yield Progress(len(run.buffer))
+            if not is_complete:
+                if offset_map.latest_offset < job.start:
+                    raise MapTooSmall(
+                        f"the offset map of {job.map_capacity} keys does not hold the keys of one batch. "
+                        "Increase log.cleaner.dedupe.buffer.size."
+                    )
+                return
+        offset_map.latest_offset = following - 1
+
+
+def _add_run(offset_map: OffsetMap, transactions: TransactionCleaning, run: Run, start: int) -> bool:
+    """Whether all batches of the run fit into the map."""
+    for group in group_batches(run, _committed_data(transactions, run, start)):
+        if not _add_group(offset_map, group, start):
+            return False
+    offset_map.latest_offset = max(offset_map.latest_offset, run.next_offset - 1)
+    return True
+
+
+def _committed_data(transactions: TransactionCleaning, run: Run, start: int) -> list[int]:
+    """The batches whose keys count: from `start` on, no markers, nothing of aborted transactions."""
+    headers = run.headers
+    is_data = (headers["record_count"] > 0) & ((headers["attributes"] & CONTROL_BIT) == 0)
+    chosen = (is_data & (run.last_offsets >= start)).tolist()
+    for number in np.flatnonzero((headers["producer_id"] >= 0) & (run.last_offsets >= start)).tolist():
+        header = header_at(run.buffer, run.positions[number])
+        if not header.is_control:
+            chosen[number] = chosen[number] and not transactions.on_data(header)
+            continue
+        marker = end_marker_of(run.buffer, header)
+        transactions.on_control(header, marker.type if marker else None, header.record_count <= 0)
+    transactions.take_kept()
+    return [number for number, is_chosen in enumerate(chosen) if is_chosen]
+
+
+def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
+    """Add the group; where it does not fit, as many of its batches as do."""
+    records = decode_group(group)
+    keys = records.fields.keys
+    content = bytes(group.buffer)
+    counted = ~keys.null & (records.offsets >= start)
+
+    def add(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> bool:
+        hashes = hash_keys(content, keys.starts[chosen].tolist(), keys.ends[chosen].tolist())
+        return offset_map.add(hashes, records.offsets[chosen])
+
+    if add(np.flatnonzero(counted)):
+        return True
+    last_offsets = group.headers["base_offset"].astype(np.int64) + group.headers["last_offset_delta"]
+    for i, last_offset in enumerate(last_offsets.tolist()):
+        if not add(np.flatnonzero(counted & (records.batch_of == i))):
+            return False
+        offset_map.latest_offset = max(offset_map.latest_offset, last_offset)
+    return True
+
+
+# -- the second pass ---------------------------------------------------------------------------------------------------
+
+
+def _rewrite(
+    disk: Disk, job: CleaningJob, group: Sequence[SourceSegment], batch_filter: BatchFilter
+) -> Iterator[Progress]:
+    """Write what stays of these segments to one; the last progress has its CleanedFiles."""
+    files = OpenFiles(disk, _OPEN_FILES)
+    segment = _cleaned_segment(files, job, group[0].base_offset)
+    output = _Output(segment)
+    try:
+        for source in group:
+            for run in read_runs(disk, log_path(job.directory, source.base_offset), source.size, job.read_bytes):
+                before = segment.size
+                for batch in batch_filter.filter(run):
+                    output.add(batch)
+                for transaction in batch_filter.transactions.take_kept():
+                    segment.transaction_index.append(transaction)
+                output.write()
+                yield Progress(len(run.buffer) + segment.size - before)
+        segment.seal()
+    finally:
+        files.close()
+    paths = [segment.path(kind) for kind in _KINDS]
+    sync_files(disk, paths, ())
+    replaced = tuple(source.base_offset for source in group)
+    yield Progress(0, CleanedFiles(segment.base_offset, replaced, segment.size))
+
+
+def _cleaned_segment(files: OpenFiles, job: CleaningJob, base_offset: int) -> Segment:
+    """An empty segment whose files have the suffix `.cleaned`. Raises OSError."""
+    segment = Segment(
+        files,
+        job.directory,
+        base_offset,
+        index_interval_bytes=job.index_interval_bytes,
+        index_max_bytes=job.index_max_bytes,
+        created_ms=job.now_ms,
+        suffix=CLEANED,
+    )
+    for kind in _KINDS:
+        if files.disk.exists(segment.path(kind)):
+            raise CorruptFile(f"{segment.path(kind)} is there already: another process cleans this log")
+    files.disk.open(segment.log_path, create=True).close()
+    return segment
+
+
+class _Output:
+    """Batches on their way into a segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._batches: list[WrittenBatch] = []
+        self._size = 0
+
+    def add(self, batch: WrittenBatch) -> None:
+        self._batches.append(batch)
+        self._size += len(batch.content)
+        if self._size >= WRITE_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        if self._batches:
+            marks = [(len(b.content), b.first_offset, b.last_offset, b.max_timestamp) for b in self._batches]
+            self._segment.append_run(b"".join(b.content for b in self._batches), marks)
+            self._batches, self._size = [], 0

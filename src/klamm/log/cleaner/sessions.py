@@ -1,0 +1,42 @@
+"""Cleanings under way in a worker process: each is advanced a piece at a time, so that it can be slowed or ended."""
+
+from collections.abc import Iterator
+
+from klamm.log.cleaner.job import CleaningFailed, CleaningJob, Progress
+from klamm.log.cleaner.rewriting import MapTooSmall, clean
+from klamm.log.errors import CorruptFile
+from klamm.runtime.disk import Disk
+from klamm.wire.records import CorruptRecords
+from klamm.wire.vectors.batches import CorruptBatch
+
+_sessions: dict[str, Iterator[Progress]] = {}
+
+
+def start_cleaning(token: str, disk: Disk, job: CleaningJob) -> None:
+    """Begin a cleaning that this process knows by `token`."""
+    _sessions[token] = clean(disk, job)
+
+
+def advance_cleaning(token: str, max_bytes: int) -> Progress:
+    """Go on until about `max_bytes` were read and written, or something happened.
+
+    Raises KeyError where the process that began it has ended.
+    """
+    steps = _sessions[token]
+    done = 0
+    try:
+        while done < max_bytes:
+            progress = next(steps)
+            done += progress.io_bytes
+            if progress.event is not None:
+                return Progress(done, progress.event)
+    except (CorruptBatch, CorruptRecords, CorruptFile, MapTooSmall) as error:
+        return Progress(done, CleaningFailed(str(error)))
+    except OSError as error:
+        return Progress(done, CleaningFailed(str(error), error.errno or -1))
+    return Progress(done)
+
+
+def end_cleaning(token: str) -> None:
+    """Forget the cleaning, whether it has ended or not."""
+    _sessions.pop(token, None)

@@ -1,0 +1,35 @@
+"""The broker configs of the log cleaner."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.log.cleaner.offset_map import BYTES_PER_KEY
+
+UNLIMITED: Final = 1.7976931348623157e308
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """`log.cleaner.` and these names: buffers in bytes, times in ms."""
+
+    enable: bool = True
+    threads: int = 1
+    dedupe_buffer_size: int = 128 << 20
+    io_buffer_load_factor: float = 0.9
+    io_buffer_size: int = 512 << 10
+    io_max_bytes_per_second: float = UNLIMITED
+    backoff_ms: int = 15_000
+
+    @property
+    def map_capacity(self) -> int:
+        """The keys that each thread's offset map holds; at least one."""
+        return max(1, int(self.dedupe_buffer_size / max(1, self.threads) * self.io_buffer_load_factor / BYTES_PER_KEY))
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What each thread may read and write: its share of `io_max_bytes_per_second`."""
+        return self.io_max_bytes_per_second / max(1, self.threads)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.io_buffer_size // max(1, self.threads)

@@ -1,0 +1,81 @@
+"""How far a log is cleaned, and whether it is being cleaned. Source: LogCleanerManager.scala (LogCleaningState)."""
+
+from collections.abc import Sequence
+
+from klamm.runtime.disk import Disk
+
+
+class CleaningState:
+    """Used by the event loop alone.
+
+    A cleaning compares records with those behind them, so a truncation below its end voids it: what it removed may be
+    all that is left of a key.
+    """
+
+    __slots__ = ("_disk", "_end", "_failures", "_is_void", "_swap_paths", "first_dirty", "why_uncleanable")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._end: int | None = None
+        self._is_void = False
+        self._failures = 0
+        self._swap_paths: Sequence[str] = ()
+        self.first_dirty: int | None = None
+        """Records below it were compared with those behind them; None where the log was never cleaned."""
+        self.why_uncleanable: str | None = None
+        """Why the log could not be cleaned; it is tried again after a change of the config."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._end is not None
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the log was truncated below the end of the cleaning under way."""
+        return self._is_void
+
+    def begin(self, end: int) -> None:
+        """A cleaning of the records below `end` begins."""
+        assert self._end is None, "the log is being cleaned already"
+        self._end, self._is_void = end, False
+
+    def end(self) -> None:
+        """The cleaning is over, whatever came of it. Raises OSError."""
+        self._end = None
+        self._remove_swap_files()
+
+    def on_cleaned(self, end_offset: int) -> None:
+        """Every record below `end_offset` was compared with those behind it."""
+        self.first_dirty = end_offset
+        self._failures = 0
+
+    def on_failure(self) -> int:
+        """A cleaning failed; how many did in a row."""
+        self._failures += 1
+        return self._failures
+
+    def on_config_changed(self) -> None:
+        """Try again what failed."""
+        self._failures = 0
+        self.why_uncleanable = None
+
+    def on_swap_began(self, paths: Sequence[str]) -> None:
+        """These files are to replace segments; a start after a crash would finish that."""
+        self._swap_paths = paths
+
+    def on_swap_ended(self) -> None:
+        self._swap_paths = ()
+
+    def on_truncated(self, offset: int) -> None:
+        """The log will be truncated to `offset`: files that would bring records back are removed. Raises OSError."""
+        if self.first_dirty is not None:
+            self.first_dirty = min(self.first_dirty, offset)
+        if self._end is not None and offset < self._end:
+            self._is_void = True
+            self._remove_swap_files()
+
+    def _remove_swap_files(self) -> None:
+        paths, self._swap_paths = self._swap_paths, ()
+        for path in paths:
+            if self._disk.exists(path):
+                self._disk.remove(path)

@@ -1,0 +1,244 @@
+"""What a controller can know of brokers: by ZooKeeper's history, requests and answers; not by what it remembers.
+
+It reads the registrations when it begins, and whenever it handles a change of them; in between it may know any that was
+there since. So each question has three answers: yes, no, and None where either may be what it knows.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from klamm.controller.decisions.features import supports
+from klamm.controller.events import BrokerChange, ControlledShutdown, Event, LeaderAndIsrResponseReceived
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.controllers import ControllerHistory
+from klamm.sim.history.registrations import RegistrationHistory
+from klamm.sim.history.topics import TopicHistory
+from klamm.sim.history.trace import ConnectionOpened, EventBegan, EventEnded, RequestSent, Term, TermBegan, TopicWritten
+from klamm.zk.admin_znodes import decode_features
+from klamm.zk.registrations import decode_registration
+from klamm.zk.znodes import MalformedZnode
+
+NOT_REGISTERED: Final = -1
+_REFUSED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+Answer = bool | None
+_Failed = dict[tuple[BrokerId, int], dict[TopicPartition, Answer]]
+
+
+@dataclass(slots=True)
+class BrokerViews:
+    """By controller epoch; of a winner that has not begun to act nothing is known."""
+
+    controllers: ControllerHistory
+    registrations: RegistrationHistory
+    topics: TopicHistory
+    read_since: dict[int, int] = field(default_factory=dict)
+    """Which registrations a controller knows is at least as new as this zxid."""
+    _read_until: dict[int, int] = field(default_factory=dict)
+    """It has read them by then: the zxid at the end of failover, or of the last change of brokers."""
+    _reading_since: dict[int, int] = field(default_factory=dict)
+    """The same once the change of brokers that it handles is done."""
+    _made_since: dict[tuple[BrokerId, int, BrokerId], int] = field(default_factory=dict)
+    """(broker, incarnation, target) -> the same when the request was made for which it connects to the target."""
+    _leaving: dict[int, dict[tuple[BrokerId, int], Answer]] = field(default_factory=dict)
+    """(broker, broker epoch) -> whether its controlled shutdown has begun."""
+    _failed: dict[int, _Failed] = field(default_factory=dict)
+    """(broker, broker epoch) -> replicas of which it answered that their log directory failed."""
+
+    # ---- questions
+
+    def epochs(self, term: Term, broker: BrokerId, since: int | None = None) -> set[int]:
+        """Broker epochs, or NOT_REGISTERED, that the controller may believe in, or may have since an earlier zxid."""
+        since = self.read_since.get(term.epoch, 0) if since is None else since
+        epochs = self.registrations.epochs_since(broker, since)
+        if any(epoch != NOT_REGISTERED for epoch in epochs) and self._may_be_unusable(broker, since):
+            epochs.add(NOT_REGISTERED)
+        return epochs
+
+    def is_registered(self, term: Term | None, broker: BrokerId, since: int | None = None) -> Answer:
+        if term is None:
+            return None
+        return _agreed({epoch != NOT_REGISTERED for epoch in self.epochs(term, broker, since)})
+
+    def is_registered_throughout(self, term: Term | None, broker: BrokerId, since: int | None = None) -> bool:
+        """In one run: it did not come, go or bounce as far as the controller can know."""
+        if term is None:
+            return False
+        epochs = self.epochs(term, broker, since)
+        return len(epochs) == 1 and NOT_REGISTERED not in epochs
+
+    def is_leaving(self, term: Term | None, broker: BrokerId) -> Answer:
+        if term is None:
+            return None
+        known = self._leaving.get(term.epoch)
+        if not known:
+            return False
+        return _agreed({known.get((broker, epoch), False) for epoch in self.epochs(term, broker)})
+
+    def has_failed(self, term: Term | None, p: TopicPartition, broker: BrokerId) -> Answer:
+        """Whether the log directory of its replica failed."""
+        if term is None:
+            return None
+        known = self._failed.get(term.epoch)
+        if not known:
+            return False
+        return _agreed({known.get((broker, epoch), {}).get(p, False) for epoch in self.epochs(term, broker)})
+
+    def is_live(self, term: Term | None, broker: BrokerId) -> Answer:
+        """Registered, and not leaving."""
+        return both(self.is_registered(term, broker), negated(self.is_leaving(term, broker)))
+
+    def is_online(self, term: Term | None, p: TopicPartition, broker: BrokerId) -> Answer:
+        """Live, and the replica lies on a working log directory."""
+        return both(self.is_live(term, broker), negated(self.has_failed(term, p, broker)))
+
+    def was_registered_when_read(self, term: Term, broker: BrokerId) -> bool:
+        """Whether it was registered all the while in which the controller last read the registrations."""
+        since = self.read_since.get(term.epoch, 0)
+        return -1 not in self.registrations.epochs_since(broker, since, self._read_until.get(term.epoch, since))
+
+    def handled_since(self, term: Term, event: Event) -> int:
+        """As `read_since`, at the end of this event, which may be a change of brokers."""
+        known = self._reading_since if isinstance(event, BrokerChange) else self.read_since
+        return known.get(term.epoch, 0)
+
+    def made_since(self, term: Term, target: BrokerId) -> int:
+        """As `read_since`, of the moment when the request was made that goes out now: it may be before it connected."""
+        now = self.read_since.get(term.epoch, 0)
+        return self._made_since.get((term.broker, term.incarnation, target), now)
+
+    def _may_be_unusable(self, broker: BrokerId, since: int) -> bool:
+        """Whether its registration was unreadable, or lacked a finalized feature, then or later."""
+        levels = tuple(self.registrations.finalized_since(since))
+        return any(_is_unusable(broker, data, levels) for data in self.registrations.contents_since(broker, since))
+
+    # ---- what happens
+
+    def on_term_began(self, event: TermBegan) -> None:
+        """What it reads is at least as new as its own election, and perhaps no newer."""
+        self.read_since[event.term.epoch] = self.controllers.elected_at.get(event.term.epoch, 0)
+
+    def on_event_began(self, event: EventBegan) -> None:
+        if event.term is None:
+            return
+        epoch, what = event.term.epoch, event.event
+        if isinstance(what, BrokerChange):
+            self._reading_since[epoch] = event.seen_zxid
+        elif isinstance(what, ControlledShutdown):
+            known = self._leaving.setdefault(epoch, {})
+            for run in self._runs(event.term, what):
+                if not known.get(run, False):
+                    known[run] = None
+        elif isinstance(what, LeaderAndIsrResponseReceived):
+            self._on_answers(event.term, what, is_done=False)
+
+    def on_event_ended(self, event: EventEnded) -> None:
+        acting = self.controllers.active
+        if acting is not None and acting.epoch not in self._read_until:
+            self._read_until[acting.epoch] = self.controllers.at.zxid
+        if event.term is None or event.has_failed or event.is_cut_short:
+            return
+        epoch, what = event.term.epoch, event.event
+        if isinstance(what, BrokerChange):
+            self.read_since[epoch] = self._reading_since.pop(epoch)
+            self._read_until[epoch] = self.controllers.at.zxid
+        elif isinstance(what, ControlledShutdown):
+            known = self._leaving.setdefault(epoch, {})
+            error = what.reply.result().error
+            for run in self._runs(event.term, what):
+                if error is ErrorCode.NONE and _is_certain(self.epochs(event.term, what.broker)):
+                    known[run] = True
+                elif error in _REFUSED and known.get(run) is None:
+                    known.pop(run, None)
+        elif isinstance(what, LeaderAndIsrResponseReceived):
+            self._on_answers(event.term, what, is_done=True)
+
+    def on_connection_opened(self, event: ConnectionOpened) -> None:
+        terms = self.controllers.acting({(event.sender, event.incarnation)})
+        if terms:
+            self._made_since.setdefault(event, self.read_since.get(terms[-1].epoch, 0))
+
+    def on_sent(self, event: RequestSent) -> None:
+        self._made_since.pop((event.sender, event.incarnation, event.target), None)
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        """A replica that goes takes with it what was known of its directory."""
+        before = event.before.partitions if event.before else {}
+        after = event.after.partitions if event.after else {}
+        for number, was in before.items():
+            left = after[number].replicas if number in after else ()
+            for broker in was.replicas:
+                if broker not in left:
+                    self._forget(TopicPartition(event.topic, number), broker)
+
+    def _forget(self, p: TopicPartition, broker: BrokerId) -> None:
+        for failed in self._failed.values():
+            for (of, _), partitions in failed.items():
+                if of == broker:
+                    partitions.pop(p, None)
+
+    def _runs(self, term: Term, asked: ControlledShutdown) -> Collection[tuple[BrokerId, int]]:
+        """Runs of the broker that may be taken out for this request."""
+        return [(asked.broker, e) for e in self.epochs(term, asked.broker) if asked.broker_epoch in (NOT_REGISTERED, e)]
+
+    def _on_answers(self, term: Term, answered: LeaderAndIsrResponseReceived, is_done: bool) -> None:
+        """KAFKA_STORAGE_ERROR: its directory failed; NONE: it works. Others say nothing of it."""
+        if answered.response.error_code:
+            return
+        run = answered.broker, answered.broker_epoch
+        for p, code in answers_by_partition(answered.response, self.topics.ids):
+            failed = code == ErrorCode.KAFKA_STORAGE_ERROR
+            if code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE):
+                continue
+            known = self._failed.setdefault(term.epoch, {}).setdefault(run, {})
+            if known.get(p, False) is not failed:
+                known[p] = failed if is_done else None
+
+
+def answers_by_partition(response: Any, names: Mapping[Any, str]) -> list[tuple[TopicPartition, int]]:
+    """What a LeaderAndIsr response says of each partition, whatever its version."""
+    found = [(TopicPartition(e.topic_name, e.partition_index), e.error_code) for e in response.partition_errors]
+    for topic in response.topics:
+        if (name := names.get(topic.topic_id)) is not None:
+            found += [(TopicPartition(name, e.partition_index), e.error_code) for e in topic.partition_errors]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _is_unusable(broker: BrokerId, data: bytes | None, levels: tuple[bytes | None, ...]) -> bool:
+    """Whether a controller leaves out a broker with this registration, under one of these contents of `/feature`."""
+    try:
+        features = decode_registration(broker, data, 0).features
+    except MalformedZnode:
+        return True
+    return any(not supports(features, _finalized(content)) for content in levels)
+
+
+def _finalized(content: bytes | None) -> Mapping[str, int]:
+    """What `/feature` finalizes; nothing where nobody can read it."""
+    try:
+        return decode_features(content).levels
+    except MalformedZnode:
+        return {}
+
+
+def _is_certain(epochs: Collection[int]) -> bool:
+    return len(epochs) == 1
+
+
+def _agreed(answers: Collection[Answer]) -> Answer:
+    """The answer that all give; None where they differ."""
+    return next(iter(answers)) if len(answers) == 1 else None
+
+
+def both(one: Answer, other: Answer) -> Answer:
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
+def negated(answer: Answer) -> Answer:
+    return None if answer is None else not answer

@@ -1,0 +1,153 @@
+"""What leaders are answered that ask the controller for another ISR: Kafka's table, written down a second time.
+
+Source: KafkaController.tryProcessAlterPartition (3.9).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from klamm.controller.events import AlterPartitionReceived
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.sim.history.history import History
+from klamm.sim.history.isr_requests import FIRST_WITH_TOPIC_IDS, JudgedFrom, new_isr
+from klamm.sim.history.trace import EventEnded
+
+_RECOVERED, _RECOVERING = 0, 1
+
+
+def _expected_errors(
+    known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int
+) -> frozenset[ErrorCode | None]:
+    """The error codes that Kafka's table gives for this request; None if the change is to be written.
+
+    Several where the controller may or may not know yet that a broker came or went.
+    """
+    expected = _expected_error(known, topic, sender, asked, version)
+    if expected is not None:
+        return frozenset((expected,))
+    assert topic is not None
+    replicas = known.partitions[topic, asked.partition_index].replicas
+    fit = {known.live[b] if b in replicas else False for b in new_isr(asked, version)}
+    ineligible = ErrorCode.INELIGIBLE_REPLICA if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
+    if False in fit:
+        return frozenset((ineligible,))
+    return frozenset((ineligible, None)) if None in fit else frozenset((None,))
+
+
+def _expected_error(known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
+    """The error code that Kafka's table gives before it asks who lives; None if the change is fit to be written."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = known.partitions.get((topic, asked.partition_index))
+    if partition is None or partition.leadership is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    now = partition.leadership
+    isr = new_isr(asked, version)
+    if asked.leader_epoch > now.leader_epoch or asked.partition_epoch > now.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if asked.leader_epoch < now.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if (sender, isr, asked.leader_recovery_state) == (now.leader, now.isr, int(now.recovery)):
+        return ErrorCode.NONE
+    if asked.partition_epoch < now.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    recovery = asked.leader_recovery_state
+    begins_again = recovery == _RECOVERING and int(now.recovery) == _RECOVERED
+    if sender != now.leader or not isr or recovery not in (_RECOVERED, _RECOVERING) or begins_again:
+        return ErrorCode.INVALID_REQUEST
+    if recovery == _RECOVERING and len(isr) > 1:
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def _answers(event: EventEnded, known: JudgedFrom) -> Iterator[tuple[str | None, Any, Any]]:
+    """(topic, what was asked, what was answered) for each partition of an AlterPartition that was judged."""
+    asked = event.event
+    assert isinstance(asked, AlterPartitionReceived)
+    answered = {
+        (t.topic_id if asked.version >= FIRST_WITH_TOPIC_IDS else t.topic_name, p.partition_index): p
+        for t in asked.reply.result().topics
+        for p in t.partitions
+    }
+    for topic in asked.request.topics:
+        key = topic.topic_id if asked.version >= FIRST_WITH_TOPIC_IDS else topic.topic_name
+        for data in topic.partitions:
+            yield known.topics.get(key), data, answered.get((key, data.partition_index))
+
+
+def _judged_from(history: History, event: EventEnded) -> JudgedFrom | None:
+    """The facts from which this AlterPartition had to be judged; None where it was not judged."""
+    if not isinstance(event.event, AlterPartitionReceived):
+        return None
+    return history.isr_requests.judged_from.get((event.broker, event.incarnation))
+
+
+def alter_partition_follows_the_table(history: History, event: EventEnded) -> str | None:
+    """AlterPartition is answered as Kafka's table has it, row by row, from what ZooKeeper held when it was judged.
+
+    One who was deposed before that, and does not know it, may judge by what was there then.
+    """
+    asked, known = event.event, _judged_from(history, event)
+    if not isinstance(asked, AlterPartitionReceived):
+        return None
+    answer, request = asked.reply.result(), asked.request
+    if known is None:
+        wanted = ErrorCode.NOT_CONTROLLER
+        return None if answer.error_code == wanted else f"{event.broker} is not active and answers {answer}"
+    if answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR):
+        return None  # deposed or cut off from ZooKeeper meanwhile
+    is_stale = answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+    if known.sender_epochs == {request.broker_epoch} if is_stale else request.broker_epoch not in known.sender_epochs:
+        epochs = sorted(known.sender_epochs)
+        return f"broker {request.broker_id}, epoch {request.broker_epoch} of {epochs}, is answered {answer}"
+    if is_stale or not known.is_newest:
+        return None
+    for topic, data, got in _answers(event, known):
+        expected = _expected_errors(known, topic, request.broker_id, data, asked.version)
+        if got is None or not any(_is_expected_error(e, got.error_code) for e in expected):
+            return f"{topic}-{data.partition_index}: {data} should be answered {expected}, is {got}, from {known}"
+    return None
+
+
+def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
+    """Whether the response's error code is the one that the table gives."""
+    if expected is None:  # ZooKeeper had the last word
+        return got in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return got == expected
+
+
+def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> str | None:
+    """A change that ZooKeeper refused was overtaken by another one: what is there is not what was asked for."""
+    asked, known = event.event, _judged_from(history, event)
+    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
+        return None
+    for topic, data, got in _answers(event, known):
+        if topic is None or got is None or got.error_code != ErrorCode.INVALID_UPDATE_VERSION:
+            continue
+        if None not in _expected_errors(known, topic, asked.request.broker_id, data, asked.version):
+            continue
+        versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
+        newest = versions[-1] if versions else None
+        if newest and (newest.partition_epoch, newest.isr) == (data.partition_epoch + 1, new_isr(data, asked.version)):
+            return f"{topic}-{data.partition_index}: {data} is refused, although it was written as {newest}"
+    return None
+
+
+def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str | None:
+    """What a leader is told of its ISR was the content of the state znode in the version that the answer names."""
+    asked, known = event.event, _judged_from(history, event)
+    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
+        return None
+    for topic, data, got in _answers(event, known):
+        if topic is None or got is None or got.error_code != ErrorCode.NONE:
+            continue
+        p = TopicPartition(topic, data.partition_index)
+        told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
+        if not any(
+            told == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
+            for versions in history.states.incarnations_of(p)
+            for v in versions[got.partition_epoch : got.partition_epoch + 1]
+        ):
+            return f"{p}: the leader is told {told}, which was never written"
+    return None

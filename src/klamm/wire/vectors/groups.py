@@ -1,0 +1,117 @@
+"""Adjacent batches decoded together: one buffer of decompressed records, and the fields of all of them as vectors."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from klamm.wire.compression import BadCompression, Codec
+from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES
+from klamm.wire.unfolding import decompress
+from klamm.wire.vectors.batches import CorruptBatch, Headers, Run
+from klamm.wire.vectors.fields import Fields, read_fields
+from klamm.wire.vectors.starts import Areas, Bodies, Finder, find_bodies
+from klamm.wire.vectors.varints import Bytes, Longs
+
+GROUP_BYTES: Final = 8 << 20
+"""Decompressed bytes worked on at once: bounds memory, and keeps columns in cache."""
+
+
+class Group(NamedTuple):
+    """Batches decoded together. `numbers` are their places in the run, `areas` where their records lie in `buffer`."""
+
+    numbers: list[int]
+    headers: Headers
+    buffer: memoryview
+    areas: Areas
+
+
+class GroupRecords(NamedTuple):
+    """The records of a group in order; `batch_of` is the place of each record's batch in the group."""
+
+    raw: Bytes
+    bodies: Bodies
+    fields: Fields
+    batch_of: Longs
+    offsets: Longs
+    timestamps: Longs
+    """Base timestamp plus delta; LogAppendTime is not applied."""
+
+
+def group_batches(run: Run, chosen: Iterable[int], group_bytes: int = GROUP_BYTES) -> Iterator[Group]:
+    """Group adjacent batches until they have enough bytes; compressed batches count as decompressed.
+
+    Raises CorruptBatch where a batch cannot be decompressed.
+    """
+    codecs = (run.headers["attributes"] & CODEC_MASK).tolist()
+    numbers: list[int] = []
+    unpacked: dict[int, bytes] = {}
+    size = 0
+    for i in chosen:
+        numbers.append(i)
+        if codecs[i]:
+            unpacked[i] = _decompress(run, i, codecs[i])
+        size += len(unpacked[i]) if codecs[i] else run.sizes[i]
+        if size >= group_bytes:
+            yield _build_group(run, numbers, unpacked)
+            numbers, unpacked, size = [], {}, 0
+    if numbers:
+        yield _build_group(run, numbers, unpacked)
+
+
+def _record_bytes(run: Run, i: int) -> memoryview:
+    return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
+
+
+def _decompress(run: Run, i: int, codec: int) -> bytes:
+    try:
+        return decompress(Codec(codec), _record_bytes(run, i))
+    except (BadCompression, ValueError) as error:
+        raise CorruptBatch(f"the batch at offset {int(run.headers['base_offset'][i])}: {error}") from error
+
+
+def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> Group:
+    """One group: the headers, and one buffer with where each batch's records are in it."""
+    headers = run.headers[numbers]
+    if unpacked:
+        parts = [unpacked[i] if i in unpacked else _record_bytes(run, i) for i in numbers]
+        lengths = np.array([len(part) for part in parts], np.int64)
+        buffer = memoryview(b"".join(parts))
+        starts = np.cumsum(lengths) - lengths
+    else:  # the bytes of the run themselves, from the first of these batches on
+        first, last = numbers[0], numbers[-1]
+        begin = run.positions[first]
+        lengths = np.array([run.sizes[i] for i in numbers], np.int64) - HEADER_BYTES
+        buffer = run.buffer[begin : run.positions[last] + run.sizes[last]]
+        starts = np.array([run.positions[i] for i in numbers], np.int64) - begin + HEADER_BYTES
+    return Group(numbers, headers, buffer, Areas(starts, starts + lengths, headers["record_count"].astype(np.int64)))
+
+
+def decode_group(group: Group, find: Finder = find_bodies) -> GroupRecords:
+    """Locate all records of the group. Raises CorruptBatch where they do not fit their batches."""
+    raw: Bytes = np.frombuffer(group.buffer, np.uint8)
+    bodies = find(group.buffer, raw, group.areas)
+    fields = read_fields(raw, bodies)
+    batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
+    _check_offset_deltas(group, fields, batch_of)
+    offsets = per_record(group.headers["base_offset"], batch_of) + fields.offset_deltas
+    timestamps = per_record(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
+    return GroupRecords(raw, bodies, fields, batch_of, offsets, timestamps)
+
+
+def per_record(column: npt.NDArray[np.int64], batch_of: Longs) -> Longs:
+    """A column of the batch headers, repeated for each record of its batch."""
+    return column.astype(np.int64)[batch_of]
+
+
+def _check_offset_deltas(group: Group, fields: Fields, batch_of: Longs) -> None:
+    """Raises CorruptBatch unless offsets rise within each batch, up to the last offset of its header."""
+    deltas = fields.offset_deltas
+    if not len(deltas):
+        return
+    same_batch = batch_of[1:] == batch_of[:-1]
+    falls = (deltas[1:] <= deltas[:-1]) & same_batch
+    last = per_record(group.headers["last_offset_delta"], batch_of)
+    if falls.any() or (deltas < 0).any() or (deltas > last).any():
+        raise CorruptBatch("the offsets of the records in a batch do not increase")

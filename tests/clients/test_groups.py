@@ -1,0 +1,147 @@
+"""Groups of real consumers: they share a topic, one is killed, the coordinator is killed, and nothing is skipped."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.support.cluster import Cluster, running_cluster
+from tests.support.group_members import LIBRARIES, Members, group_members
+
+from klamm.embedded.nodes import Command
+
+PARTITIONS = 6
+BATCH = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that tests may stop and start again, with few partitions for groups."""
+    overrides = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "1000"}
+    directory = tmp_path_factory.mktemp("groups")
+    with running_cluster(directory, command=node_command, overrides=overrides) as running:
+        yield running
+
+
+@pytest.fixture
+def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    """A topic and a group of the test's own; both have this name."""
+    name = re.sub(r"[^a-z-]", "-", request.node.name)
+    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    return name
+
+
+@pytest.fixture
+def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
+    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
+        yield running
+
+
+def produce(cluster: Cluster, topic: str, first: int, count: int = BATCH) -> set[str]:
+    """Produce numbered records to all partitions; their values."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    values = [str(number) for number in range(first, first + count)]
+    for number, value in enumerate(values):
+        producer.produce(topic, value.encode(), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    return set(values)
+
+
+def committed(cluster: Cluster, group: str) -> dict[int, int]:
+    """The committed offsets by partition, as an admin client sees them."""
+    admin = cluster.admin()
+    [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {p.partition: p.offset for p in asked.result().topic_partitions}
+
+
+def end_offsets(cluster: Cluster, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
+    try:
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in range(PARTITIONS)}
+    finally:
+        consumer.close()
+
+
+def coordinator(admin: AdminClient, group: str) -> int:
+    [described] = admin.describe_consumer_groups([group]).values()
+    return int(described.result().coordinator.id)
+
+
+def test_three_libraries_share_a_topic_and_survivors_take_over_from_a_killed_member(
+    cluster: Cluster, members: Members, name: str
+) -> None:
+    values = produce(cluster, name, 0)
+    running = [members.start(library) for library in LIBRARIES]
+    members.wait_until_shared(PARTITIONS, running)
+    values |= produce(cluster, name, BATCH)
+    members.wait_until("all records are consumed", lambda: values <= {c.value for c in members.consumed})
+
+    running[0].kill()
+    values |= produce(cluster, name, 2 * BATCH)
+
+    members.wait_until_shared(PARTITIONS, running[1:])
+    members.wait_until("all records are consumed", lambda: values <= {c.value for c in members.consumed})
+    assert committed(cluster, name) == end_offsets(cluster, name)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_new_members_resume_where_the_group_stopped(
+    cluster: Cluster, members: Members, library: str, name: str
+) -> None:
+    produce(cluster, name, 0)
+    first = members.start("confluent")
+    members.wait_until(
+        "the first member reached the end", lambda: committed(cluster, name) == end_offsets(cluster, name)
+    )
+    first.kill()
+    values = produce(cluster, name, 1_000)
+    second = members.start(library)
+    members.wait_until("the new records are consumed", lambda: values <= {c.value for c in second.consumed})
+    assert {c.value for c in second.consumed} == values
+
+
+def test_group_goes_on_when_the_node_of_its_coordinator_is_killed(
+    cluster: Cluster, members: Members, name: str
+) -> None:
+    values = produce(cluster, name, 0)
+    running = [members.start(library) for library in LIBRARIES]
+    members.wait_until_shared(PARTITIONS, running)
+    members.wait_until("all records are consumed", lambda: values <= {c.value for c in members.consumed})
+    node = cluster.node(coordinator(cluster.admin(), name))
+
+    node.kill()
+    survivors = [n for n in cluster.nodes if n is not node]
+    try:
+        cluster.wait_until(
+            "another node coordinates the group",
+            lambda: coordinator(cluster.admin(survivors[0]), name) != node.broker_id,
+        )
+        values |= produce(cluster, name, 5_000)
+        members.wait_until("all records are consumed", lambda: values <= {c.value for c in members.consumed})
+    finally:
+        cluster.wait_until_forgotten(node.broker_id)
+        node.start()
+        node.wait_until_listening()
+        cluster.wait_until_complete()
+        cluster.wait_until_in_sync(name, PARTITIONS, 3)
+
+    counts = Counter((c.partition, c.offset) for c in members.consumed)
+    assert sorted(counts) == [(p, o) for p, end in sorted(end_offsets(cluster, name).items()) for o in range(end)]
+
+
+def test_static_member_that_restarts_in_time_causes_no_rebalance(cluster: Cluster, members: Members, name: str) -> None:
+    produce(cluster, name, 0)
+    others = [members.start("confluent", f"i{number}") for number in range(2)]
+    members.wait_until_shared(PARTITIONS, others)
+    restarted = others.pop()
+    before = restarted.assigned
+    assignments = len(others[0].events("assigned"))
+
+    restarted.kill()
+    again = members.start("kafka-python", "i1")
+
+    members.wait_until("the static member has its partitions again", lambda: again.assigned == before)
+    assert len(others[0].events("assigned")) == assignments

@@ -1,0 +1,53 @@
+"""`make docs`: the pages in docs/, or the parts of them, that are generated from tables. `--check` only compares."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from klamm.sim.faults.table import faults_as_markdown
+from klamm.sim.invariants.page import drawn as invariants_page
+from klamm.telemetry.metric_table import as_markdown as metrics_page
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+FAULTS_BEGIN: Final = "<!-- the table of faults: drawn from sim/faults/table.py -->\n"
+FAULTS_END: Final = "<!-- end of the table -->"
+
+
+def with_fault_table(page: str) -> str:
+    """The page with its table of faults replaced."""
+    before, begin, rest = page.partition(FAULTS_BEGIN)
+    _, end, after = rest.partition(FAULTS_END)
+    assert end, f"docs/simulation.md lacks {FAULTS_BEGIN!r}, followed by {FAULTS_END!r}"
+    return before + begin + faults_as_markdown() + end + after
+
+
+PAGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "invariants.md": lambda page: invariants_page(),
+    "metrics.md": lambda page: metrics_page(),
+    "simulation.md": with_fault_table,
+}
+"""By file: what it has to contain, given what it contains."""
+
+
+def is_current(name: str) -> bool:
+    page = (DOCS / name).read_text()
+    return PAGES[name](page) == page
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is not current")
+    check = parser.parse_args(arguments).check
+    outdated = [name for name in PAGES if not is_current(name)]
+    for name in outdated:
+        if check:
+            print(f"docs/{name} does not equal its table: run `make docs`", file=sys.stderr)
+        else:
+            (DOCS / name).write_text(PAGES[name]((DOCS / name).read_text()))
+    return int(check and bool(outdated))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Mutants: small changes of klamm's sources, made one at a time, that the tests have to notice."""

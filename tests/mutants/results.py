@@ -1,0 +1,59 @@
+"""Verdicts, one line of JSON each: a run that was broken off goes on where it was.
+
+A verdict holds while nothing changed that it depends on: a kill, while the mutated module is the same; a survival,
+while all that the killer runs is.
+"""
+
+import json
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+KillerName = Literal["unit", "simulation", "judge"]
+KILLERS: tuple[KillerName, ...] = get_args(KillerName)
+SURVIVED = "survived"
+NOT_REACHED = "not reached"
+KILLED = "killed"
+
+
+class Verdict(NamedTuple):
+    id: str
+    killer: KillerName
+    verdict: str
+    """killed, survived, or not reached: no item of the killer runs the mutated line."""
+    by: str
+    """The item that failed, and why."""
+    items_run: int
+    changed: int
+    """Schedules that ran otherwise, and broke no invariant."""
+    cpu_s: float
+    depends_on: str
+    """Digest of the mutated module where it was killed, else of all that the killer runs."""
+
+    @property
+    def is_kill(self) -> bool:
+        return self.verdict == KILLED
+
+
+class Results:
+    """Those of earlier runs, and new ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            if line.endswith("}"):  # the last one may be cut off
+                verdict = Verdict(**json.loads(line))
+                self._verdicts[verdict.id, verdict.killer] = verdict
+
+    def add(self, verdict: Verdict) -> None:
+        self._verdicts[verdict.id, verdict.killer] = verdict
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(verdict._asdict()) + "\n")
+
+    def get(self, mutant_id: str, killer: str, module_digest: str, killer_digest: str) -> Verdict | None:
+        """The verdict, if it still holds."""
+        verdict = self._verdicts.get((mutant_id, killer))
+        if verdict is None or verdict.depends_on != (module_digest if verdict.is_kill else killer_digest):
+            return None
+        return verdict

@@ -1,0 +1,146 @@
+"""A consumer of a group as a process of its own, with one of three libraries; it prints what happens as JSON lines.
+
+    python -m tests.support.group_member LIBRARY BOOTSTRAP GROUP TOPIC [INSTANCE_ID]
+
+It commits after every batch of records, before it prints them: what is printed as committed is.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+SESSION_TIMEOUT_MS = 6_000
+HEARTBEAT_MS = 500
+
+
+class Options(NamedTuple):
+    bootstrap: str
+    group: str
+    topic: str
+    instance_id: str | None
+
+
+def say(event: str, **values: Any) -> None:
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def say_assigned(partitions: Iterable[int]) -> None:
+    say("assigned", partitions=sorted(partitions))
+
+
+def say_committed(records: Iterable[tuple[int, int, bytes]]) -> None:
+    """Each record as partition, offset and value."""
+    for partition, offset, value in records:
+        say("committed", partition=partition, offset=offset, value=value.decode())
+
+
+def run_confluent(options: Options) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    config = {
+        "bootstrap.servers": options.bootstrap,
+        "group.id": options.group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": "range",
+    }
+    if options.instance_id:
+        config["group.instance.id"] = options.instance_id
+    consumer = Consumer(config)
+    consumer.subscribe([options.topic], on_assign=lambda _, given: say_assigned(p.partition for p in given))
+    while True:
+        messages = [m for m in consumer.consume(100, 0.2) if not m.error()]
+        if messages:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                say("refused", error=str(error))
+            else:
+                say_committed((m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
+
+
+def run_kafka_python(options: Options) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say_assigned(p.partition for p in assigned)
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=options.bootstrap.split(","),
+        group_id=options.group,
+        group_instance_id=options.instance_id,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        partition_assignment_strategy=[RangePartitionAssignor],
+    )
+    consumer.subscribe([options.topic], listener=Listener())
+    while True:
+        records = [record for batch in consumer.poll(200).values() for record in batch]
+        if records:
+            try:
+                consumer.commit()
+            except KafkaError as error:
+                say("refused", error=str(error))
+            else:
+                say_committed((r.partition, r.offset, r.value) for r in records)
+
+
+async def run_aiokafka(options: Options) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say_assigned(p.partition for p in assigned)
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=options.bootstrap,
+        group_id=options.group,
+        group_instance_id=options.instance_id,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        partition_assignment_strategy=(RangePartitionAssignor,),
+    )
+    consumer.subscribe([options.topic], listener=Listener())
+    await consumer.start()
+    while True:
+        fetched = await consumer.getmany(timeout_ms=200)
+        records = [record for batch in fetched.values() for record in batch]
+        if records:
+            try:
+                await consumer.commit()
+            except KafkaError as error:
+                say("refused", error=str(error))
+            else:
+                say_committed((r.partition, r.offset, r.value) for r in records)
+
+
+def main() -> None:
+    library, bootstrap, group, topic, *rest = sys.argv[1:]
+    options = Options(bootstrap, group, topic, rest[0] if rest else None)
+    if library == "aiokafka":
+        asyncio.run(run_aiokafka(options))
+    else:
+        {"confluent": run_confluent, "kafka-python": run_kafka_python}[library](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Members of a group as child processes, and what they have done so far."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from klamm.runtime.processes import ticks
+
+LIBRARIES = ("confluent", "kafka-python", "aiokafka")
+TIMEOUT_S = 60.0
+
+
+class Consumed(NamedTuple):
+    """A record whose offset was committed."""
+
+    partition: int
+    offset: int
+    value: str
+
+
+class GroupMember:
+    """One consumer process; `library` is one of LIBRARIES."""
+
+    def __init__(self, directory: Path, name: str, library: str, *arguments: str) -> None:
+        self.name = name
+        self.output_path = directory / f"{name}.jsonl"
+        self.error_path = directory / f"{name}.log"
+        command = [sys.executable, "-m", "tests.support.group_member", library, *arguments]
+        with self.output_path.open("wb") as output, self.error_path.open("wb") as errors:
+            self._process = subprocess.Popen(command, stdout=output, stderr=errors)
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = self.output_path.read_text().split("\n")[:-1]
+        return [event for line in lines if (event := json.loads(line))["event"] == kind]
+
+    @property
+    def assigned(self) -> list[int]:
+        """The partitions of the newest assignment; empty before the first."""
+        events = self.events("assigned")
+        return events[-1]["partitions"] if events else []
+
+    @property
+    def consumed(self) -> list[Consumed]:
+        return [Consumed(e["partition"], e["offset"], e["value"]) for e in self.events("committed")]
+
+    def kill(self) -> None:
+        """SIGKILL: the member says no goodbye."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+class Members:
+    """The members of one group; all are killed at the end."""
+
+    def __init__(self, directory: Path, bootstrap: str, group: str, topic: str) -> None:
+        self._directory = directory
+        self._arguments = (bootstrap, group, topic)
+        self.members: list[GroupMember] = []
+
+    def start(self, library: str, instance_id: str = "") -> GroupMember:
+        name = f"member-{len(self.members)}-{library}"
+        member = GroupMember(self._directory, name, library, *self._arguments, *([instance_id] if instance_id else []))
+        self.members.append(member)
+        return member
+
+    @property
+    def consumed(self) -> list[Consumed]:
+        return [record for member in self.members for record in member.consumed]
+
+    def wait_until(self, what: str, holds: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+        for _ in ticks(timeout_s, 0.1):
+            if holds():
+                return
+        errors = "\n".join(f"--- {m.name}\n{m.error_path.read_text()[-1500:]}" for m in self.members)
+        assigned = {m.name: m.assigned for m in self.members}
+        raise AssertionError(f"not within {timeout_s:g} s: {what}; assigned {assigned}\n{errors}")
+
+    def wait_until_shared(self, partitions: int, members: list[GroupMember]) -> None:
+        """Wait until these members have all partitions, each of them at least one, and none twice."""
+
+        def shared() -> bool:
+            parts = [member.assigned for member in members]
+            return all(parts) and sorted(p for part in parts for p in part) == list(range(partitions))
+
+        self.wait_until(f"{[m.name for m in members]} share {partitions} partitions", shared)
+
+
+@contextmanager
+def group_members(directory: Path, bootstrap: str, group: str, topic: str) -> Iterator[Members]:
+    directory.mkdir(parents=True, exist_ok=True)
+    members = Members(directory, bootstrap, group, topic)
+    try:
+        yield members
+    finally:
+        for member in members.members:
+            member.kill()

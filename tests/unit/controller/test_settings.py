@@ -1,0 +1,92 @@
+"""What depends on the protocol version of the controller: versions of requests, and features of the protocol."""
+
+import pytest
+
+from klamm.controller.settings import FIRST_WITH_PRODUCER_IDS, ControllerSettings, parse_ibp, request_versions
+from klamm.model.ids import BrokerId
+
+KAFKA_REQUEST_VERSIONS = {
+    # LeaderAndIsr, UpdateMetadata, StopReplica: ControllerChannelManager.scala (3.9)
+    "0.8.2": (0, 0, 0),
+    "0.9.0": (0, 1, 0),
+    "0.10.0-IV0": (0, 1, 0),
+    "0.10.0-IV1": (0, 2, 0),
+    "0.10.1-IV2": (0, 2, 0),
+    "0.10.2-IV0": (0, 3, 0),
+    "0.11.0-IV2": (0, 3, 0),
+    "1.0-IV0": (1, 4, 0),
+    "2.1-IV2": (1, 4, 0),
+    "2.2-IV0": (2, 5, 1),
+    "2.3-IV1": (2, 5, 1),
+    "2.4-IV0": (3, 5, 1),
+    "2.4-IV1": (4, 6, 2),
+    "2.5-IV0": (4, 6, 2),
+    "2.6-IV0": (4, 6, 3),
+    "2.8-IV0": (4, 6, 3),
+    "2.8-IV1": (5, 7, 3),
+    "3.1-IV0": (5, 7, 3),
+    "3.2-IV0": (6, 7, 3),
+    "3.3-IV3": (6, 7, 3),
+    "3.4-IV0": (7, 8, 4),
+    "3.9-IV0": (7, 8, 4),
+}
+LAST_OF_VERSION = {
+    "3.9": (3, 9, 9),
+    "2.8-IV1": (2, 8, 1),
+    "0.10.2-IV0": (0, 10, 20),
+    "0.10.2": (0, 10, 29),
+    "0.11": (0, 11, 9),
+    "0.8.0": (0, 8, 9),
+}
+FIRST_VERSIONS = {
+    "versions_features": ("2.7-IV0", "2.6-IV0"),
+    "controller_owns_partition_state": ("2.7-IV2", "2.7-IV1"),
+    "uses_topic_ids": ("2.8-IV0", "2.7-IV2"),
+    "requests_carry_topic_ids": ("2.8-IV1", "2.8-IV0"),
+    "writes_recovery_state": ("3.2-IV0", "3.1-IV0"),
+}
+
+
+def settings(version: str) -> ControllerSettings:
+    return ControllerSettings(BrokerId(1), ibp=parse_ibp(version))
+
+
+@pytest.mark.parametrize(("version", "versions"), KAFKA_REQUEST_VERSIONS.items())
+def test_control_requests_have_the_version_that_kafka_chooses(version: str, versions: tuple[int, int, int]) -> None:
+    assert request_versions(parse_ibp(version)) == versions
+    assert settings(version).versions == versions
+
+
+@pytest.mark.parametrize(("text", "ibp"), LAST_OF_VERSION.items())
+def test_a_protocol_version_without_iv_means_its_last_one(text: str, ibp: tuple[int, int, int]) -> None:
+    assert parse_ibp(text) == ibp
+
+
+@pytest.mark.parametrize("text", ["", "3", "3.9.1.0", "3.9-IVx", "three.nine", "3.9-IV1.5"])
+def test_text_that_is_no_protocol_version_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|inter.broker.protocol.version=.* is not valid"):
+        parse_ibp(text)
+
+
+@pytest.mark.parametrize(("feature", "first", "before"), [(f, *versions) for f, versions in FIRST_VERSIONS.items()])
+def test_a_feature_of_the_protocol_begins_with_its_version(feature: str, first: str, before: str) -> None:
+    assert getattr(settings(first), feature) is True
+    assert getattr(settings(before), feature) is False
+
+
+def test_brokers_ask_the_controller_for_producer_ids_since_3_0() -> None:
+    assert parse_ibp("2.8-IV1") < FIRST_WITH_PRODUCER_IDS == parse_ibp("3.0-IV0")
+
+
+def test_the_features_znode_has_payload_version_2_since_3_3() -> None:
+    assert settings("3.3-IV0").features_payload_version == 2
+    assert settings("3.2-IV0").features_payload_version == 1
+
+
+def test_defaults_are_those_of_kafka() -> None:
+    defaults = ControllerSettings(BrokerId(1))
+
+    assert (defaults.ibp, defaults.unclean_leader_election, defaults.auto_leader_rebalance) == ((3, 9, 0), False, True)
+    assert (defaults.delete_topic_enable, defaults.leader_imbalance_percentage) == (True, 10)
+    assert defaults.control_listener == "PLAINTEXT"
+    assert ControllerSettings(BrokerId(1), control_plane_listener="CONTROL").control_listener == "CONTROL"

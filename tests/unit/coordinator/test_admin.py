@@ -1,0 +1,117 @@
+"""Listing, describing and deleting groups. Cases of GroupCoordinatorTest (3.9)."""
+
+import asyncio
+
+import pytest
+from tests.unit.coordinator.groups_room import GROUP, P0, Room, play, settle
+
+from klamm.coordinator.handlers.admin import DescribedGroup, DescribedMember, ListedGroup
+from klamm.coordinator.states import GroupState
+from klamm.model.errors import ErrorCode
+
+STABLE = ListedGroup(GROUP, "consumer", "Stable")
+SIMPLE = ListedGroup("simple", "", "Empty")
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "listed"),
+    [
+        ([], [], [STABLE, SIMPLE]),
+        (["stable"], [], [STABLE]),
+        (["EMPTY", "Dead"], [], [SIMPLE]),
+        (["nonsense"], [], []),
+        ([], ["Classic"], [STABLE, SIMPLE]),
+        ([], ["consumer"], []),
+        ([], ["nonsense"], []),
+        (["Empty"], ["classic", "consumer"], [SIMPLE]),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str], listed: list[ListedGroup]) -> None:
+    async def body(room: Room) -> None:
+        await room.stable()
+        await room.commit({P0: 5}, group_id="simple")
+        assert room.groups.list_groups(states, types) == (ErrorCode.NONE, listed)
+
+    play(body)
+
+
+def test_rebalancing_groups_are_listed_and_counted() -> None:
+    async def body(room: Room) -> None:
+        room.join()
+        await settle()
+        assert room.groups.list_groups([], [])[1] == [ListedGroup(GROUP, "consumer", "PreparingRebalance")]
+        counted = room.groups.count_groups()
+        assert {state for state, count in counted.items() if count} == {GroupState.PREPARING_REBALANCE}
+
+    play(body)
+
+
+def test_stable_group_is_described_with_metadata_and_assignments() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(instance_id="i")
+        described = DescribedMember(member.member_id, "i", "c0", "/127.0.0.1", b"\x00\x00", b"0")
+        assert room.groups.describe_group(GROUP) == DescribedGroup(
+            ErrorCode.NONE, "Stable", "consumer", "range", (described,)
+        )
+
+    play(body)
+
+
+def test_rebalancing_group_is_described_without_metadata_and_assignments() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable()
+        room.join(member.member_id)
+        room.join(client_id="new")
+        await settle()
+        described = room.groups.describe_group(GROUP)
+        assert (described.state, described.protocol) == ("PreparingRebalance", "")
+        assert {(m.client_id, m.metadata, m.assignment) for m in described.members} == {
+            ("c0", b"", b""),
+            ("new", b"", b""),
+        }
+
+    play(body)
+
+
+def test_unknown_group_is_described_as_dead() -> None:
+    async def body(room: Room) -> None:
+        assert room.groups.describe_group("x") == DescribedGroup(ErrorCode.NONE, "Dead")
+
+    play(body)
+
+
+def test_only_groups_without_members_are_deleted() -> None:
+    async def body(room: Room) -> None:
+        await room.stable()
+        await room.commit({P0: 5}, group_id="simple")
+        errors = await room.groups.delete_groups([GROUP, "simple", "x", "simple"])
+        assert errors == {
+            GROUP: ErrorCode.NON_EMPTY_GROUP,
+            "simple": ErrorCode.NONE,
+            "x": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        assert list(room.log.stored())[-1] == "orders-0: removed"  # it never had a record of its own
+        await asyncio.sleep(11)
+        assert await room.groups.delete_groups([GROUP]) == {GROUP: ErrorCode.NONE}
+        assert list(room.log.stored())[-1] == "group removed"
+        assert room.groups.list_groups([], [])[1] == []
+
+    play(body)
+
+
+def test_groups_of_another_coordinator_are_not_deleted() -> None:
+    async def body(room: Room) -> None:
+        room.groups._ownership.resigned(0, 1)
+        assert await room.groups.delete_groups(["x"]) == {"x": ErrorCode.NOT_COORDINATOR}
+        assert room.groups.describe_group("x").error is ErrorCode.NOT_COORDINATOR
+
+    play(body)
+
+
+def test_closed_coordinator_refuses_everything() -> None:
+    async def body(room: Room) -> None:
+        await room.groups.close()
+        assert room.groups.list_groups([], [])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await room.join_now()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    play(body)

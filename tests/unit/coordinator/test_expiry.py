@@ -1,0 +1,110 @@
+"""Offsets that expire, and those of deleted topics. Cases of GroupMetadataManagerTest (3.9), KIP-211."""
+
+import asyncio
+from typing import Any
+
+from tests.unit.coordinator.groups_room import P0, P1, Room, play, settle
+from tests.unit.coordinator.test_offsets import SUBSCRIBED
+
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.handlers.offsets import CommitRequest
+from klamm.model.ids import TopicPartition
+
+OTHER = TopicPartition("other", 0)
+SHORT: dict[str, Any] = {"offsets_retention_ms": 60_000, "offsets_retention_check_interval_ms": 10_000}
+
+
+def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        await asyncio.sleep(30)
+        await room.commit({P1: 7})
+        await asyncio.sleep(45)  # 75
+        assert room.fetch() == {P1: 7}
+        await asyncio.sleep(30)
+        assert room.groups.describe_group("flights").state == "Dead"
+        assert list(room.log.stored())[2:] == ["orders-0: removed", "orders-1: removed"]
+        assert room.groups.counts.offset_expirations == 2
+
+    play(body, **SHORT)
+
+
+def test_offsets_of_a_group_with_members_do_not_expire() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(protocols=SUBSCRIBED)
+        await room.commit({P0: 5, OTHER: 7}, member_id=member.member_id, generation=1)
+        for _ in range(25):
+            await asyncio.sleep(5)
+            room.heartbeat(member)
+        assert room.fetch() == {P0: 5}  # but those of topics that no member reads do
+
+    play(body, **SHORT)
+
+
+def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(protocols=SUBSCRIBED)
+        await room.commit({P0: 5}, member_id=member.member_id, generation=1)
+        for _ in range(20):
+            await asyncio.sleep(5)
+            room.heartbeat(member)
+        await asyncio.sleep(10 + 55)
+        assert room.fetch() == {P0: 5}
+        await asyncio.sleep(20)
+        assert room.groups.describe_group("flights").state == "Dead"
+        assert list(room.log.stored())[-2:] == ["orders-0: removed", "group removed"]
+
+    play(body, **SHORT)
+
+
+def test_commit_with_a_retention_of_its_own_expires_then() -> None:
+    async def body(room: Room) -> None:
+        expires = Offset(5, commit_timestamp=room.now_ms(), expire_timestamp=room.now_ms() + 20_000)
+        await room.groups.commit_offsets(CommitRequest("flights", {P0: expires}))
+        await room.commit({P1: 7})
+        await asyncio.sleep(35)
+        assert room.fetch() == {P1: 7}
+
+    play(body, **SHORT)
+
+
+def test_nothing_expires_while_another_commit_is_under_way() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        await asyncio.sleep(55)
+        room.log.held = []
+        waiting = asyncio.ensure_future(room.commit({P0: 6}))
+        await asyncio.sleep(20)
+        assert room.fetch() == {P0: 5}
+        room.log.release()
+        await waiting
+        assert room.fetch() == {P0: 6}
+
+    play(body, **SHORT)
+
+
+def test_offsets_of_deleted_partitions_are_removed() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5, OTHER: 7})
+        await room.commit({P0: 9}, group_id="second")
+        room.groups.on_partitions_deleted([P0])
+        await settle()
+        assert room.fetch() == {OTHER: 7}
+        assert room.groups.describe_group("second").state == "Dead"
+
+    play(body)
+
+
+def test_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5, OTHER: 7})
+        room.log.held = []
+        waiting = asyncio.ensure_future(room.commit({P0: 6}))
+        await settle()
+        room.groups.on_partitions_deleted([P0])
+        await settle()
+        room.log.release()
+        await waiting
+        assert room.fetch() == {OTHER: 7}
+
+    play(body)

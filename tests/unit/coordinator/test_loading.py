@@ -1,0 +1,315 @@
+"""Taking groups over and giving them up. Cases of GroupMetadataManagerTest (3.9)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play, settle
+
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.records import group_key, offset_key, offset_value
+from klamm.coordinator.states import PREPARING_REBALANCE, STABLE
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker
+
+
+async def take_over(room: Room, epoch: int = 1) -> Room:
+    """Another coordinator that has loaded the log."""
+    other = room.restart()
+    other.groups._ownership.elected(0, epoch)
+    await asyncio.sleep(1)
+    return other
+
+
+async def write(room: Room, batch: bytes) -> None:
+    await room.log.append(0, batch, -1, 0)
+
+
+def offset_records(*offsets: int | None, group: str = GROUP) -> list[NewRecord]:
+    """A record for each partition from 0 on; None is a tombstone."""
+    partitions = (P0, P1)
+    return [
+        NewRecord(None if o is None else offset_value(Offset(o, commit_timestamp=1), 3), offset_key(group, p))
+        for p, o in zip(partitions, offsets, strict=False)
+    ]
+
+
+async def write_transactional(room: Room, records: Sequence[NewRecord], producer: int = 7) -> None:
+    await write(room, build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True))
+
+
+async def write_marker(room: Room, kind: ControlType, producer: int = 7) -> None:
+    await write(room, build_end_marker(EndMarker(kind, 0), producer, 0, 1))
+
+
+def test_group_and_offsets_are_as_they_were() -> None:
+    async def body(room: Room) -> None:
+        leader, follower = await room.stable(2)
+        await room.commit({P0: 5}, member_id=leader.member_id, generation=1)
+        other = await take_over(room)
+        assert other.fetch() == {P0: 5}
+        assert other.heartbeat(follower) is ErrorCode.NONE
+        assert (await other.sync(follower)).assignment == b"1"
+        loaded, before = other.group(), room.group()
+        assert (loaded.state, loaded.generation, loaded.leader_id) == (STABLE, 1, leader.member_id)
+        assert loaded.state_since_ms == before.state_since_ms or loaded.state_since_ms is not None
+
+    play(body)
+
+
+def test_loaded_members_have_a_full_session_to_show_that_they_live() -> None:
+    async def body(room: Room) -> None:
+        silent, alive = await room.stable(2)
+        other = await take_over(room)
+        await asyncio.sleep(8)
+        assert other.heartbeat(alive) is ErrorCode.NONE
+        await asyncio.sleep(3)
+        assert other.heartbeat(silent) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert other.heartbeat(alive) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    play(body)
+
+
+def test_later_records_replace_earlier_ones_and_tombstones_remove() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(offset_records(5, 7)))
+        await write(room, build_batch(offset_records(6, None)))
+        assert (await take_over(room)).fetch() == {P0: 6}
+
+    play(body)
+
+
+def test_group_that_was_removed_and_made_again_is_loaded() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable()
+        [stored] = room.log.records()
+        await write(room, build_batch([NewRecord(None, group_key(GROUP))]))
+        assert (await take_over(room)).groups.describe_group(GROUP).state == "Dead"
+        await write(room, build_batch([NewRecord(stored.value, stored.key)]))
+        assert (await take_over(room)).heartbeat(member) is ErrorCode.NONE
+
+    play(body)
+
+
+def test_group_with_more_members_than_allowed_rebalances() -> None:
+    async def body(room: Room) -> None:
+        await room.stable(3)
+        other = room.restart(replace(room.settings, group_max_size=2))
+        other.groups._ownership.elected(0, 1)
+        await settle()
+        assert other.group().state is PREPARING_REBALANCE
+
+    play(body)
+
+
+# ---- transactions
+
+
+def test_transactional_offsets_are_visible_once_their_transaction_committed() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        pending = await take_over(room)
+        assert pending.fetch([P0]) == {P0: -1}
+        assert pending.fetch([P0], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        pending.groups.on_transaction_completed(7, [0], True)
+        assert pending.fetch([P0], require_stable=True) == {P0: 5}
+        await write_marker(room, ControlType.COMMIT)
+        assert (await take_over(room)).fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_transactional_offsets_of_an_aborted_transaction_are_dropped() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(offset_records(3)))
+        await write_transactional(room, offset_records(5))
+        pending = await take_over(room)
+        pending.groups.on_transaction_completed(7, [0], False)
+        assert pending.fetch(require_stable=True) == {P0: 3}
+        await write_marker(room, ControlType.ABORT)
+        assert (await take_over(room)).fetch(require_stable=True) == {P0: 3}
+
+    play(body)
+
+
+def test_commit_of_a_consumer_after_the_transactional_one_wins() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        await write(room, build_batch(offset_records(9)))
+        await write_marker(room, ControlType.COMMIT)
+        assert (await take_over(room)).fetch() == {P0: 9}
+
+    play(body)
+
+
+def test_transactional_commit_after_the_one_of_a_consumer_wins() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(offset_records(9)))
+        await write_transactional(room, offset_records(5))
+        await write_marker(room, ControlType.COMMIT)
+        assert (await take_over(room)).fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_producers_end_their_own_transactions_alone() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5), producer=7)
+        await write_transactional(room, offset_records(6, 8), producer=8)
+        await write_marker(room, ControlType.COMMIT, producer=8)
+        other = await take_over(room)
+        assert other.fetch([P0, P1]) == {P0: 6, P1: 8}
+        other.groups.on_transaction_completed(7, [0], True)
+        assert other.fetch([P0, P1]) == {P0: 6, P1: 8}  # its record is the older one
+
+    play(body)
+
+
+# ---- leadership
+
+
+def test_resigned_coordinator_answers_all_that_wait() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable()
+        join = room.join()
+        again = room.join(member.member_id, protocols=(("range", b"x"),))
+        room.join(group_id="second")
+        await settle()
+        joined = again.result()
+        sync = room.sync(joined) if joined.leader != joined.member_id else None
+        room.groups._ownership.resigned(0, 1)
+        await settle()
+        assert sync is None or sync.result().error is ErrorCode.NOT_COORDINATOR
+        assert join.done()
+        assert room.heartbeat(member) is ErrorCode.NOT_COORDINATOR
+        assert room.groups.list_groups([], [])[1] == []
+
+    play(body)
+
+
+def test_waiting_joins_are_told_that_the_coordinator_moved() -> None:
+    async def body(room: Room) -> None:
+        join = room.join()
+        await settle()
+        room.groups._ownership.resigned(0, 1)
+        await settle()
+        assert join.result().error is ErrorCode.NOT_COORDINATOR
+
+    play(body)
+
+
+def test_instruction_of_an_older_epoch_is_ignored() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        ownership = room.groups._ownership
+        ownership.elected(0, 5)
+        ownership.resigned(0, 4)
+        assert room.fetch() == {P0: 5}
+        ownership.resigned(0, 6)
+        ownership.elected(0, 5)
+        await settle()
+        assert (await room.commit({P0: 6}))[P0] is ErrorCode.NOT_COORDINATOR
+        ownership.elected(0, 7)
+        await asyncio.sleep(1)
+        assert room.fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_stop_replica_without_an_epoch_gives_the_groups_up() -> None:
+    async def body(room: Room) -> None:
+        room.groups._ownership.elected(0, 5)
+        room.groups._ownership.resigned(0, None)
+        assert (await room.commit({P0: 6}))[P0] is ErrorCode.NOT_COORDINATOR
+
+    play(body)
+
+
+def test_resignation_during_a_load_ends_it() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        other = room.restart()
+        other.groups._ownership.elected(0, 1)
+        other.groups._ownership.resigned(0, 2)
+        await settle()
+        assert (await other.commit({P0: 6}))[P0] is ErrorCode.NOT_COORDINATOR
+        assert len(other.groups._context.groups) == 0
+
+    play(body)
+
+
+def test_another_epoch_of_the_same_leader_keeps_the_groups() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        before = room.group()
+        room.groups._ownership.elected(0, 1)
+        await settle()
+        assert room.group() is before
+
+    play(body)
+
+
+# ---- what cannot be read
+
+
+def test_unreadable_records_are_skipped_and_the_others_loaded() -> None:
+    async def body(room: Room) -> None:
+        bad = [
+            NewRecord(b"\x00\x09", offset_key(GROUP, P1)),  # a value of the future
+            NewRecord(b"x", b"\x00\x63other"),  # a key of another coordinator
+            NewRecord(b"x", b""),
+            NewRecord(b"\x00\x03short", group_key(GROUP)),
+        ]
+        await write(room, build_batch([*offset_records(5), *bad]))
+        assert (await take_over(room)).fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_loading_reads_in_pieces_and_gives_the_loop_back() -> None:
+    async def body(room: Room) -> None:
+        for number in range(300):
+            await write(room, build_batch(offset_records(number, group=f"g{number}")))
+        other = room.restart()
+        reads = []
+        read = room.log.read
+
+        async def counted(partition: int, offset: int, max_bytes: int) -> bytes:
+            reads.append(offset)
+            return await read(partition, offset, max_bytes)
+
+        room.log.read = counted  # type: ignore[method-assign]
+        other.groups._ownership.elected(0, 1)
+        await asyncio.sleep(1)
+        assert len(other.groups._context.groups) == 300
+        assert reads == sorted(reads)
+        assert len(reads) > 2
+
+    play(body, offsets_load_buffer_size=10_000)
+
+
+# ---- markers that concern other groups
+
+
+def test_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        room.groups.on_transaction_completed(7, [0], True)
+        assert room.fetch(require_stable=True) == {P0: 5}
+
+    play(body)
+
+
+def test_marker_ends_the_transaction_in_the_groups_of_its_partitions_alone() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5, group="a"))
+        await write_transactional(room, offset_records(6, group="b"))
+        other = await take_over(room)
+        other.groups.on_transaction_completed(7, [1], True)  # no group is kept there
+        unstable = {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        assert other.fetch([P0], group_id="a", require_stable=True) == unstable
+        other.groups.on_transaction_completed(7, [0, 1], True)
+        assert other.fetch(group_id="a", require_stable=True) == {P0: 5}
+        assert other.fetch(group_id="b", require_stable=True) == {P0: 6}
+
+    play(body)

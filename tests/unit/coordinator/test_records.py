@@ -1,0 +1,135 @@
+"""The records of `__consumer_offsets`, byte for byte as Apache Kafka 3.9 writes them."""
+
+import pytest
+
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.group import Group
+from klamm.coordinator.member import Member
+from klamm.coordinator.records import (
+    GroupKey,
+    OffsetKey,
+    UnknownRecord,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+    read_group_value,
+    read_key,
+    read_offset_value,
+    subscribed_topics,
+)
+from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, STABLE
+from klamm.model.ids import TopicPartition
+from klamm.wire.messages import ConsumerProtocolSubscription, OwnedPartitions
+
+P3 = TopicPartition("t", 3)
+
+
+def test_keys() -> None:
+    assert offset_key("g", P3) == bytes.fromhex("0001 0001 67 0001 74 00000003")
+    assert group_key("g") == bytes.fromhex("0002 0001 67")
+    assert read_key(offset_key("g", P3)) == OffsetKey("g", P3)
+    assert read_key(bytes.fromhex("0000 0001 67 0001 74 00000003")) == OffsetKey("g", P3)
+    assert read_key(group_key("g")) == GroupKey("g")
+    assert read_key(bytes.fromhex("0003 0001 67")) is None
+    assert read_key(bytes.fromhex("ffff 0001 67")) is None
+
+
+@pytest.mark.parametrize("key", ["", "00", "0001", "0001 0005 67", "0002 ffff"])
+def test_malformed_key_is_refused(key: str) -> None:
+    with pytest.raises(UnknownRecord):
+        read_key(bytes.fromhex(key))
+
+
+OFFSET = Offset(42, 7, "m", 1_000)
+VALUES = {
+    0: "0000 000000000000002a 0001 6d 00000000000003e8",
+    1: "0001 000000000000002a 0001 6d 00000000000003e8 ffffffffffffffff",
+    2: "0002 000000000000002a 0001 6d 00000000000003e8",
+    3: "0003 000000000000002a 00000007 0001 6d 00000000000003e8",
+    4: "0004 000000000000002a 00000007 02 6d 00000000000003e8 00",
+}
+
+
+@pytest.mark.parametrize("version", VALUES)
+def test_offset_value_of_each_version(version: int) -> None:
+    assert offset_value(OFFSET, version) == bytes.fromhex(VALUES[version])
+    read = read_offset_value(bytes.fromhex(VALUES[version]))
+    assert read == (OFFSET if version >= 3 else OFFSET._replace(leader_epoch=-1))
+
+
+def test_offset_with_an_expiry_of_its_own_has_the_version_that_keeps_it() -> None:
+    expiring = OFFSET._replace(expire_timestamp=2_000)
+    value = offset_value(expiring, 3)
+    assert value == bytes.fromhex("0001 000000000000002a 0001 6d 00000000000003e8 00000000000007d0")
+    assert read_offset_value(value) == expiring._replace(leader_epoch=-1)
+
+
+@pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
+def test_malformed_offset_value_is_refused(value: str) -> None:
+    with pytest.raises(UnknownRecord):
+        read_offset_value(bytes.fromhex(value))
+
+
+def group() -> Group:
+    made = Group("g", 1_000)
+    made.add(Member("m", "i", "c", "/1", 60_000, 10_000, "consumer", (("range", b"\x01\x02"),)))
+    made.generation, made.protocol_name, made.state = 3, "range", COMPLETING_REBALANCE
+    return made
+
+
+HEAD = "0008 636f6e73756d6572 00000003 0005 72616e6765 0001 6d"
+GROUP_VALUES = {
+    0: f"0000 {HEAD} 00000001 0001 6d 0001 63 0002 2f31 00002710 00000002 0102 00000001 61",
+    1: f"0001 {HEAD} 00000001 0001 6d 0001 63 0002 2f31 0000ea60 00002710 00000002 0102 00000001 61",
+    2: f"0002 {HEAD} 00000000000003e8 00000001 0001 6d 0001 63 0002 2f31 0000ea60 00002710 00000002 0102 00000001 61",
+    3: f"0003 {HEAD} 00000000000003e8 00000001 0001 6d 0001 69 0001 63 0002 2f31 0000ea60 00002710 00000002 0102"
+    " 00000001 61",
+}
+
+
+@pytest.mark.parametrize("version", GROUP_VALUES)
+def test_group_value_of_each_version(version: int) -> None:
+    value = bytes.fromhex(GROUP_VALUES[version])
+    assert group_value(group(), {"m": b"a"}, version) == value
+    read = read_group_value("g", value)
+    [member] = read.members.values()
+    assert (read.state, read.generation, read.leader_id, read.protocol_name) == (STABLE, 3, "m", "range")
+    assert read.state_since_ms == (1_000 if version >= 2 else None)
+    assert member.rebalance_timeout_ms == (60_000 if version else 10_000)
+    assert member.instance_id == ("i" if version >= 3 else None)
+    assert (member.assignment, member.metadata("range"), member.protocol_type) == (b"a", b"\x01\x02", "consumer")
+
+
+def test_flexible_group_value_of_a_newer_broker_is_read() -> None:
+    value = group_value(group(), {"m": b"a"}, 4)
+    assert group_value(read_group_value("g", value), {"m": b"a"}, 3) == bytes.fromhex(GROUP_VALUES[3])
+
+
+def test_group_without_members_is_stored_with_nulls() -> None:
+    empty = Group("g", 1_000)
+    value = group_value(empty, {}, 3)
+    assert value == bytes.fromhex("0003 0000 00000000 ffff ffff 00000000000003e8 00000000")
+    assert read_group_value("g", value).state is EMPTY
+    assert read_group_value("g", value).protocol_type is None
+
+
+@pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
+def test_malformed_group_value_is_refused(value: str) -> None:
+    with pytest.raises(UnknownRecord):
+        read_group_value("g", bytes.fromhex(value))
+
+
+def subscription(version: int, *topics: str) -> bytes:
+    made = ConsumerProtocolSubscription(topics=topics, owned_partitions=[OwnedPartitions("t", (1,))])
+    return version.to_bytes(2) + made.encode(version)
+
+
+def test_subscribed_topics_are_those_of_all_members_in_any_version() -> None:
+    read = subscribed_topics(subscription(version, "all", f"v{version}") for version in range(4))
+    assert read == frozenset({"all", "v0", "v1", "v2", "v3"})
+
+
+@pytest.mark.parametrize("unreadable", [b"", b"\x00", b"\x00\x00", b"\x00\x00\x00\x00\x00\x09", b"\xff\xff\x00\x00"])
+def test_subscription_in_another_form_makes_the_topics_unknown(unreadable: bytes) -> None:
+    assert subscribed_topics([subscription(0, "t"), unreadable]) is None

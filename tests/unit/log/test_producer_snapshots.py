@@ -1,0 +1,42 @@
+"""Snapshots of the producer state: the layout of Kafka, and damage."""
+
+import pytest
+from tests.unit.log.support import batch
+
+from klamm.log.errors import CorruptFile
+from klamm.log.producers import Producers
+from klamm.log.snapshots import parse_snapshot, snapshot_bytes
+from klamm.wire.records import header_at
+
+
+def test_producer_snapshot_has_kafkas_layout() -> None:
+    producers = Producers()
+    producers.on_batch_written(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
+
+    content = snapshot_bytes(producers.by_id)
+
+    assert content[:2] == b"\0\1"
+    assert content[6:10] == b"\0\0\0\1"
+    assert content[10:].hex() == "0000000000000005" "0002" "00000029" "000000000000000b" "00000001" + (
+        "0000000000000063" "ffffffff" "ffffffffffffffff"
+    )  # fmt: skip
+    (back,) = parse_snapshot(content, "x")
+    assert (back.epoch, back.last_sequence, back.last_offset, back.transaction_start) == (2, 41, 11, None)
+
+
+@pytest.mark.parametrize("cut", range(56))
+def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
+    producers = Producers()
+    producers.on_batch_written(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
+    content = snapshot_bytes(producers.by_id)
+    assert len(content) == 56
+
+    with pytest.raises(CorruptFile):
+        parse_snapshot(content[:cut], "x")
+
+
+def test_producer_snapshot_of_another_version_raises_corrupt_file() -> None:
+    with pytest.raises(CorruptFile, match="version 2"):
+        parse_snapshot(b"\0\2" + bytes(8), "x")
+    with pytest.raises(CorruptFile, match="CRC"):
+        parse_snapshot(b"\0\1" + bytes(8), "x")

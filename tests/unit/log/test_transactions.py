@@ -1,0 +1,182 @@
+"""Transactions in the log: last stable offset, aborted transactions and their index, end markers."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.log.producing import PID, mark, refusal, send
+from tests.unit.log.support import NOW_MS, Partition, batch
+
+from klamm.log.errors import AppendRefused
+from klamm.log.loader import CheckpointedState
+from klamm.log.log import Log
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import ControlType
+
+
+def test_last_stable_offset_stops_at_an_open_transaction(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_leader(batch("a"), 0)
+    send(log, 0, transactional=True)
+    log.append_as_leader(batch("b"), 0)
+    log.update_high_watermark(3)
+    stable = [log.last_stable_offset]
+
+    mark(log, ControlType.COMMIT)
+    stable.append(log.last_stable_offset)  # the marker is not replicated yet
+    log.update_high_watermark(4)
+    stable.append(log.last_stable_offset)
+
+    assert stable == [1, 1, 4]
+    assert log.aborted_transactions(0, 4) == []
+
+
+def test_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    log.roll()
+    log.append_as_leader(batch("b"), 0)
+    log.roll()
+    mark(log, ControlType.ABORT)
+    log.update_high_watermark(3)
+
+    found = log.aborted_transactions(0, 3)
+
+    assert found == [(PID, 0, 2, 3)]
+    assert log.aborted_transactions(0, 0) == []
+    assert log.last_stable_offset == 3
+    log.flush_now()
+    assert orders.open().aborted_transactions(1, 3) == found  # recovery wrote the entry again
+
+
+def test_end_marker_without_data_adds_no_aborted_transaction(orders: Partition) -> None:
+    log = orders.open()
+    mark(log, ControlType.ABORT)
+    log.update_high_watermark(1)
+
+    assert (log.aborted_transactions(0, 1), log.last_stable_offset) == ([], 1)
+
+
+def test_truncated_abort_marker_reopens_its_transaction(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.ABORT)
+
+    log.truncate_to(1)
+
+    assert log.aborted_transactions(0, 2) == []
+    assert log.producers.first_unstable_offset == 0
+    assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_truncated_commit_marker_lowers_the_last_stable_offset(orders: Partition) -> None:
+    """Also where the marker was replicated: an unclean election truncates below the high watermark."""
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.COMMIT)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 2
+
+    log.truncate_to(1)
+    log.update_high_watermark(1)
+
+    assert log.last_stable_offset == 0, "the transaction is undecided again"
+
+
+def test_commit_marker_truncated_after_a_restart_lowers_the_last_stable_offset(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.COMMIT)
+    log.update_high_watermark(2)
+    log.close()
+
+    back = orders.open(CheckpointedState(True, 2))
+    back.truncate_to(1)
+    back.update_high_watermark(1)
+
+    assert back.last_stable_offset == 0
+
+
+def aborted_log(orders: Partition, count: int = 40) -> Log:
+    """Transactions of two batches, each aborted, over several segments."""
+    log = orders.open(segment_bytes=1000, index_interval_bytes=1)
+    for number in range(count):
+        send(log, number, transactional=True)
+        mark(log, ControlType.ABORT)
+    log.update_high_watermark(log.end_offset)
+    assert len(log.segments) > 4
+    return log
+
+
+def test_read_committed_fetch_returns_aborted_transactions_of_its_offset_range(orders: Partition) -> None:
+    log = aborted_log(orders)
+
+    for offset in range(0, log.end_offset, 2):
+        result = log.read(offset, 170, log.last_stable_offset)
+        aborted = log.aborted_in(result, offset, log.last_stable_offset)
+        assert aborted[0] == (PID, offset, offset + 1, offset + 2)
+        assert len(aborted) <= 3, "not those up to the last stable offset"
+
+
+def test_read_committed_fetch_reads_no_transaction_index_file(
+    orders: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = aborted_log(orders)
+    reads: list[str] = []
+    monkeypatch.setattr(log._world.disk, "read", reads.append)
+
+    log.aborted_transactions(0, log.end_offset)
+
+    assert not reads
+
+
+@pytest.mark.parametrize("content", [b"\0" * 33, b"\xff" * 34, b"\0" * 34])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, content: bytes, is_clean: bool) -> None:
+    log = aborted_log(orders)
+    before = log.aborted_transactions(0, log.end_offset)
+    log.close()
+    Path(log.segments.from_slot(2)[0].transaction_index.path).write_bytes(content)
+
+    back = orders.open(CheckpointedState(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
+
+    assert back.aborted_transactions(0, log.end_offset) == before
+    assert any("txnindex" in note for note in back.notes)
+
+
+def test_end_marker_of_an_old_coordinator_or_producer_epoch_is_fenced(orders: Partition) -> None:
+    log = orders.open()
+    mark(log, ControlType.ABORT, coordinator_epoch=2, epoch=5)
+
+    with pytest.raises(AppendRefused) as zombie:
+        mark(log, ControlType.ABORT, coordinator_epoch=1, epoch=5)
+    with pytest.raises(AppendRefused) as old:
+        mark(log, ControlType.ABORT, coordinator_epoch=2, epoch=4)
+
+    assert zombie.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert old.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(log, 0, epoch=4) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(log, 3, epoch=5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 0, epoch=5) == 1
+
+
+def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    assert log.producers.expire(NOW_MS * 2, 1) == 0
+    log.close()
+
+    back = orders.open(CheckpointedState(True, 1))
+
+    assert back.producers.first_unstable_offset == 0
+    assert refusal(back, 1) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_last_stable_offset_is_not_below_the_log_start(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    log.append_as_leader(batch("b"), 0)
+    log.update_high_watermark(2)
+
+    log.advance_start_offset(2)
+
+    assert log.last_stable_offset == 2

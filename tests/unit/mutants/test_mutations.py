@@ -1,0 +1,67 @@
+"""Ids, samples and the import hook."""
+
+import pytest
+from tests.mutants.hunt import sampled
+from tests.mutants.mutations import ROOMS, Mutant, all_mutants, mutants_of, mutated_tree
+from tests.mutants.mutations import _numbered as numbered
+
+ELECTIONS = "controller/decisions/elections.py"
+SOURCE = "def a(b):\n    return b < 1 or b > 2\n"
+OTHER = "def other(x):\n    if x == 1:\n        return 5\n    return x\n\n\n"
+
+
+def ids(source: str) -> list[str]:
+    return [m.id for m, _ in numbered("log/some.py", source)]
+
+
+def test_ids_are_unique_and_the_same_each_time() -> None:
+    first = [m.id for m in mutants_of(ELECTIONS)]
+
+    assert first == [m.id for m in mutants_of(ELECTIONS)]
+    assert len(first) == len(set(first)) > 50
+
+
+def test_ids_stay_when_other_functions_change() -> None:
+    assert set(ids(SOURCE)) < set(ids(OTHER + SOURCE))
+    assert "log/some.py:comparison-shifted:a:2" in ids(OTHER + SOURCE)
+
+
+def test_a_mutant_names_its_line_and_what_it_changes() -> None:
+    found = {m.id: m for m, _ in numbered("log/some.py", OTHER + SOURCE)}
+
+    mutant = found["log/some.py:comparison-shifted:a:2"]
+
+    assert (mutant.lines, mutant.before, mutant.after) == ((8, 8), "b > 2", "b >= 2")
+    assert (mutant.room, mutant.module) == ("log", "klamm.log.some")
+
+
+def test_an_unknown_id_is_an_error() -> None:
+    with pytest.raises(KeyError, match="nothing"):
+        mutated_tree("log/some.py", SOURCE, "nothing")
+
+
+def test_sources_on_disk_and_earlier_trees_stay_as_they_are() -> None:
+    mutant = mutants_of(ELECTIONS)[0]
+    before = mutant.path.read_text()
+
+    mutated_tree(ELECTIONS, before, mutant.id)
+
+    assert mutant.path.read_text() == before
+    assert mutants_of(ELECTIONS)[0] == mutant
+
+
+def test_a_sample_takes_the_same_number_from_each_room_and_a_larger_one_begins_with_it() -> None:
+    everything = [m for room in ("net", "zk") for m in all_mutants((room,))]
+
+    small, large = sampled(everything, 20, seed=7), sampled(everything, 50, seed=7)
+
+    assert [m.room for m in small] == ["net", "zk"] * 10
+    assert large[:20] == small
+    assert small != sampled(everything, 20, seed=8)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_has_mutants(room: str) -> None:
+    mutants: list[Mutant] = all_mutants((room,))
+
+    assert {m.room for m in mutants} == {room}

@@ -1,0 +1,93 @@
+"""Verdicts on disk, which of them still hold, and the page that is made of them."""
+
+from pathlib import Path
+
+import pytest
+from tests.mutants.mutations import Mutant, mutants_of
+from tests.mutants.page import HEADING, equivalents, section, section_of, write_section
+from tests.mutants.results import KILLED, NOT_REACHED, SURVIVED, KillerName, Results, Verdict
+
+FIRST, SECOND, THIRD = mutants_of("controller/decisions/elections.py")[:3]
+
+
+def verdict(mutant: Mutant, killer: KillerName, what: str, depends_on: str = "same") -> Verdict:
+    return Verdict(mutant.id, killer, what, "seed 3" if what == KILLED else "", 1, 0, 0.5, depends_on)
+
+
+def known(*verdicts: Verdict) -> dict[tuple[str, str], Verdict]:
+    return {(v.id, v.killer): v for v in verdicts}
+
+
+def test_a_later_run_knows_the_verdicts_of_one_that_was_broken_off(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "verdicts"
+    Results(path).add(verdict(FIRST, "unit", KILLED))
+    Results(path).add(verdict(SECOND, "unit", SURVIVED))
+    with path.open("a") as file:
+        file.write('{"id": "cut o')
+
+    results = Results(path)
+
+    assert results.get(FIRST.id, "unit", "same", "same") == verdict(FIRST, "unit", KILLED)
+    assert results.get(SECOND.id, "unit", "same", "same") == verdict(SECOND, "unit", SURVIVED)
+    assert results.get(FIRST.id, "simulation", "same", "same") is None
+
+
+@pytest.mark.parametrize(
+    ("what", "module", "tests", "holds"),
+    [
+        (KILLED, "same", "new", True),
+        (KILLED, "new", "same", False),
+        (SURVIVED, "same", "new", False),
+        (SURVIVED, "new", "same", True),  # then the tests' digest has changed, too
+        (NOT_REACHED, "same", "new", False),
+    ],
+)
+def test_a_kill_depends_on_the_module_and_a_survival_on_all_that_ran(
+    tmp_path: Path, what: str, module: str, tests: str, holds: bool
+) -> None:
+    results = Results(tmp_path / "verdicts")
+    results.add(verdict(FIRST, "unit", what))
+
+    assert (results.get(FIRST.id, "unit", module, tests) is not None) is holds
+
+
+def test_the_section_counts_each_killer_alone_and_lists_survivors_with_their_lines() -> None:
+    verdicts = known(
+        verdict(FIRST, "unit", KILLED),
+        verdict(FIRST, "simulation", SURVIVED),
+        verdict(SECOND, "unit", SURVIVED),
+        verdict(SECOND, "simulation", NOT_REACHED),
+        verdict(THIRD, "unit", SURVIVED),
+    )
+
+    text = section([FIRST, SECOND, THIRD], lambda m, k: verdicts.get((m.id, k)), {(THIRD.id, THIRD.after): "why"})
+
+    assert "| controller | 1 | 1 of 2, 50 % | 0 of 2, 0 % | - | 1 of 2, 50 % |" in text
+    assert f"- `{SECOND.id}`, line {SECOND.lines[0]} (unit survived, simulation not reached)" in text
+    assert f"  - `{SECOND.before}`\n  - `{SECOND.after}`" in text
+    assert FIRST.id not in text
+    assert THIRD.id not in text
+
+
+def test_a_reason_holds_only_while_the_mutated_line_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "equivalent.toml"
+    path.write_text(f"[[mutant]]\nid = '{FIRST.id}'\nafter = 'another line'\nreason = 'why'\n")
+
+    text = section([FIRST], lambda m, k: verdict(m, k, SURVIVED), equivalents(path))
+
+    assert FIRST.id in text
+
+
+def test_writing_the_section_keeps_the_rest_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Mutants\n\nguards\n")
+
+    write_section(f"{HEADING}\nold\n", page)
+    write_section(f"{HEADING}\nnew\n", page)
+
+    assert page.read_text() == f"# Mutants\n\nguards\n{HEADING}\nnew\n"
+    assert section_of("# Mutants\n") == ""
+
+
+def test_every_equivalent_mutant_has_a_reason() -> None:
+    assert all(len(reason) > 10 for reason in equivalents().values())
