@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from hashlib import sha256
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +29,13 @@ class Progress(NamedTuple):
 
 
 def sampled(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
-    """As many of each room; a larger sample of the same seed has all of a smaller one."""
-    rooms = dict.fromkeys(mutant.room for mutant in mutants)
-    chosen = []
-    for n, room in enumerate(rooms):
-        share = count // len(rooms) + (n < count % len(rooms))
-        own = [mutant for mutant in mutants if mutant.room == room]
-        chosen += sorted(own, key=lambda mutant: sha256(f"{seed}:{mutant.id}".encode()).digest())[:share]
-    return chosen
+    """As many of each room, in turn; a larger sample of the same seed begins with a smaller one."""
+    shuffled = sorted(mutants, key=lambda mutant: sha256(f"{seed}:{mutant.id}".encode()).digest())
+    rooms: dict[str, list[Mutant]] = {mutant.room: [] for mutant in mutants}
+    for mutant in shuffled:
+        rooms[mutant.room].append(mutant)
+    in_turn = (mutant for turn in zip_longest(*rooms.values()) for mutant in turn if mutant is not None)
+    return list(islice(in_turn, count))
 
 
 class Hunt:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from klamm.log.epochs import EpochEntry, LeaderEpochs
-from klamm.log.errors import AppendRefused, RecordError, StorageFailed, UnexpectedOffset
+from klamm.log.errors import AppendRefused, OffsetOutOfRange, RecordError, StorageFailed, UnexpectedOffset
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -69,6 +69,7 @@ class Records(NamedTuple):
 @dataclass
 class Config:
     min_insync_replicas: int = 1
+    is_deleted: bool = True
 
 
 @dataclass
@@ -86,6 +87,7 @@ class MemoryLog:
     needs_flush_before_ack: bool = False
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
+    on_start_moved: Callable[[], None] = lambda: None
     truncations: list[int] = field(default_factory=list)
 
     @property
@@ -142,7 +144,11 @@ class MemoryLog:
         self.high_watermark = offset
 
     def advance_start_offset(self, offset: int) -> None:
-        self.start_offset = offset
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(TopicPartition("orders", 0), offset, self.start_offset, self.high_watermark)
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.on_start_moved()
 
     def truncate_to(self, offset: int) -> None:
         self._raise_failure()

@@ -108,7 +108,12 @@ def isrs(s: Snapshot) -> Iterator[SubjectFinding]:
             yield warning("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader was elected from outside the ISR and is still recovering: records may be lost"
-            yield warning("unclean leader", str(p), why, "compare the replicas; the leader clears this by itself")
+            yield warning(
+                "unclean leader",
+                str(p),
+                why,
+                "compare the records of the replicas; the leader ends its recovery by itself",
+            )
 
 
 def replication(s: Snapshot) -> Iterator[SubjectFinding]:

@@ -86,6 +86,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.DELETE_TOPICS: _on_resources(
         (Operation.DELETE, _TOPIC), (Operation.DESCRIBE, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION
     ),
+    ApiKey.DELETE_RECORDS: _on_resources((Operation.DELETE, _TOPIC)),
     ApiKey.INIT_PRODUCER_ID: _on_resources(
         (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.IDEMPOTENT_WRITE, _CLUSTER), (Operation.WRITE, _TOPIC)
     ),

@@ -60,7 +60,7 @@ from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.ports import OFFSETS_TOPIC
-from klamm.coordinator.replicated_log import ReplicatedOffsetsLog
+from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
@@ -335,7 +335,7 @@ def _build_replicas(
 
 def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
     """The group coordinator; it takes over groups as the controller makes this broker leader."""
-    offsets_log = ReplicatedOffsetsLog(replicas)
+    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
     replicas.on_leadership_change = groups.on_leadership_change
 

@@ -177,6 +177,18 @@ def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: Er
     return m.DeleteTopicsResponse(responses=responses)
 
 
+def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: ErrorCode) -> m.DeleteRecordsResponse:
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsTopicResult(
+                topic.name,
+                [m.DeleteRecordsPartitionResult(p.partition_index, _UNKNOWN, error) for p in topic.partitions],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
 def _create_partitions_error(
     message: m.CreatePartitionsRequest, version: int, error: ErrorCode
 ) -> m.CreatePartitionsResponse:
@@ -323,6 +335,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: _create_topics_error,
     ApiKey.DELETE_TOPICS: _delete_topics_error,
+    ApiKey.DELETE_RECORDS: _delete_records_error,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id_error,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,

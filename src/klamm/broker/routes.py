@@ -15,6 +15,7 @@ from klamm.broker.handlers.controller_apis import (
 )
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
+from klamm.broker.handlers.delete_records import DELETE_RECORDS, DeleteRecords
 from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
@@ -99,6 +100,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(OFFSET_DELETE, group_offsets.delete),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
+        Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
         Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids).handle),
         Route(WRITE_TXN_MARKERS, transactions.write_markers),

@@ -110,6 +110,8 @@ class TopicCreation:
         self._policy = policy
         self._gives_ids = parse_ibp(config.inter_broker_protocol_version) >= FIRST_WITH_TOPIC_IDS
         self._under_way: set[str] = set()
+        self._reported: dict[str, str | None] = {}
+        """Why an internal topic could not be created: logged once, although clients ask again and again."""
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
         """Create one topic and return the result."""
@@ -189,6 +191,9 @@ class TopicCreation:
             self._under_way.discard(name)
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             return ErrorCode.LEADER_NOT_AVAILABLE
+        if name in INTERNAL_TOPICS and self._reported.get(name) != created.message:
+            self._reported[name] = created.message
+            log.error("cannot create an internal topic; clients wait for it", topic=name, reason=created.message)
         return created.error
 
     def _auto_created_topic(self, name: str) -> NewTopic:

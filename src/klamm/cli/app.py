@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "up": CommandEntry("nodes", "up", "Start ZooKeeper and some nodes on this machine."),
     "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
     "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
+    "groups": CommandEntry("groups", "groups_app", "List, describe, reset and delete consumer groups; show their lag."),
     "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
     "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),

@@ -51,7 +51,11 @@ class DynamicConfig:
         try:
             self.current = replace(_parse_and_check(self.static.source, given), places=self.static.places)
         except (WrongConfig, InvalidConfig) as error:
-            log.error("dynamic configs contradict each other; the previous ones stay in use", reason=str(error))
+            log.error(
+                "dynamic configs contradict each other; the previous ones stay in use",
+                reason=str(error),
+                action="Correct them: klamm config set --broker N KEY=VALUE",
+            )
             return
         self.on_change(before, self.current)
 
@@ -117,7 +121,12 @@ class DynamicConfig:
             if reason is None:
                 kept[name] = value
             else:
-                log.error("dynamic config ignored", key=name, reason=reason)
+                log.error(
+                    "dynamic config ignored; the value of server.properties or the default is used",
+                    key=name,
+                    reason=reason,
+                    action=f"Correct it: klamm config set --broker N {name}=VALUE",
+                )
         return kept
 
 

@@ -27,6 +27,10 @@ delegation.token.expiry.check.interval.ms: How often the controller removes expi
 delete.topic.enable: Whether topics can be deleted at all.
 fetch.max.bytes: The maximum bytes of one Fetch response.
 follower.replication.throttled.rate: Bytes per second that throttled followers on this broker may fetch together.
+group.initial.rebalance.delay.ms: How long an empty group waits for more members before its first rebalance.
+group.max.session.timeout.ms: The longest session timeout that a member of a group may ask for.
+group.max.size: How many members a group may have.
+group.min.session.timeout.ms: The shortest session timeout that a member of a group may ask for.
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
 klamm.controller.only.brokers: Brokers that are there to be controller; replicas come to them only by name.
@@ -42,6 +46,13 @@ listener.security.protocol.map: Which security protocol each listener speaks.
 listeners: The addresses at which the broker listens, NAME://HOST:PORT each.
 log.dir: The directory for logs where `log.dirs` names none.
 log.dirs: The directories that hold partitions, with commas in between.
+log.cleaner.backoff.ms: How long the log cleaner pauses when no log is dirty enough.
+log.cleaner.dedupe.buffer.size: Memory for the keys of a compaction, for all cleaner threads together.
+log.cleaner.enable: Whether compacted topics are compacted on this broker.
+log.cleaner.io.buffer.load.factor: How full the memory for the keys of a compaction may become.
+log.cleaner.io.buffer.size: Bytes that a compaction reads at a time, for all cleaner threads together.
+log.cleaner.io.max.bytes.per.second: How much all cleaner threads together read and write at most.
+log.cleaner.threads: Logs that are compacted at the same time, each in a process of its own.
 log.flush.offset.checkpoint.interval.ms: How often recovery points are written to their checkpoint file.
 log.flush.scheduler.interval.ms: How often logs are checked for whether they must be synced to the device.
 log.flush.start.offset.checkpoint.interval.ms: How often the beginnings of logs are written to their checkpoint file.
@@ -55,8 +66,16 @@ num.network.threads: Threads that read and write connections; klamm has one loop
 num.partitions: Partitions of a topic that is created without saying how many.
 num.recovery.threads.per.data.dir: How many logs of a directory are loaded at the same time.
 num.replica.fetchers: Connections with which a broker fetches from each other broker.
+offset.metadata.max.bytes: The longest text that a consumer may commit with an offset.
+offsets.commit.required.acks: Acknowledgements that a commit waits for; -1 for all in-sync replicas.
+offsets.commit.timeout.ms: How long the replicas may take to have a commit.
+offsets.load.buffer.size: Bytes that a new coordinator reads of the groups' topic at a time.
+offsets.retention.check.interval.ms: How often groups are checked for expired offsets.
+offsets.retention.minutes: How long offsets are kept once nobody in the group reads their topic.
+offsets.topic.compression.codec: How a coordinator compresses: 0 not at all, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 offsets.topic.num.partitions: Partitions of the topic that keeps the groups' offsets.
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
+offsets.topic.segment.bytes: The segment size of the topic that keeps the groups' offsets.
 producer.id.expiration.check.interval.ms: How often idle producers are checked for expiry.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
 queued.max.request.bytes: Memory for requests that arrive or are served; beyond it no more is read; -1 for no bound.

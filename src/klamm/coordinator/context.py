@@ -6,19 +6,15 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from klamm.coordinator.groups import Groups
 from klamm.coordinator.offsets_topic import OffsetsTopic
 from klamm.coordinator.sessions import Sessions
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.tasks import Tasks
 from klamm.model.errors import ErrorCode
 from klamm.runtime.clock import Clock
-from klamm.runtime.eager import Rest, first_step
 from klamm.runtime.randomness import Randomness
 from klamm.telemetry.meters import Timer
-
-log = structlog.get_logger("groups")
 
 
 @dataclass(slots=True)
@@ -44,7 +40,7 @@ class CoordinatorContext:
         self.sessions = Sessions()
         self.is_active = False
         self._randomness = randomness
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks("groups")
 
     def availability(self, group_id: str, *, allows_empty: bool = False) -> ErrorCode:
         """Why no request for the group can be served here now; NONE where it can."""
@@ -57,29 +53,9 @@ class CoordinatorContext:
         return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
-        """Run to the first wait at once, and the rest in a task; None where nothing is left.
-
-        So records reach the log in the order in which the groups changed.
-        """
-        rest = first_step(work)
-        if not isinstance(rest, Rest):
-            return None
-        task = asyncio.get_running_loop().create_task(_finish(rest))
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error in the group coordinator", exc_info=error)
+        """See `Tasks.spawn`."""
+        return self.tasks.spawn(work)
 
     async def close(self) -> None:
         """Cancel what still waits for the log."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _finish(rest: Rest[None]) -> None:
-    await rest
+        await self.tasks.close()

@@ -11,7 +11,7 @@ from klamm.coordinator.groups import Groups
 from klamm.coordinator.handlers import admin, joining, leaving, offsets, rebalance, removal, syncing
 from klamm.coordinator.handlers.ownership import Ownership
 from klamm.coordinator.offsets_topic import OffsetsTopic
-from klamm.coordinator.ports import OFFSETS_TOPIC, OffsetsLog
+from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.states import DEAD, GroupState
@@ -27,7 +27,7 @@ log = structlog.get_logger("groups")
 class GroupCoordinator:
     """`start` it, tell it which partitions of `__consumer_offsets` this broker leads, pass it requests, `close` it."""
 
-    def __init__(self, world: World, settings: GroupSettings, offsets_log: OffsetsLog, slices: Slices) -> None:
+    def __init__(self, world: World, settings: GroupSettings, offsets_log: CoordinatorLog, slices: Slices) -> None:
         self._settings = settings
         self._slices = slices
         topic = OffsetsTopic(offsets_log, settings, world.clock)
@@ -68,15 +68,7 @@ class GroupCoordinator:
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
         """Take over and give up groups as the controller says."""
-        for partition in change.leaders:
-            if partition.topic_partition.topic == OFFSETS_TOPIC:
-                self._ownership.elected(partition.topic_partition.partition, partition.leader_epoch)
-        for partition in change.followers:
-            if partition.topic_partition.topic == OFFSETS_TOPIC:
-                self._ownership.resigned(partition.topic_partition.partition, partition.leader_epoch)
-        for topic_partition, epoch in change.deleted:
-            if topic_partition.topic == OFFSETS_TOPIC:
-                self._ownership.resigned(topic_partition.partition, epoch if epoch >= 0 else None)
+        self._ownership.on_leadership_change(change)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets of partitions that are deleted."""

@@ -4,25 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from klamm.coordinator.group import Group
+from klamm.coordinator.ownership import CoordinatedPartition
 from klamm.coordinator.partitioning import partition_for
 from klamm.model.errors import ErrorCode
 
 
 @dataclass(slots=True, eq=False)
-class Loading:
-    """One load of a partition; it ends early where another instruction takes its place."""
-
-    epoch: int
-
-
-@dataclass(slots=True, eq=False)
-class OffsetsPartition:
-    """One partition of `__consumer_offsets` as its coordinator sees it."""
-
-    epoch: int | None = None
-    """Of the newest instruction: an older one that comes late is ignored (KAFKA-10614)."""
-    loading: Loading | None = None
-    is_owned: bool = False
+class OffsetsPartition(CoordinatedPartition):
     groups: dict[str, Group] = field(default_factory=dict)
 
 
@@ -47,9 +35,7 @@ class Groups:
     def availability(self, group_id: str) -> ErrorCode:
         """COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR; NONE where this broker coordinates the group."""
         partition = self._partitions.get(self.partition_of(group_id))
-        if partition is not None and partition.loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE if partition is not None and partition.is_owned else ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NOT_COORDINATOR if partition is None else partition.availability
 
     def get(self, group_id: str) -> Group | None:
         partition = self._partitions.get(self.partition_of(group_id))

@@ -54,7 +54,11 @@ class LoadedGroups:
                 self._add_record(target, record, base_offset)
             except UnknownRecord as error:
                 self.skipped += 1
-                log.error("record skipped while loading groups", offset=record.offset, reason=str(error))
+                log.error(
+                    "unreadable record of __consumer_offsets skipped while loading groups; the others are loaded",
+                    offset=record.offset,
+                    reason=str(error),
+                )
 
     def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> None:
         """A marker: the producer's offsets are committed, unless a later record replaced them, or dropped."""
@@ -83,7 +87,10 @@ class LoadedGroups:
             else:
                 self._groups[key.group_id] = read_group_value(key.group_id, record.value)
         else:
-            log.warning("record of another coordinator's kind ignored", offset=record.offset)
+            log.warning(
+                "record of a newer group protocol (KIP-848) ignored while loading groups; the others are loaded",
+                offset=record.offset,
+            )
 
     def take_groups(self, now_ms: int) -> Iterator[Group]:
         """Every group with its offsets; one that only ever stored offsets has no record of its own."""

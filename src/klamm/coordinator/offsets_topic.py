@@ -7,7 +7,7 @@ import structlog
 
 from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
-from klamm.coordinator.ports import Appended, OffsetsLog
+from klamm.coordinator.ports import Appended, CoordinatorLog
 from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
 from klamm.coordinator.settings import GroupSettings
 from klamm.model.errors import ErrorCode
@@ -45,7 +45,7 @@ OFFSET_ERRORS: Final = _NOT_AVAILABLE | _MOVED | dict.fromkeys(_TOO_LARGE, Error
 
 
 class OffsetsTopic:
-    def __init__(self, offsets_log: OffsetsLog, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(self, offsets_log: CoordinatorLog, settings: GroupSettings, clock: Clock) -> None:
         self._log = offsets_log
         self._settings = settings
         self._clock = clock
@@ -57,7 +57,12 @@ class OffsetsTopic:
         generation = group.generation
         error = (await self._append(partition, [record], self._settings.offsets_commit_required_acks)).error
         if error:
-            log.warning("cannot store a group", group=group.group_id, generation=generation, reason=error.name)
+            log.warning(
+                "cannot write a group to __consumer_offsets; its members get the error and join again",
+                group=group.group_id,
+                generation=generation,
+                reason=error.name,
+            )
         return GROUP_ERRORS.get(error, error)
 
     async def store_offsets(self, group_id: str, partition: int, offsets: Offsets) -> Appended:
@@ -84,7 +89,11 @@ class OffsetsTopic:
         for start in range(0, len(records), TOMBSTONES_IN_BATCH):
             appended = await self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS)
             if appended.error:
-                log.warning("cannot store removed offsets", group=group_id, reason=appended.error.name)
+                log.warning(
+                    "cannot write removed offsets to __consumer_offsets; the next check tries again",
+                    group=group_id,
+                    reason=appended.error.name,
+                )
                 return False
         return True
 

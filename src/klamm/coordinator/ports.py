@@ -1,4 +1,4 @@
-"""What the coordinator needs of the partitions of `__consumer_offsets`."""
+"""What a coordinator needs of the partitions of its topic."""
 
 from typing import Final, NamedTuple, Protocol
 
@@ -6,6 +6,7 @@ from klamm.model.errors import ErrorCode
 from klamm.runtime.disk import Buffer
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class Appended(NamedTuple):
@@ -18,7 +19,7 @@ class LogBounds(NamedTuple):
     end: int
 
 
-class OffsetsLog(Protocol):
+class CoordinatorLog(Protocol):
     """The partitions by number."""
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:

@@ -1,6 +1,6 @@
-"""`__consumer_offsets` on this broker's replicas."""
+"""The topic of a coordinator on this broker's replicas."""
 
-from klamm.coordinator.ports import OFFSETS_TOPIC, Appended, LogBounds
+from klamm.coordinator.ports import Appended, LogBounds
 from klamm.log.file_slice import FileSlice
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
@@ -10,24 +10,25 @@ from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.disk import Buffer
 
 
-class ReplicatedOffsetsLog:
-    def __init__(self, replicas: ReplicaManager) -> None:
+class ReplicatedLog:
+    def __init__(self, replicas: ReplicaManager, topic: str) -> None:
+        self._topic = topic
         self._replicas = replicas
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        topic_partition = TopicPartition(self._topic, partition)
         results = await self._replicas.append(acks, timeout_ms, {topic_partition: batch}, Origin.COORDINATOR)
         result = results[topic_partition]
         return Appended(result.error, result.base_offset)
 
     def bounds(self, partition: int) -> LogBounds | None:
-        hosted = self._replicas.partition(TopicPartition(OFFSETS_TOPIC, partition))
+        hosted = self._replicas.partition(TopicPartition(self._topic, partition))
         if hosted is None or not hosted.is_leader or hosted.log is None:
             return None
         return LogBounds(hosted.log.start_offset, hosted.log.end_offset)
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        topic_partition = TopicPartition(self._topic, partition)
         hosted = self._replicas.partition(topic_partition)
         if hosted is None:
             raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} is not led by this broker")

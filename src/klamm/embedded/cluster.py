@@ -101,7 +101,7 @@ class LocalCluster:
         for server in servers:
             host, _, port = server.rpartition(":")
             if not host or not port.isdigit():
-                raise CannotStart(f"--zookeeper {server!r} is not HOST:PORT, for example 127.0.0.1:2181.")
+                raise CannotStart(f"--zookeeper {server!r} is not HOST:PORT. Give for example 127.0.0.1:2181.")
             if is_listening(host.strip("[]"), int(port)):
                 return
         raise CannotStart(

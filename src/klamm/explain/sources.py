@@ -105,7 +105,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Parse `host:port`. Raises CannotExplain."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdigit():
-        raise CannotExplain(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092.")
+        raise CannotExplain(f"--bootstrap-server {text!r} is not HOST:PORT. Give for example 127.0.0.1:9092.")
     return host.strip("[]"), int(port)
 
 

@@ -32,7 +32,7 @@ async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partit
         try:
             return await client.run(_fetch_to_end(client, partition))
         except (TopicGone, RequestRefused, Unreachable, UnsupportedVersion) as error:
-            raise CannotRead(f"Cannot read {partition}: {error}") from error
+            raise CannotRead(f"Cannot read the journal from {partition}: {error}") from error
 
 
 def _fetch_to_end(client: AsyncClient, partition: TopicPartition) -> Steps[list[bytes]]:

@@ -55,7 +55,11 @@ class AppendRules:
 
     def needs_records(self, codec: Codec) -> bool:
         """Whether batches in this codec need a check of their records."""
-        return self.needs_keys or self.codec not in (None, codec) or self.bounds_timestamps
+        return self.needs_keys or self.needs_recompression(codec) or self.bounds_timestamps
+
+    def needs_recompression(self, codec: Codec) -> bool:
+        """Whether batches in this codec are written in another one."""
+        return self.codec not in (None, codec)
 
     @property
     def bounds_timestamps(self) -> bool:

@@ -140,6 +140,7 @@ class Housekeeping:
                 self._changed.clear()
                 await self._manager.write_recovery_points()
                 await self._manager.write_high_watermarks()
+                await self._manager.write_cleaned_offsets()
 
     async def write_small_files(self) -> None:
         async with self._writing:

@@ -36,7 +36,7 @@ class CheckedBatch(NamedTuple):
 def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> CheckedBatch:
     """Check the one batch of a produce and convert it to the topic's codec. Raises AppendRefused."""
     batch = _check_header_and_crc(buffer, rules, origin)
-    preparation = _preparation_if_needed(batch, rules, now_ms)
+    preparation = _preparation_if_needed(batch, rules, origin, now_ms)
     if preparation is not None:
         return prepared_batch(prepare(preparation), rules)
     return _check_fits_segment(batch, rules)
@@ -49,7 +49,7 @@ def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: 
     """
     if not rules.may_need_records:
         return None
-    preparation = _preparation_if_needed(_check_header_and_crc(buffer, rules, origin), rules, now_ms)
+    preparation = _preparation_if_needed(_check_header_and_crc(buffer, rules, origin), rules, origin, now_ms)
     return None if preparation is None or preparation.is_small else preparation
 
 
@@ -76,10 +76,14 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
     return CheckedBatch(header, buffer)
 
 
-def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, now_ms: int) -> Preparation | None:
-    """The check of all records, if the topic's config requires one."""
+def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, origin: Origin, now_ms: int) -> Preparation | None:
+    """The check of all records, if the topic's config requires one.
+
+    The records of a coordinator have keys and the present time: only another codec needs them.
+    """
     header, buffer = batch
-    if header.is_control or not rules.needs_records(header.codec):
+    needs_records = rules.needs_records if origin is Origin.CLIENT else rules.needs_recompression
+    if header.is_control or not needs_records(header.codec):
         return None
     return Preparation(bytes(memoryview(buffer)[: header.size]), rules, now_ms)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from klamm.config.topic_config import TopicConfig, correct_topic_config
+from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, CorruptFile, StorageFailed
@@ -25,8 +26,6 @@ from klamm.runtime.world import World
 
 T = TypeVar("T")
 logger = structlog.get_logger("logs")
-ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
-"""What a checkpoint says of these logs."""
 
 _REPAIR: Final = "Repair the disk and restart the node."
 _MAX_CREATED_AT_ONCE: Final = 100
@@ -80,7 +79,7 @@ class LogManager:
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._checkpoints = CheckpointWriter(world.disk, self._live, self.logs_in, self._take_offline)
         self._closed = False
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -357,7 +356,7 @@ class LogManager:
             self._world.disk.rename(log.directory, target)
             starts = home.checkpoint(LOG_STARTS)
             if partition in starts.written:
-                starts.write_now(log_starts(self.logs_in(home)))
+                write_now(home, LOG_STARTS, self.logs_in(home))
         except OSError as error:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
@@ -387,43 +386,20 @@ class LogManager:
 
     async def write_high_watermarks(self) -> None:
         """Write the high watermark checkpoints of all directories; replication calls it on its interval."""
-        await self._write_checkpoints(HIGH_WATERMARKS, _high_watermarks)
+        await self._checkpoints.write(HIGH_WATERMARKS)
 
     async def write_recovery_points(self) -> None:
-        await self._write_checkpoints(RECOVERY_POINTS, _recovery_points)
+        await self._checkpoints.write(RECOVERY_POINTS)
 
     async def write_log_starts(self) -> None:
-        await self._write_checkpoints(LOG_STARTS, log_starts)
+        await self._checkpoints.write(LOG_STARTS)
 
     async def write_cleaned_offsets(self) -> None:
-        await self._write_checkpoints(CLEANED_OFFSETS, _cleaned_offsets)
+        await self._checkpoints.write(CLEANED_OFFSETS)
 
     async def write_small_files(self) -> None:
         """Write changed leader epochs and topic ids; when it returns, a kill cannot lose them."""
         await self._housekeeping.write_small_files()
-
-    async def _write_checkpoints(self, name: str, read: ReadOffsets) -> None:
-        """Write one kind of checkpoint of every directory in threads; a directory whose write fails goes offline.
-
-        One thread per directory at a time. A caller may be cancelled, its thread cannot: the next one waits for it.
-        """
-        for directory in self._live():
-            writing = asyncio.get_running_loop().create_task(self._write_checkpoint(directory, name, read))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
-            await asyncio.shield(writing)
-
-    async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
-        """Write one checkpoint file of a directory."""
-        async with directory.writing:
-            if not directory.is_online or self._closed:
-                return
-            checkpoint = directory.checkpoint(name)
-            version = checkpoint.next_version()
-            try:
-                await self._world.disk.in_thread(checkpoint.write, read(self.logs_in(directory)), version)
-            except OSError as error:
-                self._take_offline(directory, str(error))
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
         """The logs in this data directory."""
@@ -461,8 +437,7 @@ class LogManager:
         """
         if self._closed:
             return
-        await self._housekeeping.stop()
-        await self._wait_for_writes()
+        await self._stop_writing()
         for directory in self._live():
             if not directory.is_loaded:
                 directory.unlock()
@@ -476,16 +451,16 @@ class LogManager:
 
     async def abandon(self) -> None:
         """Stop all work and unlock the directories without flushing, as after a crash."""
-        await self._housekeeping.stop()
-        await self._wait_for_writes()
+        await self._stop_writing()
         self._files.close()
         for directory in self._directories.values():
             directory.unlock()
 
-    async def _wait_for_writes(self) -> None:
-        """Stop periodic work and wait for threads that write checkpoints: closing writes the last ones."""
+    async def _stop_writing(self) -> None:
+        """Stop periodic work and wait for threads that write: closing writes the last checkpoints."""
         self._closed = True
-        await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._housekeeping.stop()
+        await self._checkpoints.stop()
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         """Write the last checkpoints of a directory, and mark it as cleanly shut down."""
@@ -498,31 +473,8 @@ class LogManager:
                 log.mark_synced()
         for log in logs:
             log.close()
-        for name, read in (
-            (RECOVERY_POINTS, _recovery_points),
-            (LOG_STARTS, log_starts),
-            (HIGH_WATERMARKS, _high_watermarks),
-            (CLEANED_OFFSETS, _cleaned_offsets),
-        ):
-            directory.checkpoint(name).write_now(read(logs))
+        write_all(directory, logs)
         directory.mark_clean_and_unlock(broker_epoch)
-
-
-def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    return {log.partition: log.recovery_point for log in logs}
-
-
-def _high_watermarks(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    return {log.partition: log.high_watermark for log in logs}
-
-
-def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    return {log.partition: log.cleaning.first_dirty for log in logs if log.cleaning.first_dirty is not None}
-
-
-def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
-    """The log start offsets that are not the base offset of the log's first segment."""
-    return {log.partition: log.start_offset for log in logs if log.start_offset > log.segments.first.base_offset}
 
 
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:

@@ -28,6 +28,7 @@ class ReplicationContext:
     metadata: MetadataPort
     alter_partition: AlterPartitionPort
     produces: Purgatory[TopicPartition]
+    deletes: Purgatory[TopicPartition]
     now_ms: Callable[[], float]
     leader_quota: ReplicationQuota
     lag_time_max_ms: int = 30_000

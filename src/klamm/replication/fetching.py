@@ -33,7 +33,7 @@ class ReadOutcome(NamedTuple):
     size: int
     """Bytes of records."""
     is_urgent: bool
-    """An error or a diverging epoch, which is answered at once."""
+    """An error, a diverging epoch, or for a follower a new log start: answered at once."""
     is_held: bool
     """Records of some partition are held back by the throttle of replication."""
 
@@ -124,6 +124,7 @@ class FetchService:
         is_urgent = is_held = False
         for cached in list(waiter.changed):
             del waiter.changed[cached]  # before reading: what moves from here on marks it again
+            request = cached.request
             data = self._read_partition(cached, params, left, at_least_one=at_least_one, is_first=is_first)
             results[cached] = data
             count = len(data.records)
@@ -135,6 +136,9 @@ class FetchService:
                 waiter.changed[cached] = None
             if data.error or data.diverging is not None:
                 is_urgent = True
+            elif not is_first and params.is_follower and not data.held:
+                # DeleteRecords waits until the follower has raised its log start
+                is_urgent = is_urgent or 0 <= request.log_start_offset < data.log_start_offset
             is_held = is_held or data.held
         return ReadOutcome(size, is_urgent, is_held)
 

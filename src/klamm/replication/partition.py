@@ -44,6 +44,7 @@ from klamm.runtime.disk import Buffer
 log = structlog.get_logger("replication")
 
 NO_LEADER_EPOCH: Final = -1
+UP_TO_HIGH_WATERMARK: Final = -1  # as the offset of DeleteRecords
 
 
 class Partition:
@@ -118,6 +119,16 @@ class Partition:
     def is_under_min_isr(self) -> bool:
         return len(self.isr_state.isr) < self.effective_min_isr
 
+    @property
+    def low_watermark(self) -> int:
+        """The lowest log start offset of all live replicas; -1 while one of them has not fetched. Only for the leader.
+
+        A follower's is that of its last fetch.
+        """
+        is_alive = self._context.metadata.is_alive
+        followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
+        return min(self.leader_log.start_offset, *followers)
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
         if epoch == NO_LEADER_EPOCH or epoch == self.leader_epoch:
@@ -191,7 +202,7 @@ class Partition:
         for watcher in watchers:
             watcher.unsubscribe()
             watcher.mark_changed(wakes=True)
-        self.check_waiting_produces()
+        self._check_waiting_requests()
 
     # ---- appending
 
@@ -212,6 +223,27 @@ class Partition:
             if self.advance_high_watermark():
                 self._on_high_watermark_moved()
         return info
+
+    def delete_records(self, offset: int) -> int:
+        """Raise the log start to `offset`, -1 meaning the high watermark; returns the offset.
+
+        The segments below it go with the next run of retention. Raises PartitionRefused (1, 6, 44), OffsetOutOfRange.
+        """
+        own_log = self.leader_log
+        if not own_log.config.is_deleted:
+            raise PartitionRefused(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic_partition} is only compacted. Add delete to its cleanup.policy to delete records.",
+            )
+        target = own_log.high_watermark if offset == UP_TO_HIGH_WATERMARK else offset
+        if target < 0:
+            raise PartitionRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is not valid. Give an offset from 0 to the high watermark, "
+                f"{own_log.high_watermark}, or {UP_TO_HIGH_WATERMARK} for the high watermark itself.",
+            )
+        own_log.advance_start_offset(target)
+        return target
 
     def append_as_follower(self, records: Buffer) -> None:
         """Append what the leader sent, offsets and epochs as they are.
@@ -281,7 +313,8 @@ class Partition:
                 return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
         if offset > end or offset < start:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} is not in [{start}, {end}]"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
             )
         if is_follower:
             bound = end
@@ -331,7 +364,9 @@ class Partition:
         epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end offset for epoch {last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: the leader has no records of leader epoch {last_fetched_epoch}, from which "
+                f"the follower fetched, or offset {offset} is before the log start {own_log.start_offset}",
             )
         return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
@@ -346,12 +381,14 @@ class Partition:
     def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
         """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
         context = self._context
-        previous = replica.log_end_offset
+        previous, previous_start = replica.log_end_offset, replica.log_start_offset
         replica.record_fetch(offset, log_start, leader_end, context.now_ms())
         if replica.broker_id not in self.isr_state.isr:
             self._maybe_expand_isr(replica)
         if previous != offset and self.advance_high_watermark():
             self._on_high_watermark_moved()
+        if previous_start != log_start:
+            self.check_waiting_deletes()
 
     def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
         """Propose the follower as an ISR member if it has caught up."""
@@ -515,8 +552,16 @@ class Partition:
         """Wake all requests that wait on the partition: they must be checked again."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
+        self._check_waiting_requests()
+
+    def _check_waiting_requests(self) -> None:
         self.check_waiting_produces()
+        self.check_waiting_deletes()
 
     def check_waiting_produces(self) -> None:
         """Complete the acks=all produce requests whose records are replicated now."""
         self._context.produces.check(self.topic_partition)
+
+    def check_waiting_deletes(self) -> None:
+        """Complete the DeleteRecords requests that every live replica has carried out now."""
+        self._context.deletes.check(self.topic_partition)

@@ -1,7 +1,7 @@
 """All replicas of one broker and the operations on them. Source: ReplicaManager.scala (Kafka 3.9)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -28,6 +28,7 @@ from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
+from klamm.replication.record_deletion import DeletionResult, RecordDeletion
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
@@ -51,7 +52,7 @@ class ReplicationSettings:
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     max_incremental_fetch_session_cache_slots: int = 1_000
     max_waiting_requests: int = 100_000
-    """Produce requests that wait for their replicas at the same time; one more is answered as timed out."""
+    """Produce and DeleteRecords requests, each, that wait for replicas; one more is answered as timed out."""
 
 
 class ReplicaManager:
@@ -79,11 +80,13 @@ class ReplicaManager:
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         context = ReplicationContext(
             broker_id,
             metadata,
             self._alter_partition,
             self._produces,
+            deletes,
             _now_ms,
             quotas.leader,
             settings.replica_lag_time_max_ms,
@@ -118,6 +121,7 @@ class ReplicaManager:
             lambda change: self.on_leadership_change(change),
         )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
+        self._deletion = RecordDeletion(self._hosted, deletes)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
@@ -167,9 +171,10 @@ class ReplicaManager:
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """After an UpdateMetadata changed the live brokers: no high watermark may wait for a dead one."""
+        """After an UpdateMetadata changed the live brokers: neither watermark may wait for a dead one."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
+            partition.check_waiting_deletes()
 
     # ---- clients and followers
 
@@ -182,6 +187,12 @@ class ReplicaManager:
         Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
         """
         return await self._produce.append(acks, timeout_ms, records, origin)
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, DeletionResult]:
+        """Delete the records before each offset (-1: the high watermark), and wait for the live replicas."""
+        return await self._deletion.delete(offsets, timeout_ms)
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""

@@ -68,9 +68,8 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in known or field.dataType != known[field.name].dataType:
             raise BadOption(
-                f"the schema has the column {field.name} {field.dataType.simpleString()}, which the klamm source does "
-                "not "
-                "have. Use some of: " + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
+                f"the schema has the column {field.name} {field.dataType.simpleString()}, which klamm does not have. "
+                "Use some of: " + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
             )
     return tuple(field.name for field in schema.fields)
 

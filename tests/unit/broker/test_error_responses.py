@@ -51,6 +51,9 @@ def _request(key: ApiKey, version: int) -> Any:
         ApiKey.DELETE_TOPICS: m.DeleteTopicsRequest(topic_names=("t",))
         if version < 6
         else m.DeleteTopicsRequest(topics=[m.DeleteTopicState("t", uuid.UUID(int=0))]),
+        ApiKey.DELETE_RECORDS: m.DeleteRecordsRequest(
+            topics=[m.DeleteRecordsTopic("t", [m.DeleteRecordsPartition(3)])]
+        ),
         ApiKey.CREATE_PARTITIONS: m.CreatePartitionsRequest(topics=[m.CreatePartitionsTopic("t", 2, None)]),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: m.OffsetForLeaderEpochRequest(
             topics=[m.OffsetForLeaderTopic("t", [m.OffsetForLeaderPartition(3)])]

@@ -87,6 +87,19 @@ async def test_a_log_directory_of_kraft_mode_is_refused(tmp_path: Path) -> None:
         await choose(made)
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"), [(("log.dir",), "log.dir"), (("log.dirs",), "log.dirs"), (("log.dir", "log.dirs"), "log.dirs")]
+)
+def test_an_unusable_log_directory_is_refused_with_the_key_that_names_it(
+    tmp_path: Path, keys: tuple[str, ...], named: str
+) -> None:
+    (tmp_path / "a").write_text("a file")
+    text = "zookeeper.connect=z:1\n" + "".join(f"{key}={tmp_path}/a\n" for key in keys)
+
+    with pytest.raises(CannotStart, match=rf"change \"{named}\" \(server\.properties, line \d\)"):
+        check_log_directories(DISK, parse_node_config(text.encode(), "server.properties"))
+
+
 def test_a_log_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
 

@@ -60,6 +60,16 @@ async def test_a_config_that_changes_while_a_log_is_created_is_applied_to_it() -
     replica_logs.topics_changed(["orders"])  # nobody is making it now
 
 
+async def test_deleting_a_replica_deletes_its_log() -> None:
+    deleted: list[TopicPartition] = []
+    logs: Any = SimpleNamespace(delete=deleted.append)
+    replica_logs = ReplicaLogs(logs, lambda: SimpleNamespace())  # type: ignore[arg-type,return-value]
+
+    await replica_logs.delete(TopicPartition("orders", 1))
+
+    assert deleted == [TopicPartition("orders", 1)]
+
+
 async def test_a_topics_replication_throttle_applies_from_the_creation_of_its_first_log() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"follower.replication.throttled.replicas": "*"}}

@@ -280,6 +280,25 @@ async def test_an_unexpected_error_in_a_handler_ends_the_term(nodes: Nodes, monk
     assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
 
 
+async def test_an_unexpected_error_in_a_node_without_a_term_leaves_the_controller_alone(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    other = await nodes.start(2)
+    await nodes.settle()
+
+    async def mistaken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("klamm.controller.controller_election.ControllerElection.take_over", mistaken)
+    assert await other.become_controller(1) is False
+    await nodes.settle()
+
+    assert (nodes.active, nodes.controller_epoch) == ([1], 1)
+    assert not nodes.journal(2, "abandoned")
+
+
 async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,7 @@ async def test_a_state_that_changed_since_it_was_read_is_journalled_once() -> No
 
     conflicts = [e.facts for e in room.entries("write") if "refused" in e.facts]
     assert [(c["what"], c["partitions"], c["refused"]) for c in conflicts] == [
-        ("states", {"a": [0]}, "changed since it was read")
+        ("states", {"a": [0]}, "the znode changed after it was read: the decision is repeated")
     ]
 
 
@@ -111,7 +111,7 @@ async def test_a_requested_deletion_of_an_unknown_topic_is_refused_and_the_reque
 
     [refused] = room.entries("refused")
     assert (refused.facts["what"], refused.facts["topics"]) == ("topic deletion", ["a"])
-    assert refused.facts["why"] == "there is no such topic"
+    assert refused.facts["why"] == "the topic does not exist: the request is removed"
     assert znodes.delete_topic_path("a") not in room.ensemble.nodes
 
 

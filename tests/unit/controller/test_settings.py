@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
+from klamm.controller.settings import FIRST_WITH_PRODUCER_IDS, ControllerSettings, parse_ibp, request_versions
 from klamm.model.ids import BrokerId
 
 KAFKA_REQUEST_VERSIONS = {
@@ -64,7 +64,7 @@ def test_a_protocol_version_without_iv_means_its_last_one(text: str, ibp: tuple[
 
 @pytest.mark.parametrize("text", ["", "3", "3.9.1.0", "3.9-IVx", "three.nine", "3.9-IV1.5"])
 def test_text_that_is_no_protocol_version_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"invalid literal|is not an inter.broker.protocol.version"):
+    with pytest.raises(ValueError, match=r"invalid literal|inter.broker.protocol.version=.* is not valid"):
         parse_ibp(text)
 
 
@@ -72,6 +72,10 @@ def test_text_that_is_no_protocol_version_is_rejected(text: str) -> None:
 def test_a_feature_of_the_protocol_begins_with_its_version(feature: str, first: str, before: str) -> None:
     assert getattr(settings(first), feature) is True
     assert getattr(settings(before), feature) is False
+
+
+def test_brokers_ask_the_controller_for_producer_ids_since_3_0() -> None:
+    assert parse_ibp("2.8-IV1") < FIRST_WITH_PRODUCER_IDS == parse_ibp("3.0-IV0")
 
 
 def test_the_features_znode_has_payload_version_2_since_3_3() -> None:

@@ -6,6 +6,7 @@ from tests.unit.controller.deleting import NO_WAITING, Deleting
 
 from klamm.controller.control_requests import StopReplicaItem, deletion_errors
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import (
@@ -29,6 +30,8 @@ async def test_topic_deletion_removes_metadata_then_replicas_then_the_topics_zno
         "SR a-0@-2+delete a-1@-2+delete -> 2",
         "SR a-1@-2+delete -> 3",
     ]
+    states = [cluster.room.partition(name).state for name in ("a-0", "a-1", "b-0")]
+    assert states == [PartitionState.NON_EXISTENT, PartitionState.NON_EXISTENT, PartitionState.ONLINE]
     await cluster.answer(1)
     await cluster.answer(2)
     assert znodes.topic_path("a") in cluster.znodes_of("a")

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.group import Group
@@ -201,4 +203,6 @@ def play(body: Body, **changes: Any) -> None:
         await room.groups.close()
 
     loop = SimulatedLoop()
-    loop.run(main())
+    with capture_logs() as lines:
+        loop.run(main())
+    assert not [line for line in lines if line["event"].startswith("unexpected error")]

@@ -23,6 +23,14 @@ def test_session_timeout_outside_the_configured_range_is_refused(session_timeout
     play(body)
 
 
+@pytest.mark.parametrize("session_timeout_ms", [6_000, 1_800_000])
+def test_session_timeout_at_the_ends_of_the_range_is_accepted(session_timeout_ms: int) -> None:
+    async def body(room: Room) -> None:
+        assert (await room.join(session_timeout_ms=session_timeout_ms)).error is ErrorCode.NONE
+
+    play(body)
+
+
 def test_member_id_of_an_unknown_group_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now("m")).error is ErrorCode.UNKNOWN_MEMBER_ID

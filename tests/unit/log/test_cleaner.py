@@ -1,5 +1,6 @@
 """The log cleaner on real logs of a simulated disk: what readers find, kills at every step, changes meanwhile."""
 
+import asyncio
 import errno
 
 import pytest
@@ -366,6 +367,37 @@ def test_the_producer_snapshot_at_the_base_of_a_group_stays_and_those_within_it_
         names = node.disk.list_directory(log.directory)
         kept = [int(name.partition(".")[0]) for name in names if name.endswith(".snapshot")]
         assert kept == [segment.base_offset for segment in log.segments]
+
+    node.run(main)
+
+
+def test_the_checkpoint_forgets_a_deleted_log() -> None:
+    """Otherwise a new topic of the name would count as cleaned up to there."""
+    node, workload = CleanerNode(6), Workload(6)
+    path = f"{DIRECTORY}/cleaner-offset-checkpoint"
+
+    async def main(logs: LogManager) -> None:
+        workload.append(compacted_log(logs), 30, node.clock.ms)
+        await node.clean(logs)
+        assert b"orders 0" in node.disk.read(path)
+        logs.delete(ORDERS)
+        await asyncio.sleep(1)
+        assert b"orders 0" not in node.disk.read(path)
+
+    node.run(main)
+
+
+def test_the_threads_of_the_cleaner_share_its_rate() -> None:
+    node, workload = CleanerNode(6), Workload(6)
+    settings = CleanerSettings(threads=2, io_max_bytes_per_second=1_000)
+
+    async def main(logs: LogManager) -> None:
+        log = compacted_log(logs)
+        workload.append(log, 30, node.clock.ms)
+        size, began = log.size, asyncio.get_running_loop().time()
+        await node.clean(logs, settings)
+        took_s = asyncio.get_running_loop().time() - began
+        assert 2 * size / 500 <= took_s <= 3 * size / 500, "the log is read twice and written once, at half of the rate"
 
     node.run(main)
 

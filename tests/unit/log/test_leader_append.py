@@ -191,6 +191,17 @@ def test_coordinators_may_write_control_batches(orders: Partition) -> None:
     assert headers_of(log)[0].is_control
 
 
+def test_records_of_a_coordinator_are_looked_at_only_for_another_codec(orders: Partition) -> None:
+    compacted = orders.open(cleanup_policy="compact")
+    large = build_batch([NewRecord(b"x" * 20_000, b"k", NOW_MS)])
+
+    assert compacted.preparation(large, Origin.CLIENT) is not None
+    assert compacted.preparation(large, Origin.COORDINATOR) is None
+
+    compressed = orders.open(cleanup_policy="compact", compression_type="lz4")
+    assert compressed.preparation(large, Origin.COORDINATOR) is not None
+
+
 def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> AppendRefused:
     with pytest.raises(AppendRefused) as caught:
         log.append_as_leader(build_batch(content, codec), 0)

@@ -15,12 +15,14 @@ class Scarce(RealDisk):
     def __init__(self, most: int) -> None:
         self.most = most
         self.open_now = 0
+        self.opened: list[str] = []
 
     def open(self, path: str, *, create: bool = False) -> File:
         if self.open_now >= self.most:
             raise OSError(errno.EMFILE, "Too many open files")
         file = super().open(path, create=create)
         self.open_now += 1
+        self.opened.append(path)
         close = file.close
 
         class Counted:
@@ -48,6 +50,8 @@ def test_least_recently_used_file_is_closed_above_the_limit(paths: list[str]) ->
         assert files.get(path).pread(1, 0) == path[-1:].encode()
 
     assert (len(files), disk.open_now) == (3, 3)
+    files.get(paths[0])
+    assert disk.opened == paths[:4]  # the second file was closed, since the first was used after it
     first = files.get(paths[0])
     assert files.get(paths[0]) is first
     files.forget(paths[0])

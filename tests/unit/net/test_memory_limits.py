@@ -230,6 +230,22 @@ async def test_memory_of_an_incomplete_request_is_released_on_disconnect() -> No
     assert memory.taken == 0
 
 
+async def test_memory_of_a_request_in_progress_is_kept_until_it_ends_when_the_client_disconnects() -> None:
+    memory = RequestMemory(1024 * KIB)
+    pending: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    client = connect(serve(lambda request, connection: pending, requests=memory))
+    feed(client, frame(b"a" * 150 * KIB))
+    feed(client, frame(b"b" * 200 * KIB)[:50_000])
+    assert memory.taken == 350 * KIB
+
+    client.protocol.connection_lost(None)
+    assert memory.taken == 150 * KIB
+
+    pending.set_result([b"done"])
+    await asyncio.sleep(0)
+    assert memory.taken == 0
+
+
 async def test_requests_are_read_at_once_without_a_memory_limit() -> None:
     memory = RequestMemory()
     clients = [connect(serve(lambda request, connection: None, requests=memory)) for _ in range(10)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
+from klamm.net.receive_buffer import SMALL_BYTES, BadFrameSize, ReceiveBuffer
 
 LIMIT = 8 * 1024 * 1024
 
@@ -23,6 +23,7 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
     at = 0
     while at < len(content):
         room = buffer.writable()
+        assert len(room) > 0
         part = content[at : at + min(cut, len(room))]
         room[: len(part)] = part
         buffer.received(len(part))
@@ -30,6 +31,27 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
         while (frame := buffer.next_frame()) is not None:
             found.append(bytes(frame))
     return found
+
+
+@pytest.mark.parametrize("size", range(SMALL_BYTES - 9, SMALL_BYTES + 5))
+def test_only_frames_that_do_not_fit_into_the_small_buffer_take_memory(size: int) -> None:
+    taken: list[int] = []
+    buffer = ReceiveBuffer(LIMIT, lambda count: taken.append(count) or True)  # type: ignore[func-returns-value]
+    sent = with_length_prefix(bytes(size))
+    buffer.writable()[:100] = sent[:100]
+    buffer.received(100)
+
+    assert buffer.next_frame() is None
+
+    assert taken == [size] * (size + 4 > SMALL_BYTES)
+
+
+@pytest.mark.parametrize("left", range(-5, 6))
+def test_a_frame_that_does_not_fit_behind_the_one_before_is_moved_to_the_front(left: int) -> None:
+    first = b"a" * 100
+    second = b"b" * (SMALL_BYTES - len(first) - 2 * 4 - left)
+
+    assert frames_of(with_length_prefix(first) + with_length_prefix(second), 110) == [first, second]
 
 
 BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f", b"g" * 3_000_001, b"h" * 5]

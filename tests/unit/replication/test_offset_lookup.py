@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.memory_log import batch
+from tests.support.memory_log import MemoryLog, batch
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.runs import Run
 
@@ -70,6 +70,21 @@ def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(
         cluster.partition(1).leader_epoch_start = 2
         assert look(cluster, 40) == NOTHING  # offset 2 lies beyond what a consumer may read
         assert look(cluster, 40, replica_id=2).offset == 2
+
+    run(scenario)
+
+
+def test_read_committed_lookup_finds_no_record_at_or_above_the_last_stable_offset(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        monkeypatch.setattr(MemoryLog, "last_stable_offset", property(lambda log: 1))
+        cluster.partition(1).leader_epoch_start = 0
+        for timestamp, offset in ((10, 0), (20, 1)):
+            assert look(cluster, timestamp).offset == offset
+            committed = look(cluster, timestamp, isolation=Isolation.READ_COMMITTED)
+            assert committed == (found(10, 0, 2) if offset == 0 else NOTHING)
 
     run(scenario)
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.replica_cluster import ReplicaCluster, ids
+from tests.support.replica_cluster import P0, ReplicaCluster, ids
 from tests.unit.replication.runs import Run
 
 from klamm.config.topic_config import TopicConfig
@@ -93,6 +93,15 @@ def test_produce_returns_record_errors_and_storage_errors_of_the_log(run: Run) -
         cluster.make_batch = lambda *a, **k: b"x"
         assert await cluster.produce(1) is ErrorCode.KAFKA_STORAGE_ERROR
         assert await cluster.produce(1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+def test_a_refused_append_names_its_partition_once(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1, 2))
+        messages = [(await cluster.brokers[b].append(1, 100, {P0: b""}))[P0].message for b in (1, 2)]
+        assert messages == ["orders-0: no batch", "orders-0 is not led by this broker"]
 
     run(scenario)
 
@@ -371,6 +380,21 @@ def test_log_start_offset_of_the_leader_reaches_its_followers(run_on: Run) -> No
         await cluster.produce(1, b"c")
         await asyncio.sleep(1)
         assert [cluster.log(b).start_offset for b in (1, 2, 3)] == [1, 1, 1]
+
+    run_on(scenario)
+
+
+def test_log_start_offset_of_the_leader_may_reach_the_high_watermark(run_on: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        for value in (b"a", b"b"):
+            await cluster.produce(1, value)
+        await asyncio.sleep(1)
+        follower = cluster.partition(2)
+        follower.update_from_leader(2, 3)  # beyond its high watermark: not yet
+        assert cluster.log(2).start_offset == 0
+        follower.update_from_leader(2, 2)
+        assert (cluster.log(2).start_offset, cluster.log(2).high_watermark) == (2, 2)
 
     run_on(scenario)
 

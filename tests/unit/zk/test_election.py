@@ -1,5 +1,6 @@
 """Controller elections with races and lost answers, registrations, and other methods of the store."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 
@@ -215,6 +216,15 @@ async def test_an_existing_cluster_id_is_returned_instead_of_a_new_one(ensemble:
     first = await store.read_or_create_cluster_id(theirs)
 
     assert await store.read_or_create_cluster_id(mine) == first
+
+
+async def test_of_two_nodes_that_create_the_cluster_id_at_once_both_get_the_same(ensemble: MemoryEnsemble) -> None:
+    stores = [Store(ensemble.client()) for _ in range(2)]
+    await stores[0].client.ensure_path("/cluster")
+
+    found = await asyncio.gather(*(store.read_or_create_cluster_id(uuid.uuid4()) for store in stores))
+
+    assert found[0] == found[1] == await stores[0].read_or_create_cluster_id(uuid.uuid4())
 
 
 async def test_allocating_beyond_the_last_producer_id_is_an_error(ensemble: MemoryEnsemble) -> None:

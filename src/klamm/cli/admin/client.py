@@ -12,13 +12,24 @@ from typing import Any, Final, Self, TypeVar
 from klamm.client import addresses
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
-from klamm.client.errors import AnswerTimedOut, ConnectionRefused, Unreachable, UnsupportedVersion
-from klamm.client.routing import NoController, Unconfirmed, send_to_any, send_to_controller
+from klamm.client.cluster import TopicGone
+from klamm.client.coordinators import CoordinatorType
+from klamm.client.errors import (
+    AnswerTimedOut,
+    ConnectionRefused,
+    RequestRefused,
+    RetriableError,
+    Unreachable,
+    UnsupportedVersion,
+    code_name,
+)
+from klamm.client.offsets import list_offsets
+from klamm.client.routing import NoController, Unconfirmed, coordinator, send_to_any, send_to_controller
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError, UsageError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
 from klamm.wire.api import ApiKey
@@ -29,6 +40,11 @@ CLIENT_ID: Final = "klamm-cli"
 T = TypeVar("T")
 
 _PAUSE_S: Final = 0.2
+_NOT_COORDINATING: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 _MIN_LEFT_S: Final = 0.05
 _ONE_BROKER_TIMEOUT_S: Final = 5.0
 """For one broker where another may answer."""
@@ -153,6 +169,30 @@ class Admin:
             raise CannotAsk(
                 f"{error.cause}; not complete within {self._timeout_s:g} s. Raise --timeout to wait longer."
             ) from None
+
+    async def ask_coordinator(self, group_id: str, request: Request, error_of: Callable[[Any], int]) -> Any:
+        """Send a request to the coordinator of a group, and follow it when it moves. Raises CannotAsk.
+
+        `error_of` returns the error code of a response that says whether the broker coordinates the group.
+        """
+
+        def attempt_at_coordinator() -> Steps[Any]:
+            address = yield from coordinator(self._cluster, CoordinatorType.GROUP, group_id)
+            answer = yield Ask(address, request, self.left_s)
+            if error_of(answer) in _NOT_COORDINATING:
+                raise RetriableError(f"{address} does not coordinate the group now ({code_name(error_of(answer))})")
+            return answer
+
+        return await self._run_with_retries(
+            attempt_at_coordinator, f"the coordinator of group {group_id} does not answer"
+        )
+
+    async def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset of each partition at a timestamp, or its EARLIEST or LATEST. Raises CannotAsk."""
+        try:
+            return await self._run(list_offsets(self._cluster, times, self._backoff()))
+        except (Unreachable, RequestRefused, TopicGone) as error:
+            raise CannotAsk(str(error)) from None
 
     async def look(self) -> None:
         """Read the live brokers and the controller."""

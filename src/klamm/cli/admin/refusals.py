@@ -23,6 +23,10 @@ _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.REQUEST_TIMED_OUT: "it may still complete: check, or raise --timeout",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "use a principal with this permission",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "use a principal with this permission",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first; `klamm groups describe --members` shows them",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`klamm groups list` shows the groups",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member reads the topic: stop it first",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "use a principal with this permission",
     ErrorCode.POLICY_VIOLATION: "the policy of the cluster forbids it",
 }
 

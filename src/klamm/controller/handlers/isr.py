@@ -98,7 +98,7 @@ def _judge(
     )
     known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has the topic id of the request")
         return _JudgedProposal(topic, data.partition_index, None, proposal, verdict)
     partition = known.partitions.get(data.partition_index) if known else None
     verdict = judge(term.context, partition, proposal, event.version)

@@ -41,5 +41,6 @@ async def notifications(term: TermContext, parent: str) -> AsyncIterator[Announc
     await term.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
     if not_shown:
         raise KlammError(
-            f"cannot read from ZooKeeper: {', '.join(f'{name} ({why})' for name, why in not_shown.items())}"
+            f"notifications in {parent} cannot be read, they are kept and read again: "
+            f"{', '.join(f'{name} ({why})' for name, why in not_shown.items())}"
         )

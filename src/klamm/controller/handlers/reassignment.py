@@ -140,7 +140,7 @@ async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons
         if p.leader in dropped_replicas(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
-    why = "the reassignment removes the leader, and no remaining in-sync replica can lead"
+    why = "the reassignment removes the leader, and no remaining in-sync replica is live: start one of its brokers"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 

@@ -67,10 +67,9 @@ def _decide_known_member(group: Group, request: JoinRequest) -> JoinDecision:
         return JoinDecision(JoinStep.UPDATE)
     if group.state is COMPLETING_REBALANCE:
         return JoinDecision(JoinStep.REPEAT if is_unchanged else JoinStep.UPDATE)
-    if group.state is STABLE:
-        is_leader = group.leader_id == request.member_id
-        return JoinDecision(JoinStep.REPEAT if is_unchanged and not is_leader else JoinStep.UPDATE)
-    return _refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert group.state is STABLE  # only these states have members
+    is_leader = group.leader_id == request.member_id
+    return JoinDecision(JoinStep.REPEAT if is_unchanged and not is_leader else JoinStep.UPDATE)
 
 
 def _refuse(error: ErrorCode) -> JoinDecision:

@@ -1,125 +1,42 @@
 """Loading the groups of a partition that this broker leads now, and giving up those that it led.
 
-Source: GroupMetadataManager.loadGroupsAndOffsets, removeGroupsAndOffsets (3.9). An instruction of an older leader epoch
-that comes late is ignored (KAFKA-10614).
+Source: GroupMetadataManager.loadGroupsAndOffsets, removeGroupsAndOffsets (3.9).
 """
-
-import asyncio
-
-import structlog
 
 from klamm.coordinator.context import CoordinatorContext
 from klamm.coordinator.group import Group
-from klamm.coordinator.groups import Loading
+from klamm.coordinator.groups import OffsetsPartition
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.loaded_groups import LoadedGroups
-from klamm.coordinator.ports import OffsetsLog
+from klamm.coordinator.ownership import Loading, PartitionOwnership
+from klamm.coordinator.ports import OFFSETS_TOPIC, CoordinatorLog
 from klamm.coordinator.requests import JoinResult, SyncResult
 from klamm.coordinator.states import DEAD
-from klamm.model.errors import ErrorCode, KlammError
-from klamm.runtime.disk import Buffer
+from klamm.model.errors import ErrorCode
 from klamm.runtime.time_slices import Slices
-from klamm.wire.records import BatchHeader, CorruptRecords, batches
-
-log = structlog.get_logger("groups")
 
 
-class Ownership:
-    """One partition is loaded after the other, so that a broker that leads all of them holds one piece at a time."""
-
-    def __init__(self, context: CoordinatorContext, offsets_log: OffsetsLog, slices: Slices) -> None:
+class Ownership(PartitionOwnership):
+    def __init__(self, context: CoordinatorContext, offsets_log: CoordinatorLog, slices: Slices) -> None:
+        size = context.settings.offsets_load_buffer_size
+        super().__init__(OFFSETS_TOPIC, offsets_log, context.tasks, slices, size)
         self._context = context
-        self._log = offsets_log
-        self._slices = slices
-        self._one_at_a_time = asyncio.Lock()
 
-    def elected(self, number: int, epoch: int) -> None:
-        """This broker leads the partition: load it, unless it led it already."""
-        partition = self._context.groups.partition(number)
-        if partition.epoch is not None and epoch < partition.epoch:
-            log.info("older election ignored", partition=number, epoch=epoch, known=partition.epoch)
-            return
-        partition.epoch = epoch
-        if partition.is_owned or partition.loading is not None:
-            return
-        partition.loading = Loading(epoch)
-        self._context.spawn(self._load(number, partition.loading))
+    def partition(self, number: int) -> OffsetsPartition:
+        return self._context.groups.partition(number)
 
-    def resigned(self, number: int, epoch: int | None) -> None:
-        """Another broker leads the partition, or its replica here is deleted: let its groups go.
-
-        Without an epoch, from an old controller, it holds in any case.
-        """
-        partition = self._context.groups.partition(number)
-        if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
-            log.info("older resignation ignored", partition=number, epoch=epoch, known=partition.epoch)
-            return
-        partition.epoch = partition.epoch if epoch is None else epoch
-        partition.loading, partition.is_owned = None, False
-        groups, partition.groups = partition.groups, {}
-        for group in groups.values():
-            self._unload(group)
-        if groups:
-            log.info("groups unloaded", partition=number, epoch=epoch, groups=len(groups))
-
-    def _unload(self, group: Group) -> None:
-        """Tell whoever waits to look for the new coordinator."""
-        self._context.groups.close_for_producers(group)
-        group.move(DEAD, self._context.clock.now_ms())
-        for member in group.members.values():
-            group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
-        group.stop_timers()
-
-    async def _load(self, number: int, loading: Loading) -> None:
-        """Load a partition, unless it is given up before that."""
-        partition = self._context.groups.partition(number)
-        async with self._one_at_a_time:
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            loaded = LoadedGroups()
-            try:
-                await self._read_all(number, loading, loaded)
-            except KlammError as error:  # as in Kafka, what was read counts
-                log.error("cannot load all groups of a partition", partition=number, reason=str(error))
+    async def load(self, number: int, loading: Loading) -> int:
+        loaded = LoadedGroups()
+        await self.read_all(number, loading, loaded.add_batch)
+        partition = self.partition(number)
+        count = 0
+        for group in loaded.take_groups(self._context.clock.now_ms()):
+            await self._slices.checkpoint()
             if partition.loading is not loading:
-                return
-            count = 0
-            for group in loaded.take_groups(self._context.clock.now_ms()):
-                await self._slices.checkpoint()
-                if partition.loading is not loading:
-                    return
-                self._add(group)
-                count += 1
-            partition.loading, partition.is_owned = None, True
-            duration_ms = (loop.time() - began) * 1000
-            self._context.counts.partition_loads.observe(duration_ms)
-            log.info("groups loaded", partition=number, epoch=partition.epoch, groups=count, ms=round(duration_ms))
-
-    async def _read_all(self, number: int, loading: Loading, loaded: LoadedGroups) -> None:
-        """Read from the log start to the log end, which may move meanwhile. Raises KlammError."""
-        bounds = self._log.bounds(number)
-        offset = 0 if bounds is None else bounds.start
-        groups = self._context.groups
-        while bounds is not None and offset < bounds.end and groups.partition(number).loading is loading:
-            piece = await self._log.read(number, offset, self._context.settings.offsets_load_buffer_size)
-            before = offset
-            for header in batches(piece):
-                await self._slices.checkpoint(max(header.record_count, 1))
-                if header.last_offset >= offset:
-                    self._add_batch(number, loaded, piece, header)
-                    offset = header.next_offset
-            if offset == before:
-                log.error("no batch found while loading groups", partition=number, offset=offset, end=bounds.end)
-                return
-            bounds = self._log.bounds(number)
-
-    def _add_batch(self, number: int, loaded: LoadedGroups, piece: Buffer, header: BatchHeader) -> None:
-        try:
-            loaded.add_batch(piece, header)
-        except CorruptRecords as error:
-            loaded.skipped += 1
-            log.error("batch skipped while loading groups", partition=number, reason=str(error))
+                break
+            self._add(group)
+            count += 1
+        return count
 
     def _add(self, group: Group) -> None:
         """Put a loaded group in charge: its members have a full session to show that they live."""
@@ -131,3 +48,22 @@ class Ownership:
             rebalance.prepare(context, group, f"loaded with more members than group.max.size: {len(group.members)}")
         for member in group.members.values():
             context.sessions.restart(group, member)
+
+    def unload(self, number: int) -> int:
+        partition = self.partition(number)
+        groups, partition.groups = partition.groups, {}
+        for group in groups.values():
+            self._unload(group)
+        return len(groups)
+
+    def _unload(self, group: Group) -> None:
+        """Tell whoever waits to look for the new coordinator."""
+        self._context.groups.close_for_producers(group)
+        group.move(DEAD, self._context.clock.now_ms())
+        for member in group.members.values():
+            group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+            member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
+        group.stop_timers()
+
+    def observe_load(self, duration_ms: float) -> None:
+        self._context.counts.partition_loads.observe(duration_ms)

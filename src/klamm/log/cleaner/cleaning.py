@@ -79,12 +79,12 @@ class Cleaning:
     @property
     def _step_bytes(self) -> int:
         """At most what one second may read and write."""
-        return max(1, int(min(STEP_BYTES, self._settings.io_max_bytes_per_second)))
+        return max(1, int(min(STEP_BYTES, self._settings.bytes_per_second)))
 
     async def _slow_down(self, progress: Progress, took_s: float) -> None:
         """Keep to `log.cleaner.io.max.bytes.per.second`."""
-        rate = self._settings.io_max_bytes_per_second
-        if rate < UNLIMITED:
+        rate = self._settings.bytes_per_second
+        if self._settings.io_max_bytes_per_second < UNLIMITED:
             await asyncio.sleep(max(0.0, progress.io_bytes / rate - took_s))
 
     async def _end(self, workers: Workers) -> None:

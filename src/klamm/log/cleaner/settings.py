@@ -26,5 +26,10 @@ class CleanerSettings:
         return max(1, int(self.dedupe_buffer_size / max(1, self.threads) * self.io_buffer_load_factor / BYTES_PER_KEY))
 
     @property
+    def bytes_per_second(self) -> float:
+        """What each thread may read and write: its share of `io_max_bytes_per_second`."""
+        return self.io_max_bytes_per_second / max(1, self.threads)
+
+    @property
     def read_bytes(self) -> int:
         return self.io_buffer_size // max(1, self.threads)

@@ -501,7 +501,7 @@ class StubBroker:
 def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> None:
     """Break the connection if the injected failure is of this moment."""
     if loss is moment:
-        raise CloseConnection(f"broken {moment.value} a request")
+        raise CloseConnection(f"injected failure: the connection is broken {moment.value} a request")
 
 
 @dataclass(slots=True)

@@ -1,0 +1,235 @@
+"""Read groups: members, assignments, committed offsets and lag. Source: ConsumerGroupCommand.java (3.9)."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.admin.refusals import Refusal
+from klamm.client.errors import code_name
+from klamm.client.offsets import LATEST
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.errors import WireError
+from klamm.wire.messages import (
+    ConsumerProtocolAssignment,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+
+CONSUMER: Final = "consumer"
+DEAD: Final = "Dead"
+INACTIVE: Final = ("Empty", DEAD)
+"""States in which offsets may be reset: no member would go on from its own position."""
+_FETCHES_ALL: Final = 2
+_ONE_GROUP: Final = 7
+_FILTERS_STATES: Final = 4
+_HAS_NO_TIMESTAMP: Final = 2
+_NO_MEMBER: Final = -1
+
+
+class ListedGroup(NamedTuple):
+    group: str
+    protocol_type: str
+    state: str
+    coordinator: BrokerId
+
+
+class Member(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+    """What it is assigned; empty where the assignment is not a consumer's."""
+
+
+class Group(NamedTuple):
+    name: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[Member, ...]
+
+    @property
+    def owners(self) -> dict[TopicPartition, Member]:
+        """The member that reads each partition."""
+        return {partition: member for member in self.members for partition in member.partitions}
+
+
+class Lag(NamedTuple):
+    """How far a group has read one partition."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    """None where the partition does not exist any more."""
+    member: Member | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed
+
+
+# ---- groups
+
+
+async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[ListedGroup], list[Refusal]]:
+    """The groups of all coordinators, sorted, and the errors of brokers that could not list theirs."""
+    await admin.look()
+
+    def request(version: int) -> ListGroupsRequest:
+        return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
+
+    async def ask(broker: BrokerId) -> Any:
+        try:
+            return await admin.ask_broker(broker, ApiKey.LIST_GROUPS, request)
+        except CannotAsk as error:
+            return error
+
+    brokers = sorted(admin.brokers)
+    found: list[ListedGroup] = []
+    refused: list[Refusal] = []
+    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
+        if isinstance(answer, CannotAsk):
+            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
+            continue
+        if answer.error_code:
+            refused.append(Refusal(f"broker {broker}", answer.error_code, "its groups are not complete"))
+        found += [ListedGroup(g.group_id, g.protocol_type, g.group_state, broker) for g in answer.groups]
+    return sorted(found), refused
+
+
+async def describe_group(admin: Admin, name: str) -> Group:
+    """A group that does not exist is Dead. Raises CannotAsk."""
+    request = Request(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=(name,)))
+    answer = await admin.ask_coordinator(name, request, lambda a: a.groups[0].error_code)
+    described = answer.groups[0]
+    if described.error_code:
+        raise CannotAsk(f"group {name}: {code_name(described.error_code)}")
+    is_consumer = described.protocol_type == CONSUMER
+    members = tuple(_member(member, is_consumer) for member in described.members)
+    return Group(name, described.group_state, described.protocol_type, described.protocol_data, members)
+
+
+def _member(described: DescribedGroupMember, is_consumer: bool) -> Member:
+    partitions = assigned_partitions(described.member_assignment) if is_consumer else ()
+    return Member(
+        described.member_id, described.group_instance_id, described.client_id, described.client_host, partitions
+    )
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions of a consumer's assignment; empty where it has none, or keeps another form."""
+    try:
+        read = ConsumerProtocolAssignment.decode(assignment, 0, 2)
+    except WireError:
+        return ()
+    return tuple(TopicPartition(t.topic, number) for t in read.assigned_partitions for number in t.partitions)
+
+
+async def delete_group(admin: Admin, name: str) -> Refusal | None:
+    """Delete a group without members, and its offsets."""
+    request = Request(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=(name,)))
+    answer = await admin.ask_coordinator(name, request, lambda a: a.results[0].error_code)
+    result: DeletableGroupResult = answer.results[0]
+    return Refusal(f"group {name}", result.error_code, None) if result.error_code else None
+
+
+# ---- offsets
+
+
+async def read_offsets(
+    admin: Admin, name: str, partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """The committed offsets of these partitions, or of all (None) that have one. Raises CannotAsk."""
+    topics = None if partitions is None else [OffsetFetchRequestTopic(t, n) for t, n in _by_topic(partitions)]
+    message = OffsetFetchRequest(name, topics)
+    request = Request(ApiKey.OFFSET_FETCH, message, oldest=_FETCHES_ALL, newest=_ONE_GROUP)
+    answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
+    if answer.error_code:
+        raise CannotAsk(f"group {name}: {code_name(answer.error_code)}")
+    return {
+        TopicPartition(topic.name, p.partition_index): p.committed_offset
+        for topic in answer.topics
+        for p in topic.partitions
+        if p.committed_offset >= 0
+    }
+
+
+async def read_lag(admin: Admin, group: Group) -> list[Lag]:
+    """Every partition that the group has read or is assigned, sorted. Raises CannotAsk."""
+    offsets = await read_offsets(admin, group.name)
+    owners = group.owners
+    partitions = sorted({*offsets, *owners})
+    ends = await read_ends(admin, partitions, LATEST)
+    return [Lag(p, offsets.get(p), ends.get(p), owners.get(p)) for p in partitions]
+
+
+async def read_ends(admin: Admin, partitions: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
+    """The offsets of those partitions that exist, at a timestamp or EARLIEST or LATEST. Raises CannotAsk."""
+    names = sorted({partition.topic for partition in partitions})
+    topics = (await read_cluster(admin, names)).topics if names else {}
+    existing = [p for p in partitions if p.topic in topics and p.partition in topics[p.topic].partitions]
+    return await admin.list_offsets(dict.fromkeys(existing, time)) if existing else {}
+
+
+async def commit_offsets(admin: Admin, name: str, offsets: Mapping[TopicPartition, int]) -> list[Refusal]:
+    """Store offsets for a group without members; the errors by partition. Raises CannotAsk."""
+    topics = [
+        OffsetCommitRequestTopic(
+            topic, [OffsetCommitRequestPartition(n, offsets[TopicPartition(topic, n)]) for n in numbers]
+        )
+        for topic, numbers in _by_topic(offsets)
+    ]
+    message = OffsetCommitRequest(name, _NO_MEMBER, topics=topics)
+    request = Request(ApiKey.OFFSET_COMMIT, message, oldest=_HAS_NO_TIMESTAMP)
+    answer = await admin.ask_coordinator(name, request, _first_partition_error)
+    return _partition_refusals(name, answer)
+
+
+async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPartition]) -> list[Refusal]:
+    """Delete committed offsets; the errors by partition, or of the group. Raises CannotAsk."""
+    topics = [
+        OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
+        for topic, numbers in _by_topic(partitions)
+    ]
+    request = Request(ApiKey.OFFSET_DELETE, OffsetDeleteRequest(name, topics))
+    answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
+    if answer.error_code:
+        return [Refusal(f"group {name}", answer.error_code, None)]
+    return _partition_refusals(name, answer)
+
+
+def _first_partition_error(answer: Any) -> int:
+    return next((p.error_code for topic in answer.topics for p in topic.partitions), 0)
+
+
+def _partition_refusals(name: str, answer: Any) -> list[Refusal]:
+    return [
+        Refusal(f"group {name}, {topic.name}-{p.partition_index}", p.error_code, None)
+        for topic in answer.topics
+        for p in topic.partitions
+        if p.error_code
+    ]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    topics: dict[str, list[int]] = {}
+    for partition in sorted(partitions):
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return [(topic, tuple(numbers)) for topic, numbers in topics.items()]

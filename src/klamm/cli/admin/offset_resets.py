@@ -1,0 +1,134 @@
+"""Where a group's offsets are to be reset to. Source: ConsumerGroupCommand.java (3.9)."""
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from klamm.cli.admin.client import Admin
+from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.admin.groups import read_ends, read_offsets
+from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
+from klamm.model.errors import UsageError
+from klamm.model.ids import TopicPartition
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+
+
+class ResetKind(StrEnum):
+    """By the names of the flags."""
+
+    EARLIEST = "--to-earliest"
+    LATEST = "--to-latest"
+    CURRENT = "--to-current"
+    OFFSET = "--to-offset"
+    SHIFT = "--shift-by"
+    TIME = "--to-datetime"
+
+
+class Reset(NamedTuple):
+    kind: ResetKind
+    number: int = 0
+    """The offset, the shift, or milliseconds since 1970."""
+
+
+class PlannedReset(NamedTuple):
+    partition: TopicPartition
+    committed: int | None
+    planned: int
+    """Within the log."""
+
+
+def parse_datetime(text: str) -> int:
+    """`2026-01-31T08:00:00.000`, UTC unless it names an offset; in milliseconds since 1970. Raises UsageError."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--to-datetime {text!r} is not YYYY-MM-DDTHH:mm:SS.sss, for example 2026-01-31T08:00:00.000."
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """An ISO 8601 duration as milliseconds. Raises UsageError."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise UsageError(f"--by-duration {text!r} is not PnDTnHnMnS, for example P7D or PT1H30M.")
+    return round(sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) * 1000)
+
+
+def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """`orders` or `orders:0,2`: the topic, and its partitions or (None) all. Raises UsageError."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        return topic, tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise UsageError(f"--topic {text!r} is not TOPIC or TOPIC:PARTITION,..., for example orders:0,2.") from None
+
+
+async def select_partitions(
+    admin: Admin, group: str, topics: Collection[str], *, all_topics: bool
+) -> list[TopicPartition]:
+    """The partitions that `--topic` names, or all that the group has offsets of. Raises UsageError, CannotAsk."""
+    if all_topics:
+        return sorted(await read_offsets(admin, group))
+    asked = [parse_topic(text) for text in topics]
+    known = (await read_cluster(admin, [topic for topic, _ in asked])).topics
+    selected: set[TopicPartition] = set()
+    for topic, numbers in asked:
+        if topic not in known:
+            raise UsageError(f"--topic {topic}: there is no such topic. `klamm topics list` shows the topics.")
+        there = known[topic].partitions
+        if missing := [n for n in numbers or () if n not in there]:
+            raise UsageError(f"--topic {topic}: it has no partition {missing[0]}, only 0-{len(there) - 1}.")
+        selected |= {TopicPartition(topic, n) for n in (there if numbers is None else numbers)}
+    return sorted(selected)
+
+
+async def plan_reset(
+    admin: Admin, group: str, partitions: Collection[TopicPartition], reset: Reset
+) -> list[PlannedReset]:
+    """The offset for each partition that exists, moved into the log where it is outside. Raises CannotAsk."""
+    committed = await read_offsets(admin, group, partitions)
+    starts = await read_ends(admin, partitions, EARLIEST)
+    ends = await read_ends(admin, partitions, LATEST)
+    at_time = await read_ends(admin, partitions, reset.number) if reset.kind is ResetKind.TIME else {}
+    plan = []
+    for partition in sorted(starts):
+        asked = _asked_offset(reset, committed.get(partition), starts[partition], ends[partition], at_time, partition)
+        if asked is not None:
+            within = min(max(asked, starts[partition]), ends[partition])
+            plan.append(PlannedReset(partition, committed.get(partition), within))
+    return plan
+
+
+def _asked_offset(
+    reset: Reset,
+    committed: int | None,
+    start: int,
+    end: int,
+    at_time: Mapping[TopicPartition, int],
+    partition: TopicPartition,
+) -> int | None:
+    """The offset that the flag means for one partition; None where there is nothing to shift."""
+    match reset.kind:
+        case ResetKind.EARLIEST:
+            return start
+        case ResetKind.LATEST:
+            return end
+        case ResetKind.CURRENT:
+            return end if committed is None else committed
+        case ResetKind.OFFSET:
+            return reset.number
+        case ResetKind.SHIFT:
+            return None if committed is None else committed + reset.number
+        case ResetKind.TIME:
+            found = at_time[partition]
+            return end if found == NO_OFFSET else found

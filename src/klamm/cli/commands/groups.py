@@ -1,0 +1,304 @@
+"""`klamm groups list|describe|lag|reset-offsets|delete-offsets|delete`, with the flags of kafka-consumer-groups."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from klamm.cli.admin import groups, offset_resets
+from klamm.cli.admin.client import Admin, CannotAsk, with_admin
+from klamm.cli.admin.groups import DEAD, INACTIVE, Group, Lag
+from klamm.cli.admin.offset_resets import PlannedReset, Reset, ResetKind
+from klamm.cli.admin.refusals import Refusal, print_refusals
+from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
+from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
+from klamm.model.errors import UsageError
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import real_world
+
+groups_app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+Name = Annotated[str, typer.Option("--group", help="name of the group")]
+Names = Annotated[list[str], typer.Option("--group", help="name of a group; repeatable")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")]
+_NO_VALUE = "-"
+
+
+@groups_app.command("list")
+def list_(
+    bootstrap: Bootstrap = LOCAL,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeatable")
+    ] = None,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """List groups with their states and coordinators."""
+    found, refused = with_admin(bootstrap, timeout, lambda admin: groups.list_groups(admin, state or []))
+    if as_json:
+        print_json([group._asdict() for group in found])
+    elif found:
+        print_table(("group", "protocol type", "state", "coordinator"), found)
+    raise typer.Exit(print_refusals(refused))
+
+
+@groups_app.command()
+def describe(
+    group: Names,
+    bootstrap: Bootstrap = LOCAL,
+    members: Annotated[bool, typer.Option("--members", help="show members instead of offsets")] = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Show state, members and offsets of groups."""
+
+    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        described = [await groups.describe_group(admin, name) for name in group]
+        return [(g, await groups.read_lag(admin, g)) for g in described]
+
+    found = with_admin(bootstrap, timeout, read)
+    if as_json:
+        print_json([_group_data(described, lags) for described, lags in found])
+    for described, lags in [] if as_json else found:
+        print_line(_headline(described))
+        if members:
+            _print_members(described)
+        elif lags:
+            _print_lags(described, lags)
+    raise typer.Exit(1 if any(described.state == DEAD for described, _ in found) else 0)
+
+
+@groups_app.command()
+def lag(
+    group: Names,
+    bootstrap: Bootstrap = LOCAL,
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more records")
+    ] = None,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Show by how many records groups lag behind, for each topic."""
+
+    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        described = [await groups.describe_group(admin, name) for name in group]
+        return [(g, await groups.read_lag(admin, g)) for g in described]
+
+    rows = [(g.name, *row) for g, lags in with_admin(bootstrap, timeout, read) for row in _lag_by_topic(lags)]
+    if as_json:
+        print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
+    elif rows:
+        print_table(("group", "topic", "lag", "partitions without offset"), rows)
+    totals = {name: sum(n for g, _, n, _ in rows if g == name) for name in group}
+    raise typer.Exit(int(max_lag is not None and any(total > max_lag for total in totals.values())))
+
+
+@groups_app.command("reset-offsets")
+def reset_offsets(
+    group: Name,
+    bootstrap: Bootstrap = LOCAL,
+    topic: Topics = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="all topics that the group has offsets of")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the first record")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="behind the last record")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="to the offset that is committed now")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="to this offset")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="forward, or backward if negative")] = None,
+    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="YYYY-MM-DDTHH:mm:SS.sss, UTC")] = None,
+    by_duration: Annotated[str | None, typer.Option("--by-duration", help="back by PnDTnHnMnS from now")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the offsets and change nothing (default)")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="change the offsets")] = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Reset the offsets of a group without members; without --execute show what would change."""
+    if dry_run and execute:
+        raise UsageError("--dry-run excludes --execute: omit one of them.")
+    if bool(topic) == all_topics:
+        raise UsageError("Choose the partitions: give either --topic or --all-topics.")
+    reset = _one_reset(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
+
+    async def plan_and_execute(admin: Admin) -> tuple[list[PlannedReset], list[Refusal]]:
+        await _check_inactive(admin, group)
+        partitions = await offset_resets.select_partitions(admin, group, topic or [], all_topics=all_topics)
+        plan = await offset_resets.plan_reset(admin, group, partitions, reset)
+        offsets = {row.partition: row.planned for row in plan}
+        return plan, await groups.commit_offsets(admin, group, offsets) if execute and plan else []
+
+    plan, refused = with_admin(bootstrap, timeout, plan_and_execute)
+    rows = [(p.topic, p.partition, _shown(committed), planned) for p, committed, planned in plan]
+    if as_json:
+        data = [
+            {"topic": p.topic, "partition": p.partition, "committed": committed, "new": planned}
+            for p, committed, planned in plan
+        ]
+        print_json({"group": group, "executed": execute, "offsets": data})
+    elif rows:
+        print_table(("topic", "partition", "committed", "new"), rows)
+    if not execute and not as_json:
+        print_error("Nothing was changed. Pass --execute to commit the new offsets.")
+    raise typer.Exit(print_refusals(refused))
+
+
+@groups_app.command("delete-offsets")
+def delete_offsets(
+    group: Name,
+    topic: Annotated[list[str], typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")],
+    bootstrap: Bootstrap = LOCAL,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Delete the offsets of topics that no member of the group reads."""
+    confirm(f"This deletes the offsets of group {group} in {', '.join(topic)}.", yes)
+
+    async def delete_selected(admin: Admin) -> tuple[list[TopicPartition], list[Refusal]]:
+        selected = await offset_resets.select_partitions(admin, group, topic, all_topics=False)
+        refused = await groups.delete_offsets(admin, group, selected)
+        left = {refusal.subject.rpartition(", ")[2] for refusal in refused}
+        is_whole = any(refusal.subject == f"group {group}" for refusal in refused)
+        return [] if is_whole else [p for p in selected if str(p) not in left], refused
+
+    deleted, refused = with_admin(bootstrap, timeout, delete_selected)
+    if as_json:
+        print_json({"deleted": list(map(str, deleted)), "refused": [r.as_data() for r in refused]})
+    elif deleted:
+        print_line(f"Deleted the offsets of group {group} in {', '.join(map(str, deleted))}.")
+    raise typer.Exit(print_refusals(refused))
+
+
+@groups_app.command()
+def delete(
+    group: Names,
+    bootstrap: Bootstrap = LOCAL,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Delete groups without members, and their offsets."""
+    confirm(f"This deletes {', '.join(group)} and every committed offset.", yes)
+
+    async def delete_all(admin: Admin) -> list[Refusal]:
+        return [refusal for name in group if (refusal := await groups.delete_group(admin, name)) is not None]
+
+    refused = with_admin(bootstrap, timeout, delete_all)
+    left = {refusal.subject for refusal in refused}
+    deleted = [name for name in group if f"group {name}" not in left]
+    if as_json:
+        print_json({"deleted": deleted, "refused": [r.as_data() for r in refused]})
+    else:
+        for name in deleted:
+            print_line(f"Group {name} is deleted.")
+    raise typer.Exit(print_refusals(refused))
+
+
+# ---- what is asked
+
+
+def _one_reset(
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+) -> Reset:
+    """The one reset that the flags ask for. Raises UsageError."""
+    asked = [
+        Reset(kind)
+        for kind, is_asked in (
+            (ResetKind.EARLIEST, to_earliest),
+            (ResetKind.LATEST, to_latest),
+            (ResetKind.CURRENT, to_current),
+        )
+        if is_asked
+    ]
+    if to_offset is not None:
+        asked.append(Reset(ResetKind.OFFSET, to_offset))
+    if shift_by is not None:
+        asked.append(Reset(ResetKind.SHIFT, shift_by))
+    if to_datetime is not None:
+        asked.append(Reset(ResetKind.TIME, offset_resets.parse_datetime(to_datetime)))
+    if by_duration is not None:
+        now_ms = real_world().clock.now_ms()
+        asked.append(Reset(ResetKind.TIME, now_ms - offset_resets.parse_duration(by_duration)))
+    if len(asked) != 1:
+        flags = ", ".join([*ResetKind, "--by-duration"])
+        raise UsageError(f"Choose where to reset to: give exactly one of {flags}.")
+    return asked[0]
+
+
+async def _check_inactive(admin: Admin, name: str) -> None:
+    """Raises CannotAsk where the group has members."""
+    state = (await groups.describe_group(admin, name)).state
+    if state not in INACTIVE:
+        raise CannotAsk(f"group {name} has members (state {state}): offsets can be reset once they have stopped")
+
+
+# ---- what is shown
+
+
+def _headline(group: Group) -> str:
+    if group.state == DEAD:
+        return f"Group {group.name} does not exist."
+    assignor = f", assignor {group.assignor}" if group.assignor else ""
+    return f"Group {group.name}: {group.state}, {len(group.members)} members{assignor}"
+
+
+def _print_members(group: Group) -> None:
+    rows = [(m.member_id, m.instance_id, m.client_id, m.host, len(m.partitions)) for m in group.members]
+    print_table(("member", "instance", "client", "host", "partitions"), rows)
+
+
+def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
+    columns = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client")
+    rows = [
+        (
+            group.name,
+            p.topic,
+            p.partition,
+            *map(_shown, (found.committed, found.end, found.lag)),
+            *((m.member_id, m.host, m.client_id) if (m := found.member) else (_NO_VALUE,) * 3),
+        )
+        for found in lags
+        for p in (found.partition,)
+    ]
+    print_table(columns, rows)
+
+
+def _shown(number: int | None) -> str:
+    return _NO_VALUE if number is None else str(number)
+
+
+def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
+    """Topic, records it lags behind, partitions without a committed offset."""
+    topics = dict.fromkeys(found.partition.topic for found in lags)
+    return [
+        (
+            topic,
+            sum(found.lag or 0 for found in lags if found.partition.topic == topic),
+            sum(found.committed is None for found in lags if found.partition.topic == topic),
+        )
+        for topic in topics
+    ]
+
+
+def _group_data(group: Group, lags: Sequence[Lag]) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "group": group.name,
+        "state": group.state,
+        "assignor": group.assignor,
+        "members": [{**member._asdict(), "partitions": list(map(str, member.partitions))} for member in group.members],
+        "offsets": [
+            {
+                "topic": found.partition.topic,
+                "partition": found.partition.partition,
+                "committed": found.committed,
+                "log_end": found.end,
+                "lag": found.lag,
+                "member": found.member.member_id if found.member else None,
+            }
+            for found in lags
+        ],
+    }

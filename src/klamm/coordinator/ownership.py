@@ -1,0 +1,198 @@
+"""Which partitions of its topic a coordinator serves, and loading them when this broker becomes their leader.
+
+Source: GroupMetadataManager.scala, TransactionStateManager.scala (3.9). An instruction of an older leader epoch that
+comes late is ignored (KAFKA-10614).
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from klamm.coordinator.ports import CoordinatorLog
+from klamm.coordinator.tasks import Tasks
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.replication.leadership import LeadershipChange
+from klamm.runtime.disk import Buffer
+from klamm.runtime.time_slices import Slices
+from klamm.wire.records import BatchHeader, CorruptRecords, batches
+
+log = structlog.get_logger("coordinator")
+
+AddBatch = Callable[[Buffer, BatchHeader], None]
+"""Takes what one batch says. Raises CorruptRecords."""
+
+
+@dataclass(slots=True, eq=False)
+class Loading:
+    """One load of a partition; it ends early where another instruction takes its place."""
+
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class CoordinatedPartition:
+    """One partition of the topic as its coordinator sees it."""
+
+    epoch: int | None = None
+    """Of the newest instruction: an older one that comes late is ignored."""
+    loading: Loading | None = None
+    is_owned: bool = False
+
+    @property
+    def availability(self) -> ErrorCode:
+        """COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR; NONE where this broker serves the partition."""
+        if self.loading is not None:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if self.is_owned else ErrorCode.NOT_COORDINATOR
+
+
+class PartitionOwnership(ABC):
+    """One partition is loaded after the other, so that a broker that leads all of them holds one piece at a time."""
+
+    def __init__(
+        self, topic: str, partitions_log: CoordinatorLog, tasks: Tasks, slices: Slices, buffer_size: int
+    ) -> None:
+        """`buffer_size`: how many bytes are read at once."""
+        self._topic = topic
+        self._log = partitions_log
+        self._tasks = tasks
+        self._slices = slices
+        self._buffer_size = buffer_size
+        self._one_at_a_time = asyncio.Lock()
+
+    @abstractmethod
+    def partition(self, number: int) -> CoordinatedPartition: ...
+
+    @abstractmethod
+    async def load(self, number: int, loading: Loading) -> int:
+        """Read the partition and serve what it holds, unless another instruction takes the place of `loading`.
+
+        Returns how many groups or transactions were loaded.
+        """
+
+    @abstractmethod
+    def unload(self, number: int) -> int:
+        """Give up what the partition holds; returns how many groups or transactions."""
+
+    @abstractmethod
+    def observe_load(self, duration_ms: float) -> None: ...
+
+    def on_leadership_change(self, change: LeadershipChange) -> None:
+        """Take over and give up partitions of the topic as the controller says."""
+        for partition in change.leaders:
+            if partition.topic_partition.topic == self._topic:
+                self.elected(partition.topic_partition.partition, partition.leader_epoch)
+        for partition in change.followers:
+            if partition.topic_partition.topic == self._topic:
+                self.resigned(partition.topic_partition.partition, partition.leader_epoch)
+        for topic_partition, epoch in change.deleted:
+            if topic_partition.topic == self._topic:
+                self.resigned(topic_partition.partition, epoch if epoch >= 0 else None)
+
+    def elected(self, number: int, epoch: int) -> None:
+        """This broker leads the partition: load it, unless it led it already."""
+        partition = self.partition(number)
+        if partition.epoch is not None and epoch < partition.epoch:
+            log.info(
+                "leadership of an older leader epoch ignored",
+                partition=self._name(number),
+                epoch=epoch,
+                known=partition.epoch,
+            )
+            return
+        partition.epoch = epoch
+        if partition.is_owned or partition.loading is not None:
+            return
+        partition.loading = Loading(epoch)
+        self._tasks.spawn(self._load_in_turn(number, partition, partition.loading))
+
+    def resigned(self, number: int, epoch: int | None) -> None:
+        """Another broker leads the partition, or its replica here is deleted: let what it holds go.
+
+        Without an epoch, from an old controller, it holds in any case.
+        """
+        partition = self.partition(number)
+        if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
+            log.info(
+                "end of leadership of an older leader epoch ignored",
+                partition=self._name(number),
+                epoch=epoch,
+                known=partition.epoch,
+            )
+            return
+        partition.epoch = partition.epoch if epoch is None else epoch
+        partition.loading, partition.is_owned = None, False
+        if count := self.unload(number):
+            log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
+
+    async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
+        async with self._one_at_a_time:
+            if partition.loading is not loading:
+                return
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            count = await self.load(number, loading)
+            if partition.loading is loading:
+                duration_ms = (loop.time() - began) * 1000
+                partition.loading, partition.is_owned = None, True
+                self.observe_load(duration_ms)
+                log.info(
+                    "coordinated partition loaded",
+                    partition=self._name(number),
+                    epoch=partition.epoch,
+                    loaded=count,
+                    ms=round(duration_ms),
+                )
+
+    async def read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
+        """Read from the log start to the log end, which may move meanwhile; as in Kafka, what could be read counts."""
+        try:
+            await self._read_all(number, loading, add_batch)
+        except KlammError as error:
+            log.error(
+                "cannot load all of a coordinated partition; what was read is served",
+                partition=self._name(number),
+                reason=str(error),
+                action="Repair the cause and restart this broker, or move the leadership of the partition.",
+            )
+
+    async def _read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
+        """Raises KlammError."""
+        bounds = self._log.bounds(number)
+        offset = 0 if bounds is None else bounds.start
+        partition = self.partition(number)
+        while bounds is not None and offset < bounds.end and partition.loading is loading:
+            piece = await self._log.read(number, offset, self._buffer_size)
+            before = offset
+            for header in batches(piece):
+                await self._slices.checkpoint(max(header.record_count, 1))
+                if header.last_offset >= offset:
+                    self._add_batch(number, add_batch, piece, header)
+                    offset = header.next_offset
+            if offset == before:
+                log.error(
+                    "loading ends early: there is no batch at an offset below the log end",
+                    partition=self._name(number),
+                    offset=offset,
+                    log_end=bounds.end,
+                    action="Check the disk, then restart this broker.",
+                )
+                return
+            bounds = self._log.bounds(number)
+
+    def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
+        try:
+            add_batch(piece, header)
+        except CorruptRecords as error:
+            log.error(
+                "corrupt batch skipped while loading: what it held may be older than committed",
+                partition=self._name(number),
+                reason=str(error),
+                action="Check the disk.",
+            )
+
+    def _name(self, number: int) -> str:
+        return f"{self._topic}-{number}"

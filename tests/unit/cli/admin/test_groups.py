@@ -1,0 +1,212 @@
+"""Groups as the commands read them: coordinators that move, lag, resets."""
+
+from typing import Any
+
+import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
+
+from klamm.cli.admin import groups, offset_resets
+from klamm.cli.admin.client import CannotAsk
+from klamm.cli.admin.groups import Lag, assigned_partitions
+from klamm.cli.admin.offset_resets import Reset, ResetKind, parse_datetime, parse_duration, parse_topic
+from klamm.cli.admin.refusals import Refusal
+from klamm.model.errors import ErrorCode, UsageError
+from klamm.model.ids import TopicPartition
+from klamm.wire import messages as m
+from klamm.wire.api import ApiKey
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+STARTS, ENDS = {0: 5, 1: 5}, {0: 10, 1: 20}
+
+
+def found(host: str, node: int) -> Any:
+    def answer(version: int, message: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+        keys = message.coordinator_keys
+        return m.FindCoordinatorResponse(coordinators=[m.Coordinator(key, node, host, 9092) for key in keys])
+
+    return answer
+
+
+def with_topic(brokers: Brokers) -> None:
+    """Topic `t` has two partitions, led by broker 1."""
+    topic = m.MetadataResponseTopic(
+        name="t", partitions=[m.MetadataResponsePartition(partition_index=n, leader_id=1) for n in (0, 1)]
+    )
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([topic])
+    offsets = {-2: STARTS, -1: ENDS}
+    brokers.answers[ApiKey.LIST_OFFSETS] = lambda _v, message: m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsTopicResponse(
+                t.name,
+                [
+                    m.ListOffsetsPartitionResponse(
+                        p.partition_index,
+                        0,
+                        timestamp=0,
+                        offset=offsets.get(p.timestamp, {0: 7, 1: -1})[p.partition_index],
+                    )
+                    for p in t.partitions
+                ],
+            )
+            for t in message.topics
+        ]
+    )
+
+
+def with_offsets(brokers: Brokers, **offsets: int) -> None:
+    """The group has committed these offsets, by partition number."""
+    brokers.answers[ApiKey.FIND_COORDINATOR] = found("b2", 2)
+    partitions = [m.OffsetFetchResponsePartition(int(n[1:]), offset, metadata="") for n, offset in offsets.items()]
+    brokers.answers[ApiKey.OFFSET_FETCH] = lambda _v, _m: m.OffsetFetchResponse(
+        topics=[m.OffsetFetchResponseTopic("t", partitions)]
+    )
+
+
+def test_request_follows_a_coordinator_that_moved() -> None:
+    brokers = Brokers(1, 2)
+    places = iter([("b1", 1), ("b2", 2)])
+    brokers.answers[ApiKey.FIND_COORDINATOR] = lambda v, message: found(*next(places))(v, message)
+    codes = iter([ErrorCode.NOT_COORDINATOR, ErrorCode.NONE])
+    brokers.answers[ApiKey.DESCRIBE_GROUPS] = lambda _v, _m: m.DescribeGroupsResponse(
+        groups=[m.DescribeGroupsResponseDescribedGroup(next(codes), "g", "Empty", "consumer")]
+    )
+
+    described = run(brokers, lambda admin: groups.describe_group(admin, "g"))
+
+    assert (described.state, described.members) == ("Empty", ())
+    assert [host for host, api, _ in brokers.asked if api == "DESCRIBE_GROUPS"] == ["b1", "b2"]
+
+
+def test_coordinator_that_is_never_available_is_an_error_with_its_reason() -> None:
+    brokers = Brokers(1)
+    missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    brokers.answers[ApiKey.FIND_COORDINATOR] = lambda _v, message: m.FindCoordinatorResponse(
+        coordinators=[m.Coordinator(key, -1, "", -1, missing) for key in message.coordinator_keys]
+    )
+    with pytest.raises(CannotAsk, match="COORDINATOR_NOT_AVAILABLE"):
+        run(brokers, lambda admin: groups.describe_group(admin, "g"))
+
+
+def test_groups_of_all_brokers_are_listed_and_a_loading_one_is_reported() -> None:
+    brokers = Brokers(1, 2)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    responses = iter(
+        [
+            m.ListGroupsResponse(groups=[m.ListedGroup("b", "consumer", "Stable", "classic")]),
+            m.ListGroupsResponse(error_code=loading, groups=[m.ListedGroup("a", "", "Empty", "classic")]),
+        ]
+    )
+    brokers.answers[ApiKey.LIST_GROUPS] = lambda _v, _m: next(responses)
+
+    listed, refused = run(brokers, groups.list_groups)
+
+    assert [(g.group, g.state) for g in listed] == [("a", "Empty"), ("b", "Stable")]
+    assert [(r.subject, r.code) for r in refused] == [("broker 2", loading)]
+
+
+def test_lag_is_the_distance_to_the_log_end_and_unknown_without_an_offset() -> None:
+    brokers = Brokers(1, 2)
+    with_topic(brokers)
+    with_offsets(brokers, p0=4, p9=1)
+    member = groups.Member("m", None, "c", "/1", (P1,))
+    group = groups.Group("g", "Stable", "consumer", "range", (member,))
+
+    lags = run(brokers, lambda admin: groups.read_lag(admin, group))
+
+    gone = TopicPartition("t", 9)
+    assert lags == [Lag(P0, 4, 10, None), Lag(P1, None, 20, member), Lag(gone, 1, None, None)]
+    assert [found.lag for found in lags] == [6, None, None]
+
+
+@pytest.mark.parametrize(
+    ("reset", "planned"),
+    [
+        (Reset(ResetKind.EARLIEST), [5, 5]),
+        (Reset(ResetKind.LATEST), [10, 20]),
+        (Reset(ResetKind.CURRENT), [6, 20]),
+        (Reset(ResetKind.OFFSET, 15), [10, 15]),
+        (Reset(ResetKind.OFFSET, 1), [5, 5]),
+        (Reset(ResetKind.SHIFT, 2), [8]),
+        (Reset(ResetKind.TIME, 1_000), [7, 20]),
+    ],
+)
+def test_reset_stays_within_the_log(reset: Reset, planned: list[int]) -> None:
+    brokers = Brokers(1, 2)
+    with_topic(brokers)
+    with_offsets(brokers, p0=6)
+
+    plan = run(brokers, lambda admin: offset_resets.plan_reset(admin, "g", [P0, P1], reset))
+
+    assert [row.planned for row in plan] == planned
+
+
+def test_partitions_of_a_reset_are_those_named_or_all_that_have_offsets() -> None:
+    brokers = Brokers(1, 2)
+    with_topic(brokers)
+    with_offsets(brokers, p1=6)
+
+    def select(*topics: str, all_topics: bool = False) -> list[TopicPartition]:
+        return run(brokers, lambda admin: offset_resets.select_partitions(admin, "g", topics, all_topics=all_topics))
+
+    assert select("t") == [P0, P1]
+    assert select("t:1") == [P1]
+    assert select(all_topics=True) == [P1]
+    with pytest.raises(UsageError, match="no partition 2"):
+        select("t:2")
+    with pytest.raises(UsageError, match="there is no such topic"):
+        select("x")
+
+
+def test_errors_of_commits_and_deletions_name_group_and_partition() -> None:
+    brokers = Brokers(1, 2)
+    brokers.answers[ApiKey.FIND_COORDINATOR] = found("b2", 2)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _v, _m: m.OffsetCommitResponse(
+        topics=[m.OffsetCommitResponseTopic("t", [m.OffsetCommitResponsePartition(0, unknown)])]
+    )
+    brokers.answers[ApiKey.OFFSET_DELETE] = lambda _v, _m: m.OffsetDeleteResponse(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND
+    )
+    brokers.answers[ApiKey.DELETE_GROUPS] = lambda _v, _m: m.DeleteGroupsResponse(
+        results=[m.DeletableGroupResult("g", ErrorCode.NON_EMPTY_GROUP)]
+    )
+
+    assert run(brokers, lambda a: groups.commit_offsets(a, "g", {P0: 1})) == [Refusal("group g, t-0", unknown, None)]
+    [refused] = run(brokers, lambda a: groups.delete_offsets(a, "g", [P0]))
+    assert refused == Refusal("group g", ErrorCode.GROUP_ID_NOT_FOUND, None)
+    assert "stop its members" in str(run(brokers, lambda a: groups.delete_group(a, "g")))
+
+
+def test_assigned_partitions_of_any_consumer_are_read_and_other_bytes_ignored() -> None:
+    assignment = m.ConsumerProtocolAssignment([m.AssignedPartitions("t", (0, 1))])
+    for version in range(4):
+        assert assigned_partitions(version.to_bytes(2) + assignment.encode(version)) == (P0, P1)
+    assert assigned_partitions(b"") == assigned_partitions(b"\x00\x00garbage") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("P7D", 604_800_000), ("PT1H30M", 5_400_000), ("P1DT1S", 86_401_000), ("PT0.5S", 500), ("PT0S", 0)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D"])
+def test_malformed_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--by-duration"):
+        parse_duration(text)
+
+
+def test_datetimes_are_utc_unless_they_say_otherwise() -> None:
+    assert parse_datetime("1970-01-01T00:00:01.010") == 1_010
+    assert parse_datetime("1970-01-01T02:00:00+02:00") == 0
+    with pytest.raises(UsageError, match="--to-datetime"):
+        parse_datetime("yesterday")
+
+
+def test_topics_with_partitions() -> None:
+    assert parse_topic("t") == ("t", None)
+    assert parse_topic("t:0,2") == ("t", (0, 2))
+    with pytest.raises(UsageError, match="--topic"):
+        parse_topic("t:x")

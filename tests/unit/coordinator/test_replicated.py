@@ -1,0 +1,161 @@
+"""Coordinators on real replicas: a commit counts once it is replicated, and the next leader has it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster
+from tests.unit.coordinator.groups_room import P0 as ORDERS
+from tests.unit.coordinator.groups_room import Room
+
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.settings import GroupSettings
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.time_slices import CountedSlices
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+
+PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
+NONE = ErrorCode.NONE
+
+
+class Coordinators:
+    """Brokers 1, 2 and 3, each with a coordinator, and the only partition of the offsets topic."""
+
+    def __init__(self, cluster: ReplicaCluster) -> None:
+        self.cluster = cluster
+        cluster.metadata.topics = {OFFSETS_TOPIC: TOPIC_ID}
+        self.rooms = {number: self._room(number) for number in cluster.brokers}
+
+    def _room(self, number: int) -> Room:
+        replicas = self.cluster.brokers[number]
+        settings = GroupSettings()
+        groups = GroupCoordinator(self.cluster.world, settings, ReplicatedLog(replicas, OFFSETS_TOPIC), CountedSlices())
+        replicas.on_leadership_change = groups.on_leadership_change
+        groups.start(1)
+        loop = asyncio.get_running_loop()
+        return Room(loop, None, groups, settings)  # type: ignore[arg-type]
+
+    async def elect(self, leader: int) -> Room:
+        """The coordinator of the new leader, once it has loaded the groups."""
+        await self.cluster.elect(leader, partition=PARTITION)
+        await asyncio.sleep(1)
+        return self.rooms[leader]
+
+    def cut(self, *followers: int, leader: int = 1) -> None:
+        self.cluster.cut |= {(follower, leader) for follower in followers}
+
+
+Body = Callable[[Coordinators], Awaitable[None]]
+Run = Callable[[Body], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def play(body: Body) -> None:
+        async def main() -> None:
+            cluster = await ReplicaCluster.on_disk(str(tmp_path), min_insync_replicas=2)
+            coordinators = Coordinators(cluster)
+            try:
+                await body(coordinators)
+            finally:
+                for room in coordinators.rooms.values():
+                    await room.groups.close()
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play
+
+
+def test_next_leader_has_what_was_committed(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        first = await coordinators.elect(1)
+        assert await first.commit({ORDERS: 5}) == {ORDERS: NONE}
+        [member] = await first.stable()
+
+        second = await coordinators.elect(2)
+
+        assert second.fetch() == {ORDERS: 5}
+        assert second.heartbeat(member) is NONE
+        assert first.heartbeat(member) is ErrorCode.NOT_COORDINATOR
+        assert await first.commit({ORDERS: 6}) == {ORDERS: ErrorCode.NOT_COORDINATOR}
+
+    run(body)
+
+
+def test_commit_waits_for_the_followers_and_times_out_without_them(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        room = await coordinators.elect(1)
+        coordinators.cut(2, 3)
+        commit = asyncio.ensure_future(room.commit({ORDERS: 5}))
+        await asyncio.sleep(4)
+        assert not commit.done()
+        assert room.fetch([ORDERS]) == {ORDERS: -1}
+        assert await commit == {ORDERS: ErrorCode.REQUEST_TIMED_OUT}
+        coordinators.cluster.cut.clear()
+        await asyncio.sleep(5)
+        assert await room.commit({ORDERS: 6}) == {ORDERS: NONE}
+
+    run(body)
+
+
+def test_commit_without_enough_replicas_is_refused(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        coordinators.cut(2, 3)
+        await coordinators.cluster.elect(1, isr=(1,), partition=PARTITION)
+        await asyncio.sleep(1)
+        room = coordinators.rooms[1]
+        assert await room.commit({ORDERS: 5}) == {ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+    run(body)
+
+
+def test_commit_under_way_when_the_leader_moves_is_sent_to_the_new_coordinator(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        room = await coordinators.elect(1)
+        coordinators.cut(2, 3)
+        commit = asyncio.ensure_future(room.commit({ORDERS: 5}))
+        await asyncio.sleep(1)
+        coordinators.cluster.cut.clear()
+
+        await coordinators.elect(2)
+
+        assert await commit == {ORDERS: ErrorCode.NOT_COORDINATOR}
+
+    run(body)
+
+
+def test_deleted_replica_gives_its_groups_up(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        room = await coordinators.elect(1)
+        await room.commit({ORDERS: 5})
+        state = StopReplicaPartitionState(0, leader_epoch=5, delete_partition=True)
+        topics = [StopReplicaTopicState(OFFSETS_TOPIC, [state])]
+        request = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=-1, topic_states=topics)
+
+        await coordinators.cluster.brokers[1].stop_replicas(request, 4)
+
+        assert await room.commit({ORDERS: 6}) == {ORDERS: ErrorCode.NOT_COORDINATOR}
+
+    run(body)
+
+
+def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        first = await coordinators.elect(1)
+        for number in range(50):
+            await first.commit({ORDERS: number}, group_id=f"g{number % 7}")
+        own_log = coordinators.cluster.partition(1, PARTITION).leader_log
+        own_log._roll()
+        await first.commit({ORDERS: 100}, group_id="g3")
+
+        second = await coordinators.elect(3)
+
+        assert [second.fetch(group_id=f"g{n}")[ORDERS] for n in range(7)] == [49, 43, 44, 100, 46, 47, 48]
+
+    run(body)
