@@ -108,7 +108,7 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
     """One listener, written NAME://host:port. Raises MalformedZnode."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
-        raise MalformedZnode(path, f"{text!r} is not NAME://host:port")
+        raise MalformedZnode(path, f"the endpoint {text!r} is not LISTENER://host:port")
     listener = match[1].upper()
     if protocols is None:
         protocol: str | None = listener

@@ -286,7 +286,9 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """Steps B2 to B6: brokers are told of the target first, memory gets it once ZooKeeper has it.
+    """Complete reassignments whose target replicas are all in sync (steps B2 to B6 of KafkaController.scala).
+
+    The brokers get the target assignment first; it enters memory once ZooKeeper has it.
 
     Returns the partitions that reached their target; the others keep their reassignment.
     """

@@ -45,11 +45,11 @@ class RegistrationHistory:
 
     def contents_since(self, broker: BrokerId, zxid: int) -> list[bytes | None]:
         """What its registration said then and later."""
-        return _since(self.contents.get(broker, {}), zxid)
+        return _contents_since(self.contents.get(broker, {}), zxid)
 
     def finalized_since(self, zxid: int) -> list[bytes | None]:
         """What `/feature` said then and later."""
-        return _since(self.features, zxid)
+        return _contents_since(self.features, zxid)
 
     def on_transaction(self, event: TransactionCommitted) -> None:
         for change in event.changes:
@@ -74,7 +74,7 @@ class RegistrationHistory:
         self.stopped.add((event.broker, event.incarnation))
 
 
-def _since(told: dict[int, bytes | None], zxid: int) -> list[bytes | None]:
-    """What was told then and later, by zxid."""
-    then = max((at for at in told if at <= zxid), default=0)
-    return [data for at, data in told.items() if at >= then]
+def _contents_since(contents: dict[int, bytes | None], zxid: int) -> list[bytes | None]:
+    """The content of a znode at `zxid` and each later one; None where it was deleted. `contents` is keyed by zxid."""
+    current = max((written_at for written_at in contents if written_at <= zxid), default=0)
+    return [content for written_at, content in contents.items() if written_at >= current]
