@@ -3,6 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
+ANALYSIS = $(PY) -m mypy && $(VENV)/bin/lint-imports && $(PY) -m tests.generated_pages --check
 DEMO_READY := $(VENV)/demo-ready
 BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
 WORKERS ?= 4
@@ -43,15 +44,12 @@ $(DEMO_READY): $(READY) requirements-demo.lock
 demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nodes, count with Spark; data in demo-data
 	@$(PY) -m klamm.cli.demo.run demo-data
 
-test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile
+test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
+	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))
 
-check: $(READY)  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
-	$(PY) -m ruff check src tests benchmarks
-	$(PY) -m ruff format --check src tests benchmarks
-	$(PY) -m mypy
-	$(VENV)/bin/lint-imports
-	$(PY) -m tests.generated_pages --check
+check: lint analysis  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
 
 unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
@@ -83,6 +81,13 @@ help-all:  ## list all commands
 	@grep -hE '^[a-z][a-z-]*:.*##? ' $(MAKEFILE_LIST) | grep -v '^help:' | sed -E 's/:.*##? /\t/' | awk -F '\t' '{printf "  make %-24s %s\n", $$1, $$2}'
 
 # ---- the rest: `make help-all` lists these, too
+
+lint: $(READY)  # run the linters that take a second: ruff
+	$(PY) -m ruff check src tests benchmarks
+	$(PY) -m ruff format --check src tests benchmarks
+
+analysis: $(READY)  # run mypy strict and import-linter, and compare generated pages; `make test` does so beside the tests
+	@$(ANALYSIS)
 
 setup: $(READY)  # make .venv from the locked versions
 
@@ -141,6 +146,6 @@ bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-.PHONY: help help-all setup demo test check unit sim seed cluster bench prove docs clean coverage client-codecs \
+.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
   injected-bugs mutants mutation-score determinism real-faults mixed-cluster bench-controller

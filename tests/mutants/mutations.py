@@ -160,11 +160,13 @@ def _on_list(body: list[ast.stmt], i: int, place: _Place) -> Iterator[_Change]:
 
 
 def _in_expressions(owner: ast.AST, place: _Place) -> Iterator[_Change]:
-    """Changes in the expressions of a node, but for annotations."""
+    """Changes in the expressions of a node, except annotations, parameters of types, and sizes."""
+    if isinstance(owner, ast.BinOp) and isinstance(owner.op, ast.LShift):
+        return  # a size
     for name, value in ast.iter_fields(owner):
         if name in _LISTS and isinstance(owner, ast.stmt | ast.ExceptHandler | ast.match_case):
             continue
-        if name in ("annotation", "handlers", "cases"):
+        if name in ("annotation", "handlers", "cases") or (name == "slice" and place.at_import):
             continue
         if isinstance(value, ast.AST):
             yield from _of_expression(value, place, _replacing_field(owner, name))

@@ -112,5 +112,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.DESCRIBE_PRODUCERS: _on_resources((Operation.READ, _TOPIC)),
     # only decides whether the answer lists the operations that the client may do
     ApiKey.DESCRIBE_CLUSTER: _on_resources((Operation.DESCRIBE, _CLUSTER)),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _OF_A_MEMBER,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _on_resources((Operation.DESCRIBE, _GROUP)),
     ApiKey.ALLOCATE_PRODUCER_IDS: _on_cluster(Operation.CLUSTER_ACTION),
 }  # fmt: skip

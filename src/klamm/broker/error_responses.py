@@ -157,6 +157,13 @@ def _describe_groups_error(
     return m.DescribeGroupsResponse(groups=[group(error_code=error, group_id=name) for name in message.groups])
 
 
+def _consumer_group_describe_error(
+    message: m.ConsumerGroupDescribeRequest, version: int, error: ErrorCode
+) -> m.ConsumerGroupDescribeResponse:
+    group = m.ConsumerGroupDescribeResponseDescribedGroup
+    return m.ConsumerGroupDescribeResponse(groups=[group(error, group_id=name) for name in message.group_ids])
+
+
 def _delete_groups_error(message: m.DeleteGroupsRequest, version: int, error: ErrorCode) -> m.DeleteGroupsResponse:
     return m.DeleteGroupsResponse(results=[m.DeletableGroupResult(name, error) for name in message.groups_names])
 
@@ -350,6 +357,8 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe_error,
     ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),

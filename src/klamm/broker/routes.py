@@ -23,9 +23,22 @@ from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeL
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
-from klamm.broker.handlers.group_admin import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, GroupAdmin
+from klamm.broker.handlers.group_admin import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    GroupAdmin,
+)
 from klamm.broker.handlers.group_offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, GroupOffsetsApis
-from klamm.broker.handlers.groups import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, GroupMembers
+from klamm.broker.handlers.groups import (
+    CONSUMER_GROUP_HEARTBEAT,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    GroupMembers,
+)
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
@@ -54,6 +67,7 @@ def routes(parts: Parts) -> list[Route]:
     dynamic, log_levels = context.dynamic, context.log_levels
     cache, replicas, controller = parts.cache, parts.replicas, parts.controller
     creation = TopicCreation(config, cache, context.store, context.world.randomness, load_create_policy(config))
+    metadata = Metadata(cache, cluster_id, creation, config.auto_create_topics_enable, context.world.make_slices)
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
     control = Control(cache, replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
     controller_apis = ControllerApis(controller)
@@ -82,7 +96,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
-        Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
+        Route(METADATA, metadata.handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
@@ -98,6 +112,8 @@ def routes(parts: Parts) -> list[Route]:
         Route(LIST_GROUPS, group_admin.list),
         Route(DELETE_GROUPS, group_admin.delete),
         Route(OFFSET_DELETE, group_offsets.delete),
+        Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
+        Route(CONSUMER_GROUP_DESCRIBE, group_admin.refuse_next_generation),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
         Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),

@@ -14,10 +14,12 @@ Offsets = dict[TopicPartition, int]
 
 
 def _recovery_points(logs: Sequence[Log]) -> Offsets:
+    """Return the recovery point of each log by partition, for the recovery point checkpoint."""
     return {log.partition: log.recovery_point for log in logs}
 
 
 def _high_watermarks(logs: Sequence[Log]) -> Offsets:
+    """Return the high watermark of each log by partition, for the high watermark checkpoint."""
     return {log.partition: log.high_watermark for log in logs}
 
 
@@ -27,6 +29,7 @@ def _log_starts(logs: Sequence[Log]) -> Offsets:
 
 
 def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
+    """Return, by partition, the offset up to which each log was compacted; logs that never were are left out."""
     return {log.partition: log.cleaning.first_dirty for log in logs if log.cleaning.first_dirty is not None}
 
 

@@ -23,20 +23,31 @@ class ManagedLogs(Protocol):
     """The logs of a node, as housekeeping needs them."""
 
     @property
-    def settings(self) -> LogManagerSettings: ...
+    def settings(self) -> LogManagerSettings:
+        """The settings of the log manager: intervals of retention, flush and checkpoints."""
+
     @property
-    def logs(self) -> Mapping[TopicPartition, Log]: ...
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The open logs by partition."""
+
     def get(self, partition: TopicPartition) -> Log | None:
-        """The partition's log, or None."""
+        """Return the open log of the partition; None where this node has none."""
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's directory offline."""
         ...
 
-    async def write_recovery_points(self) -> None: ...
-    async def write_high_watermarks(self) -> None: ...
-    async def write_log_starts(self) -> None: ...
-    async def write_cleaned_offsets(self) -> None: ...
+    async def write_recovery_points(self) -> None:
+        """Write the recovery point checkpoint of each live log directory."""
+
+    async def write_high_watermarks(self) -> None:
+        """Write the high watermark checkpoint of each live log directory."""
+
+    async def write_log_starts(self) -> None:
+        """Write the log start offset checkpoint of each live log directory."""
+
+    async def write_cleaned_offsets(self) -> None:
+        """Write the cleaner checkpoint of each live log directory."""
 
 
 class Housekeeping:
@@ -144,6 +155,10 @@ class Housekeeping:
                 await self._manager.write_cleaned_offsets()
 
     async def write_small_files(self) -> None:
+        """Write the changed leader epochs and topic ids of all logs that reported a change.
+
+        Returns when no such log is left.
+        """
         async with self._writing:
             while self._to_write:
                 logs = list(self._to_write)[:_MAX_LOGS_PER_WRITE]

@@ -35,10 +35,12 @@ class BatchMark(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
+        """The sequence of the batch's first record."""
         return add_to_sequence(self.last_sequence, -self.offset_delta)
 
     @property
     def first_offset(self) -> int:
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -74,10 +76,12 @@ class Producer:
 
     @property
     def last_sequence(self) -> int:
+        """The sequence of the producer's last record; `NO_SEQUENCE` where it has none."""
         return self.marks[-1].last_sequence if self.marks else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
+        """The offset of the producer's last record; -1 where it has none."""
         return self.marks[-1].last_offset if self.marks else -1
 
     def duplicate_of(self, header: BatchHeader) -> BatchMark | None:
@@ -111,6 +115,7 @@ class Producers:
 
     @property
     def by_id(self) -> Mapping[int, Producer]:
+        """All known producers by producer id."""
         return self._producers
 
     # -- before an append --------------------------------------------------------------------------------------------
@@ -202,6 +207,7 @@ class Producers:
 
     @property
     def has_transactions(self) -> bool:
+        """Whether a transaction is open, or ended above the high watermark."""
         return bool(self._open_transactions or self._unreplicated)
 
     def on_high_watermark(self, high_watermark: int) -> None:

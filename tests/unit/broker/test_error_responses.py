@@ -46,6 +46,7 @@ def _request(key: ApiKey, version: int) -> Any:
         else m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup("g")]),
         ApiKey.FIND_COORDINATOR: m.FindCoordinatorRequest(coordinator_keys=("g",) if version >= 4 else ()),
         ApiKey.DESCRIBE_GROUPS: m.DescribeGroupsRequest(groups=("g",)),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: m.ConsumerGroupDescribeRequest(group_ids=("g",)),
         ApiKey.DELETE_GROUPS: m.DeleteGroupsRequest(groups_names=("g",)),
         ApiKey.CREATE_TOPICS: m.CreateTopicsRequest(topics=[m.CreatableTopic("t", 1, 1)]),
         ApiKey.DELETE_TOPICS: m.DeleteTopicsRequest(topic_names=("t",))

@@ -42,6 +42,7 @@ from klamm.sim.invariants import (
     orders,
     reassignment,
     registrations,
+    request_contents,
     request_headers,
     shutdown,
     topics,
@@ -69,6 +70,7 @@ class Row(NamedTuple):
 _MUTATION: Final = (TransactionCommitted,)
 _WRITTEN: Final = (StateWritten,)
 _SENT: Final = (RequestSent,)
+_QUEUED: Final = (RequestQueued,)
 _RECEIVED: Final = (RequestReceived,)
 _DONE: Final = (EventEnded,)
 _TOPIC: Final = (TopicWritten,)
@@ -130,6 +132,16 @@ ALWAYS: Final = (
     Row(33, controllers.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, request_headers.broker_lists_are_as_read, _SENT, "KAFKA-3085, KAFKA-5502"),
     Row(34, request_headers.requests_name_the_run_of_their_broker, _SENT, "KAFKA-7235, KIP-380"),
+    Row(9, request_contents.leader_and_isr_tells_the_newest, _QUEUED, "KAFKA-9212, KIP-704"),
+    Row(27, request_contents.leader_and_isr_tells_the_assignment, _QUEUED, "KAFKA-9089"),
+    Row(19, request_contents.new_replicas_are_told_so, _QUEUED),
+    Row(19, request_contents.added_replicas_are_told_so, _DONE),
+    Row(9, request_contents.metadata_tells_the_newest, _QUEUED, "KAFKA-9212"),
+    Row(38, request_contents.offline_replicas_are_those_offline, _QUEUED),
+    Row(22, request_contents.stops_say_what_is_meant, _QUEUED, "KIP-570"),
+    Row(34, request_headers.listed_brokers_are_reached_as_registered, _SENT),
+    Row(34, request_headers.leaders_are_listed, _SENT),
+    Row(25, request_headers.topic_ids_are_carried, _SENT, "KAFKA-12835"),
     Row(36, registrations.who_left_stays_away, (SessionReestablished,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
