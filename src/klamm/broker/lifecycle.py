@@ -120,5 +120,6 @@ class Lifecycle:
                     "cannot close a part of the node; the other parts are closed",
                     part=name,
                     reason=str(error),
+                    action="Nothing, if the reason is known: the next start recovers the logs. Else report a bug.",
                     exc_info=None if is_expected else error,
                 )

@@ -62,9 +62,11 @@ class LoadedGroups:
 
     def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> None:
         """A marker: the producer's offsets are committed, unless a later record replaced them, or dropped."""
-        offsets = self._transactional.pop(header.producer_id, {})
         marker = end_marker_of(buffer, header)
-        if marker is None or marker.type is not ControlType.COMMIT:
+        if marker is None:
+            return  # the cleaner keeps such batches for their sequence numbers
+        offsets = self._transactional.pop(header.producer_id, {})
+        if marker.type is not ControlType.COMMIT:
             return
         for key, offset in offsets.items():
             known = self._offsets.get(key)

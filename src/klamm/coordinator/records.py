@@ -67,7 +67,9 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
         if version == _GROUP_KEY:
             return GroupKey(GroupMetadataKey.decode(key, version, _VERSION.size).group)
     except WireError as error:
-        raise UnknownRecord(f"key of version {version}: {error}") from error
+        raise UnknownRecord(
+            f"a record key of version {version} of __consumer_offsets cannot be decoded: {error}"
+        ) from error
     return None
 
 

@@ -45,7 +45,7 @@ class SimulatedCluster(ScheduledRun):
     def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:
         super().__init__(loop, script.actions, script.heal_at_s)
         self.script = script
-        self.options = script.options
+        self.options: Options = script.options
         self.seed = script.options.seed
         self.records_story = records_story
         """Somebody wants to read the story, and what all controllers write down."""

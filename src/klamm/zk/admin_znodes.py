@@ -217,8 +217,9 @@ def decode_features(payload: bytes | None) -> FinalizedFeatures:
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
         raise MalformedZnode(FEATURE, f"its version {read.version} or status {read.status} is not valid")
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
-    if any(level < 1 for level in levels.values()):
-        raise MalformedZnode(FEATURE, "a feature has a max_version_level below 1")
+    wrong = [f"{name} {level}" for name, level in levels.items() if level < 1]
+    if wrong:
+        raise MalformedZnode(FEATURE, f"the max_version_level of a feature must be at least 1, not {', '.join(wrong)}")
     return FinalizedFeatures(read.version, read.status == FEATURE_ENABLED, levels)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.kafka_cases import NONE, Case, exists, read_cases
 
 HERE = Path(__file__).parent
-SUITES = {"GroupCoordinatorTest": 163}
+SUITES = {"GroupCoordinatorTest": 163, "GroupMetadataManagerTest": 69}
 
 
 def test_the_table_lists_every_kafka_coordinator_test_once() -> None:

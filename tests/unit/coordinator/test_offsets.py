@@ -92,6 +92,7 @@ def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)
+        assert await room.commit({P0: 5}, generation=0) == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
         assert await room.commit({P0: 5}) == {P0: NONE}
 
     play(body)
@@ -283,5 +284,14 @@ def test_commit_without_a_generation_to_an_empty_group_may_name_any_member() -> 
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         assert await room.commit({P0: 6}, member_id="any", instance_id="i") == {P0: NONE}
+
+    play(body)
+
+
+def test_commit_of_too_large_metadata_alone_stores_nothing() -> None:
+    async def body(room: Room) -> None:
+        errors = await room.groups.commit_offsets(CommitRequest(GROUP, {P0: Offset(1, metadata="x" * 4097)}))
+        assert errors == {P0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        assert room.log.records() == []
 
     play(body)

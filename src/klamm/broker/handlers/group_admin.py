@@ -6,8 +6,12 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.admin import CLASSIC
 from klamm.model.acls import Operation
+from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseDescribedGroup,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -23,6 +27,7 @@ from klamm.wire.messages import (
 LIST_GROUPS: Final = Offered(ApiKey.LIST_GROUPS, 0, 5)
 DESCRIBE_GROUPS: Final = Offered(ApiKey.DESCRIBE_GROUPS, 0, 5)
 DELETE_GROUPS: Final = Offered(ApiKey.DELETE_GROUPS, 0, 2)
+CONSUMER_GROUP_DESCRIBE: Final = Offered(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 0)
 ALL_GROUP_OPERATIONS: Final = sum(1 << o for o in (Operation.READ, Operation.DELETE, Operation.DESCRIBE))
 """What may be done with a group: with no authorizer everything is allowed."""
 _TELLS_OPERATIONS: Final = 3
@@ -61,3 +66,10 @@ class GroupAdmin:
     async def delete(self, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
         errors = await self._coordinator.delete_groups(message.groups_names)
         return DeleteGroupsResponse(results=[DeletableGroupResult(name, error) for name, error in errors.items()])
+
+    def refuse_next_generation(
+        self, request: Request, message: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        """A client that reads this describes the groups by DescribeGroups."""
+        group, unsupported = ConsumerGroupDescribeResponseDescribedGroup, ErrorCode.UNSUPPORTED_VERSION
+        return ConsumerGroupDescribeResponse(groups=[group(unsupported, group_id=name) for name in message.group_ids])

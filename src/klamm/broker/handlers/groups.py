@@ -1,4 +1,7 @@
-"""Members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Source: KafkaApis.scala, GroupCoordinatorAdapter."""
+"""Members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Source: KafkaApis.scala, GroupCoordinatorAdapter.
+
+ConsumerGroupHeartbeat, of the next generation of groups, is advertised and refused, as by every broker with ZooKeeper.
+"""
 
 from ipaddress import IPv6Address
 from typing import Final
@@ -9,6 +12,8 @@ from klamm.coordinator.requests import JoinRequest, LeavingMember, SyncRequest
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -25,6 +30,7 @@ JOIN_GROUP: Final = Offered(ApiKey.JOIN_GROUP, 0, 9)
 SYNC_GROUP: Final = Offered(ApiKey.SYNC_GROUP, 0, 5)
 HEARTBEAT: Final = Offered(ApiKey.HEARTBEAT, 0, 4)
 LEAVE_GROUP: Final = Offered(ApiKey.LEAVE_GROUP, 0, 5)
+CONSUMER_GROUP_HEARTBEAT: Final = Offered(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 0)
 
 _REQUIRES_MEMBER_ID: Final = 4
 _NULLABLE_PROTOCOL: Final = 7
@@ -101,6 +107,12 @@ class GroupMembers:
                 for member, error in zip(members, result.members, strict=False)
             ],
         )
+
+    def refuse_next_generation(
+        self, request: Request, message: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A client that reads this joins by the classic protocol."""
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def _is_refused(self, instance_id: str | None) -> bool:
         """An older coordinator would load a static member as a dynamic one."""

@@ -55,7 +55,7 @@ from klamm.sim.invariants.views import Always, AtRest
 class Row(NamedTuple):
     number: int
     check: Any
-    sees: tuple[type[Event], ...] = ()
+    sees: tuple[type[Any], ...] = ()
     """The events it is asked about; empty for one that is asked at rest."""
     tickets: str = ""
 

@@ -10,12 +10,13 @@ from klamm.client.ports import BrokerConnection
 from klamm.controller import events
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
-from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
+from klamm.controller.encoded_bodies import BodyForBroker
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
+from klamm.net.encoded_messages import EncodedMessage
 from klamm.sim.history.trace import (
     ConnectionOpened,
     Event,
@@ -156,6 +157,6 @@ def _decoded(message: Any, version: int) -> Any:
     """The message as an object, decoded if it is bytes."""
     if isinstance(message, BodyForBroker):
         return message.request
-    if isinstance(message, EncodedBody):
+    if isinstance(message, EncodedMessage):
         return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
     return message
