@@ -39,6 +39,8 @@ class GroupOffsets:
         """Appended or about to be, and not yet replicated, in the order of the commits."""
         self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         """By producer id: in the log, and visible once the transaction commits."""
+        self._pending_transactional: dict[int, list[Offsets]] = {}
+        """By producer id: appended or about to be, and not yet replicated."""
 
     def __len__(self) -> int:
         return len(self.committed)
@@ -46,7 +48,7 @@ class GroupOffsets:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing, not even a commit under way."""
-        return not (self.committed or self._pending or self.transactional)
+        return not (self.committed or self._pending or self.transactional or self._pending_transactional)
 
     def get(self, partition: TopicPartition) -> Offset | None:
         committed = self.committed.get(partition)
@@ -58,7 +60,11 @@ class GroupOffsets:
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit is under way, or waits for the end of its transaction."""
-        return partition in self._pending or any(partition in offsets for offsets in self.transactional.values())
+        return (
+            partition in self._pending
+            or any(partition in offsets for offsets in self.transactional.values())
+            or any(partition in offsets for pending in self._pending_transactional.values() for offsets in pending)
+        )
 
     # ---- commits
 
@@ -97,9 +103,39 @@ class GroupOffsets:
 
     # ---- transactions
 
+    @property
+    def open_producers(self) -> list[int]:
+        """Those whose open transactions hold offsets of the group."""
+        return list(dict.fromkeys((*self.transactional, *self._pending_transactional)))
+
+    def prepare_transactional(self, producer_id: int, offsets: Offsets) -> None:
+        """Note that these commits of a transaction are on their way into the log."""
+        self._pending_transactional.setdefault(producer_id, []).append(offsets)
+
+    def complete_transactional(self, producer_id: int, offsets: Offsets, record_offset: int) -> None:
+        """The prepared commits are replicated; they wait for the end of the transaction."""
+        if not self.fail_transactional(producer_id, offsets):
+            return
+        waiting = self.transactional.setdefault(producer_id, {})
+        for partition, offset in offsets.items():
+            known = waiting.get(partition)
+            if known is None or known.record_offset < record_offset:
+                waiting[partition] = CommittedOffset(offset, record_offset)
+
+    def fail_transactional(self, producer_id: int, offsets: Offsets) -> bool:
+        """The prepared commits are not in the log; False where they are not under way."""
+        pending = self._pending_transactional.get(producer_id, [])
+        left = [other for other in pending if other is not offsets]
+        if left:
+            self._pending_transactional[producer_id] = left
+        else:
+            self._pending_transactional.pop(producer_id, None)
+        return len(left) < len(pending)
+
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """The transaction's marker is in the log: its offsets become visible, or are dropped."""
         offsets = self.transactional.pop(producer_id, {})
+        self._pending_transactional.pop(producer_id, None)
         if is_commit:
             for partition, offset in offsets.items():
                 self.keep_newest(partition, offset)

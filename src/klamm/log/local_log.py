@@ -215,5 +215,6 @@ class LocalLog:
         return renamed
 
     def close_files(self) -> None:
+        """Close the open files of all segments; they are opened again when needed."""
         for segment in self.segments:
             segment.close_files()
