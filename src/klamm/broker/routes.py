@@ -76,6 +76,7 @@ def routes(parts: Parts) -> list[Route]:
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
+        """Read the topic's own configs from ZooKeeper, without defaults."""
         return await context.store().read_config("topics", topic)
 
     groups = parts.groups

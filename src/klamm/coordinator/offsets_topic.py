@@ -98,5 +98,6 @@ class OffsetsTopic:
         return True
 
     async def _append(self, partition: int, records: Sequence[NewRecord], acks: int) -> Appended:
+        """Append the records as one batch to partition `partition` of `__consumer_offsets`."""
         batch = build_batch(records, self._settings.offsets_topic_codec)
         return await self._log.append(partition, batch, acks, self._settings.offsets_commit_timeout_ms)

@@ -244,10 +244,12 @@ class ReplicaManager:
         return self._hosted.get(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
+        """Return an iterator over the partitions that have a replica on this broker."""
         return iter(self._hosted)
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
+        """The partitions whose log directory has failed."""
         return self._hosted.offline
 
     async def partition_health(self) -> PartitionHealth:
@@ -261,10 +263,12 @@ class ReplicaManager:
 
     @property
     def fetchers(self) -> FetcherManager:
+        """The manager of the fetchers that follow leaders on other brokers."""
         return self._fetchers
 
     @property
     def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions of followers and consumers."""
         return self._sessions
 
     # ---- failures
@@ -306,4 +310,5 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _now_ms() -> float:
+    """Return the time of the running event loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000

@@ -41,6 +41,7 @@ class FindCoordinator:
         self._partition_for_group = partition_for_group
 
     async def handle(self, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        """Answer FindCoordinator: the broker that coordinates each group or transactional id."""
         if request.version < _SEVERAL_KEYS:
             found = await self._find(request, message.key_type, message.key)
             return FindCoordinatorResponse(
@@ -75,6 +76,10 @@ class FindCoordinator:
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if knows_share_groups else ErrorCode.INVALID_REQUEST)
 
     def _leader(self, request: Request, topic_partition: TopicPartition) -> _Found:
+        """Return the leader of the partition and its address on the request's listener.
+
+        COORDINATOR_NOT_AVAILABLE where there is no leader or it has no such listener.
+        """
         state = self._cache.state(topic_partition)
         if state is None:
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -34,4 +34,5 @@ class InitProducerId:
 
 
 def _error_response(error: ErrorCode) -> InitProducerIdResponse:
+    """Return a response with this error, and -1 for producer id and epoch."""
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)

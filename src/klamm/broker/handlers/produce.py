@@ -93,6 +93,7 @@ class Produce:
         return None
 
     def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
+        """Return the response with the result of each partition, and the current leaders where the version has them."""
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -128,6 +129,7 @@ class Produce:
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
+    """Return the result of appending to partition `index` in the form of the response."""
     if not result.error:
         return PartitionProduceResponse(
             index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
@@ -152,6 +154,7 @@ def _remove_records(message: ProduceRequest) -> dict[TopicPartition, Records | N
 
 
 def _is_transactional(records: Records | None) -> bool:
+    """Whether the records begin with a transactional batch; false for other formats and corrupt headers."""
     try:
         return records is not None and (header := header_at(records)).magic == MAGIC and header.is_transactional
     except CorruptRecords:
@@ -159,6 +162,7 @@ def _is_transactional(records: Records | None) -> bool:
 
 
 def _is_zstd(records: Records) -> bool:
+    """Whether the first batch is compressed with zstd; false for a corrupt header."""
     try:
         return header_at(records).codec is Codec.ZSTD
     except CorruptRecords:
