@@ -23,7 +23,7 @@ class ZooKeeperClient(Protocol):
 
     @property
     def session_timeout_ms(self) -> int:
-        """The session timeout that the server granted, in ms."""
+        """The requested session timeout in ms; after the first connection the negotiated one."""
 
     @property
     def is_alive(self) -> bool:
@@ -31,11 +31,11 @@ class ZooKeeperClient(Protocol):
 
     @property
     def seen_zxid(self) -> int:
-        """The highest transaction id that a response of this session has had."""
+        """The newest transaction id that a server reported to this session."""
 
     @property
     def server(self) -> str:
-        """The address of the server of the current connection."""
+        """The address of the server that the session is connected to, or that it tried last."""
 
     async def get(self, path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
         """Return content and Stat of the znode. `watch` asks for one notification of its next change. Raises NoNode."""
