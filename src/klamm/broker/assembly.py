@@ -47,8 +47,11 @@ from klamm.broker.settings import (
     log_settings,
     replication_settings,
     server_limits,
+    transaction_settings,
 )
 from klamm.broker.stale_topics import StaleTopics
+from klamm.broker.transaction_channels import TransactionMarkers, VerificationChannel
+from klamm.broker.transaction_verification import TransactionVerification
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
@@ -59,14 +62,16 @@ from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
+from klamm.replication.leadership import LeadershipChange
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices
@@ -195,6 +200,13 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     groups = _build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
+    transactions, verification = _build_transactions(context, cache, replicas, producer_ids, lifecycle)
+
+    def on_leadership_change(change: LeadershipChange) -> None:
+        groups.on_leadership_change(change)
+        transactions.on_leadership_change(change)
+
+    replicas.on_leadership_change = on_leadership_change
     changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
     parts = Parts(
         context=context,
@@ -210,6 +222,8 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         fetch=Fetch(cache, replicas, config.fetch_max_bytes),
         producer_ids=producer_ids,
         groups=groups,
+        transactions=transactions,
+        verification=verification,
         config_changes=changes,
         journal_topic=_build_journal_topic(context, cache, channel),
     )
@@ -342,7 +356,6 @@ def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lif
     """The group coordinator; it takes over groups as the controller makes this broker leader."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
-    replicas.on_leadership_change = groups.on_leadership_change
 
     async def start() -> None:
         """Start the group coordinator with the partition count of `__consumer_offsets`.
@@ -354,6 +367,41 @@ def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lif
 
     lifecycle.add("group coordinator", Step(start, groups.close))
     return groups
+
+
+def _build_transactions(
+    context: NodeContext,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    producer_ids: ProducerIds,
+    lifecycle: Lifecycle,
+) -> tuple[TransactionCoordinator, TransactionVerification]:
+    """The transaction coordinator, and what verifies transactions with the coordinators of others."""
+    timeout_s = context.config.request_timeout_ms / 1000
+    client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
+    lifecycle.add("transaction client", Step(close=client.close))
+    markers = TransactionMarkers(cache, client)
+    channel = VerificationChannel(cache, client)
+    lifecycle.add("transaction verification", Step(close=channel.close))
+    lifecycle.add("transaction markers", Step(close=markers.close))
+    coordinator = TransactionCoordinator(
+        transaction_settings(context.config),
+        ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
+        context.world.clock,
+        producer_ids,
+        markers,
+        TimeSlices(),
+    )
+
+    async def start() -> None:
+        stored = await context.store().read_partition_count(TRANSACTIONS_TOPIC)
+        coordinator.start(stored or context.config.transaction_state_log_num_partitions)
+
+    lifecycle.add("transaction coordinator", Step(start, coordinator.close))
+    verification = TransactionVerification(
+        replicas, channel, lambda: context.dynamic.current.transaction_partition_verification_enable
+    )
+    return coordinator, verification
 
 
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:

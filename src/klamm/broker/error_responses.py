@@ -23,6 +23,7 @@ _FETCH_OFFSETS_WITH_ERROR: Final = 2
 _FETCH_OFFSETS_OF_GROUPS: Final = 8
 _FIND_SEVERAL_COORDINATORS: Final = 4
 _JOIN_WITHOUT_PROTOCOL: Final = 7
+_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
@@ -308,6 +309,43 @@ def _incremental_alter_configs_error(
     )
 
 
+def _add_partitions_to_txn_error(
+    message: m.AddPartitionsToTxnRequest, version: int, error: ErrorCode
+) -> m.AddPartitionsToTxnResponse:
+    if version >= _ADD_PARTITIONS_OF_BROKERS:
+        return m.AddPartitionsToTxnResponse(error_code=error)
+    return m.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            m.AddPartitionsToTxnTopicResult(
+                topic.name, [m.AddPartitionsToTxnPartitionResult(p, error) for p in topic.partitions]
+            )
+            for topic in message.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit_error(
+    message: m.TxnOffsetCommitRequest, version: int, error: ErrorCode
+) -> m.TxnOffsetCommitResponse:
+    partition = m.TxnOffsetCommitResponsePartition
+    return m.TxnOffsetCommitResponse(
+        topics=[
+            m.TxnOffsetCommitResponseTopic(topic.name, [partition(p.partition_index, error) for p in topic.partitions])
+            for topic in message.topics
+        ]
+    )
+
+
+def _describe_transactions_error(
+    message: m.DescribeTransactionsRequest, version: int, error: ErrorCode
+) -> m.DescribeTransactionsResponse:
+    return m.DescribeTransactionsResponse(
+        transaction_states=[
+            m.DescribeTransactionsResponseTransactionState(error, name) for name in message.transactional_ids
+        ]
+    )
+
+
 def _write_txn_markers_error(
     message: m.WriteTxnMarkersRequest, version: int, error: ErrorCode
 ) -> m.WriteTxnMarkersResponse:
@@ -378,6 +416,12 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments_error,
     ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn_error,
+    ApiKey.ADD_OFFSETS_TO_TXN: _build_with_code(m.AddOffsetsToTxnResponse),
+    ApiKey.END_TXN: _build_with_code(m.EndTxnResponse),
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit_error,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions_error,
+    ApiKey.LIST_TRANSACTIONS: _build_with_code(m.ListTransactionsResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),

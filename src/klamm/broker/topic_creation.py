@@ -204,13 +204,22 @@ class TopicCreation:
         config = self._config
         configs: list[tuple[str, str]] = []
         if name in INTERNAL_TOPICS:
-            configs = [("cleanup.policy", "compact"), ("compression.type", "producer")]
+            configs.append(("cleanup.policy", "compact"))
         match name:
             case "__consumer_offsets":
                 shape = (config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
-                configs.append(("segment.bytes", str(config.offsets_topic_segment_bytes)))
+                configs += [
+                    ("compression.type", "producer"),
+                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+                ]
             case "__transaction_state":
                 shape = (config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor)
+                configs += [
+                    ("compression.type", "uncompressed"),
+                    ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+                    ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                    ("unclean.leader.election.enable", "false"),
+                ]
             case _:
                 shape = (USE_DEFAULT, USE_DEFAULT)
         return NewTopic(name, *shape, configs=configs)

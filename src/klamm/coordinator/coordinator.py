@@ -81,6 +81,10 @@ class GroupCoordinator:
             if group.state is not DEAD:
                 group.offsets.complete_transaction(producer_id, is_commit=is_commit)
 
+    def availability(self, group_id: str) -> ErrorCode:
+        """Why no request for the group can be served here now; NONE where it can."""
+        return self._context.availability(group_id)
+
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that belongs to the group."""
         return self._context.groups.partition_of(group_id)
@@ -119,6 +123,10 @@ class GroupCoordinator:
     async def commit_offsets(self, request: offsets.CommitRequest) -> offsets.Errors:
         """Store the offsets in `__consumer_offsets`; return an error code for each partition."""
         return await offsets.commit_offsets(self._context, request)
+
+    async def commit_transactional_offsets(self, request: offsets.TransactionalCommitRequest) -> offsets.Errors:
+        """Visible once the producer's transaction commits."""
+        return await offsets.commit_transactional_offsets(self._context, request)
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool

@@ -69,12 +69,17 @@ class Groups:
 
     def open_for_producers(self, group: Group) -> None:
         """Remember which producers' transactions hold offsets of the group."""
-        for producer_id in group.offsets.transactional:
+        for producer_id in group.offsets.open_producers:
             self._open_for.setdefault(producer_id, {})[group.group_id] = None
 
     def close_for_producers(self, group: Group) -> None:
         """Forget that producers have uncommitted offsets in the group."""
-        for producer_id in group.offsets.transactional:
+        for producer_id in group.offsets.open_producers:
+            self._close_for(producer_id, group.group_id)
+
+    def close_unless_open(self, producer_id: int, group: Group) -> None:
+        """After a commit failed: forget the producer where nothing else of its transaction is in the group."""
+        if producer_id not in group.offsets.open_producers:
             self._close_for(producer_id, group.group_id)
 
     def take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:

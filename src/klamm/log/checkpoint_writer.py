@@ -57,7 +57,7 @@ class CheckpointWriter:
         self._live_directories = live_directories
         self._logs_in = logs_in
         self._on_failed = on_failed
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[asyncio.Task[None], None] = {}
         self._is_stopped = False
 
     async def write(self, name: str) -> None:
@@ -67,8 +67,8 @@ class CheckpointWriter:
         """
         for directory in self._live_directories():
             writing = asyncio.get_running_loop().create_task(self._write_one(directory, name))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
+            self._writing[writing] = None
+            writing.add_done_callback(self._writing.pop)
             await asyncio.shield(writing)
 
     async def _write_one(self, directory: LogDirectory, name: str) -> None:

@@ -63,7 +63,8 @@ class Housekeeping:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self._under_way: asyncio.Future[list[tuple[LogStorage, OSError]]] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
 
     # -- what logs ask for ---------------------------------------------------------------------------------------------
 
@@ -117,8 +118,8 @@ class Housekeeping:
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that `stop` ends."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _repeat_every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task that awaits `work` every interval."""

@@ -8,7 +8,7 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import REPLACE_REPLICA, StorageFailed
-from klamm.log.producers import Origin, Producer
+from klamm.log.producers import Origin, Producer, Verification
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
@@ -123,6 +123,7 @@ class ReplicaManager:
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._deletion = RecordDeletion(self._hosted, deletes)
         self._workers = world.workers
+        self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
@@ -236,6 +237,19 @@ class ReplicaManager:
     def producers_of(self, topic_partition: TopicPartition) -> list[Producer]:
         """The active producers in the leader's log. Raises PartitionRefused."""
         return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
+
+    def start_verification(
+        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
+    ) -> Verification | None:
+        """What has to be verified before the producer's transactional batch is appended (KIP-890).
+
+        None where its transaction is open on the partition, or where the append itself will be refused.
+        """
+        try:
+            producers = self._hosted.find(topic_partition).leader_log.producers
+        except PartitionRefused:
+            return None
+        return producers.start_verification(producer_id, epoch, sequence, self._clock.now_ms())
 
     # ---- facts
 

@@ -45,7 +45,7 @@ class SimulatedCluster(ScheduledRun):
     def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:
         super().__init__(loop, script.actions, script.heal_at_s)
         self.script = script
-        self.options = script.options
+        self.options: Options = script.options
         self.seed = script.options.seed
         self.records_story = records_story
         """Somebody wants to read the story, and what all controllers write down."""
@@ -234,6 +234,7 @@ class SimulatedCluster(ScheduledRun):
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
+        self.history.at.now_s = self.loop.now
         try:
             for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1

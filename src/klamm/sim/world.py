@@ -66,6 +66,7 @@ class Universe:
             disk = self.disks[name] = SimulatedDisk(Rng(f"{self.loop.seed}/disk/{name}"))
         host.on_kill.append(disk.process_died)
         clock = self.clocks.setdefault(name, SimulatedClock(self.loop))
+        disk.now_ms = clock.now_ms
         randomness = SeededRandomness(f"{self.loop.seed}/{host!r}")
         return host, World(clock, self.network.of(host), disk, randomness, process_id=host.incarnation)
 

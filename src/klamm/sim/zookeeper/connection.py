@@ -105,6 +105,11 @@ class ServerConnection(asyncio.Protocol):
             return
         self.advance()
 
+    @property
+    def client(self) -> str:
+        """The address of the client: on a simulated network, the name of its host."""
+        return self._who[0][1]
+
     # ---- for the server and the ensemble
 
     def advance(self) -> None:
