@@ -3,12 +3,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
+ANALYSIS = $(PY) -m mypy && $(VENV)/bin/lint-imports && $(PY) -m tests.generated_pages --check
 DEMO_READY := $(VENV)/demo-ready
 BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
 WORKERS ?= 4
 SECONDS ?= 60
 FIRST ?= 1
 VIOLATIONS ?= 1
+TIER ?= controller
 SCHEDULES ?= 300
 SEEDS ?= 1000
 MOST ?= 300
@@ -42,24 +44,21 @@ $(DEMO_READY): $(READY) requirements-demo.lock
 demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nodes, count with Spark; data in demo-data
 	@$(PY) -m klamm.cli.demo.run demo-data
 
-test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile
+test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
+	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))
 
-check: $(READY)  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
-	$(PY) -m ruff check src tests benchmarks
-	$(PY) -m ruff format --check src tests benchmarks
-	$(PY) -m mypy
-	$(VENV)/bin/lint-imports
-	$(PY) -m tests.generated_pages --check
+check: lint analysis  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
 
 unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
 
-sim: $(READY)  ## simulate clusters with faults from seed FIRST=1 for SECONDS=60, until VIOLATIONS=1
-	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
+sim: $(READY)  ## simulate clusters with faults from seed FIRST=1 for SECONDS=60, until VIOLATIONS=1; TIER=cluster: whole nodes
+	@$(PY) -m klamm.sim --tier $(TIER) --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
 
 seed: $(READY)  ## run seed N=... of the simulation again and print its history
-	@$(PY) -m klamm.sim --seed $(N)
+	@$(PY) -m klamm.sim --tier $(TIER) --seed $(N)
 
 cluster: $(READY)  ## run ZooKeeper and three nodes until Ctrl-C; data in klamm-data
 	@$(PY) -m klamm up --nodes 3
@@ -82,6 +81,13 @@ help-all:  ## list all commands
 	@grep -hE '^[a-z][a-z-]*:.*##? ' $(MAKEFILE_LIST) | grep -v '^help:' | sed -E 's/:.*##? /\t/' | awk -F '\t' '{printf "  make %-24s %s\n", $$1, $$2}'
 
 # ---- the rest: `make help-all` lists these, too
+
+lint: $(READY)  # run the linters that take a second: ruff
+	$(PY) -m ruff check src tests benchmarks
+	$(PY) -m ruff format --check src tests benchmarks
+
+analysis: $(READY)  # run mypy strict and import-linter, and compare generated pages; `make test` does so beside the tests
+	@$(ANALYSIS)
 
 setup: $(READY)  # make .venv from the locked versions
 
@@ -112,7 +118,7 @@ sim-coverage: $(READY)  # measure the branches of klamm/controller that SCHEDULE
 	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
 
 shrink: $(READY)  # reduce seed N=..., which breaks an invariant, to a small test
-	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
+	@$(PY) -m klamm.sim --tier $(TIER) --shrink $(N) --seconds $(SECONDS)
 
 injected-bugs: $(READY)  # inject known bugs: the simulation has to find each in SECONDS=60
 	@$(PY) -m tests.simulation.injected_bugs.clones --seconds $(SECONDS)
@@ -124,8 +130,8 @@ mutation-score: $(READY)  # change one line at a time, MUTANTS=300 drawn by FIRS
 	@$(PY) -m tests.mutants --sample $(MUTANTS) --seed $(FIRST) --record
 
 determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: the digests must be equal
-	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
-	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
+	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-1 & first=$$!; \
+	PYTHONHASHSEED=77 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-77 && wait $$first
 	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds have equal digests" && rm .digests-1 .digests-77
 
 real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes
@@ -140,6 +146,6 @@ bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-.PHONY: help help-all setup demo test check unit sim seed cluster bench prove docs clean coverage client-codecs \
+.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
   injected-bugs mutants mutation-score determinism real-faults mixed-cluster bench-controller

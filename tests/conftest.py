@@ -13,12 +13,19 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("prove", settings.get_profile("klamm"), max_examples=2_000)
 settings.load_profile("klamm")  # no test depends on the speed of a machine
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)  # with rich installed, each logged exception would cost a tenth of a second and more
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
+    parser.addoption("--all-regressions", action="store_true", help="seeds of regressions that have a script, too")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 
 

@@ -28,12 +28,22 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 
 
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
     Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
+    Step("regressions", REGRESSIONS, "no seed that once broke an invariant breaks one again"),
     Step("determinism", make("determinism"), "a seed gives the same run in every process"),
     Step("sim", make("sim", "SECONDS=1800"), "no invariant breaks in half an hour of new seeds"),
+    Step(
+        "sim-cluster",
+        make("sim", "TIER=cluster", "SECONDS=1800"),
+        "clusters of whole nodes lose nothing in half an hour of new seeds",
+    ),
+    Step(
+        "determinism-cluster", make("determinism", "TIER=cluster", "SEEDS=100"), "the same for clusters of whole nodes"
+    ),
     Step("fault-at-every-step", make("fault-at-every-step"), "operations survive each fault at each of their steps"),
     Step("sim-coverage", make("sim-coverage"), "the simulation reaches the branches of the controller"),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),

@@ -36,7 +36,8 @@ def cleaned_up_to(directory: str, topic: str) -> int:
 
 def read_all(cluster: Cluster, topic: str, end: int) -> list[tuple[int, bytes, bytes | None]]:
     """Offset, key and value of every record."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.partition.eof": False})
+    settings = {"group.id": "none", "enable.auto.commit": False, "enable.partition.eof": False}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[int, bytes, bytes | None]] = []
     while not found or found[-1][0] < end - 1:

@@ -16,7 +16,8 @@ from klamm.telemetry.journal_reader import Entry, distinct, parse_lines, read_jo
 
 
 def published(cluster: Cluster) -> list[Entry]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.partition.eof": True})
+    settings = {"group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
     consumer.assign([TopicPartition(JOURNAL_TOPIC, 0, 0)])
     values = []
     while (message := consumer.poll(10)) is not None and message.error() is None:

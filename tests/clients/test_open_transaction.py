@@ -47,7 +47,8 @@ def audited(cluster: Cluster) -> list[OpenTransaction]:
 
 def committed(cluster: Cluster, timeout_s: float) -> bytes | None:
     """The first record that a read_committed consumer gets within the time."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
+    settings = {"group.id": "g", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
     consumer.assign([Assignment(TOPIC, 0, 0)])
     try:
         for _ in ticks(timeout_s, 0):

@@ -1,12 +1,14 @@
 """Verdicts, one line of JSON each: a run that was broken off goes on where it was.
 
-A verdict holds while nothing changed that it depends on: a kill, while the mutated module is the same; a survival,
-while all that the killer runs is.
+A verdict holds while nothing changed that it depends on: a kill, while the mutated function is the same; a survival,
+while all that the killer runs is. Of killers that a run does not ask, survivals are also shown from earlier trees.
 """
 
 import json
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
+
+from tests.mutants.mutations import Mutant
 
 KillerName = Literal["unit", "simulation", "judge"]
 KILLERS: tuple[KillerName, ...] = get_args(KillerName)
@@ -17,6 +19,8 @@ KILLED = "killed"
 
 class Verdict(NamedTuple):
     id: str
+    after: str
+    """The mutated line: another one of that id is another mutant."""
     killer: KillerName
     verdict: str
     """killed, survived, or not reached: no item of the killer runs the mutated line."""
@@ -26,8 +30,10 @@ class Verdict(NamedTuple):
     changed: int
     """Schedules that ran otherwise, and broke no invariant."""
     cpu_s: float
-    depends_on: str
-    """Digest of the mutated module where it was killed, else of all that the killer runs."""
+    code: str
+    """Digest of the function before the mutation."""
+    tree: str
+    """Digest of all that the killer runs."""
 
     @property
     def is_kill(self) -> bool:
@@ -51,9 +57,9 @@ class Results:
         with self._path.open("a") as file:
             file.write(json.dumps(verdict._asdict()) + "\n")
 
-    def get(self, mutant_id: str, killer: str, module_digest: str, killer_digest: str) -> Verdict | None:
-        """The verdict, if it still holds."""
-        verdict = self._verdicts.get((mutant_id, killer))
-        if verdict is None or verdict.depends_on != (module_digest if verdict.is_kill else killer_digest):
+    def get(self, mutant: Mutant, killer: KillerName, tree: str | None) -> Verdict | None:
+        """The verdict, if it still holds for a tree of this digest; for any tree where that is None."""
+        verdict = self._verdicts.get((mutant.id, killer))
+        if verdict is None or (verdict.code, verdict.after) != (mutant.code, mutant.after):
             return None
-        return verdict
+        return verdict if verdict.is_kill or tree in (verdict.tree, None) else None

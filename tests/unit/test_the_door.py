@@ -112,5 +112,5 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("code", HARMLESS.values(), ids=HARMLESS)
-def test_what_only_looks_like_one_is_left_alone(code: str) -> None:
+def test_code_that_only_looks_like_system_access_is_allowed(code: str) -> None:
     assert not list(crossings(code))

@@ -110,8 +110,21 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
         Authorization((Permission(Operation.ALTER, _CLUSTER), Permission(Operation.CLUSTER_ACTION, _CLUSTER))),
         QuotaClass.EXEMPT,
     ),
+    # from version 4 on brokers ask, with CLUSTER_ACTION instead
+    ApiKey.ADD_PARTITIONS_TO_TXN: _on_resources(
+        (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.WRITE, _TOPIC), (Operation.CLUSTER_ACTION, _CLUSTER)
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: _on_resources((Operation.WRITE, _TRANSACTIONAL_ID), (Operation.READ, _GROUP)),
+    ApiKey.END_TXN: _on_resources((Operation.WRITE, _TRANSACTIONAL_ID)),
+    ApiKey.TXN_OFFSET_COMMIT: _on_resources(
+        (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.READ, _GROUP), (Operation.READ, _TOPIC)
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: _on_resources((Operation.DESCRIBE, _TRANSACTIONAL_ID), (Operation.DESCRIBE, _TOPIC)),
+    ApiKey.LIST_TRANSACTIONS: _on_resources((Operation.DESCRIBE, _TRANSACTIONAL_ID)),
     ApiKey.DESCRIBE_PRODUCERS: _on_resources((Operation.READ, _TOPIC)),
     # only decides whether the answer lists the operations that the client may do
     ApiKey.DESCRIBE_CLUSTER: _on_resources((Operation.DESCRIBE, _CLUSTER)),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _OF_A_MEMBER,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _on_resources((Operation.DESCRIBE, _GROUP)),
     ApiKey.ALLOCATE_PRODUCER_IDS: _on_cluster(Operation.CLUSTER_ACTION),
 }  # fmt: skip

@@ -21,7 +21,12 @@ Auth = Annotated[
 ]
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="HOST:PORT[,HOST:PORT] of any cluster"),
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar=BOOTSTRAP_VARIABLE,
+        help="brokers of the cluster, klamm's or Apache Kafka's: HOST:PORT[,HOST:PORT]",
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="give up after this many seconds")]
 Wait = Annotated[bool, typer.Option("--wait", help="return when the change is complete, or at --timeout")]

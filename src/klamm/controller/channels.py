@@ -63,7 +63,8 @@ class Channels:
         self._ports = ports
         self._journal = journal
         self._channels: dict[BrokerId, Channel] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
 
     def __len__(self) -> int:
         """The number of channels."""
@@ -103,8 +104,8 @@ class Channels:
         channel = self._channels.pop(broker, None)
         if channel is not None:
             closing = asyncio.ensure_future(channel.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._closing[closing] = None
+            closing.add_done_callback(self._closing.pop)
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
         """Queue a request for the broker; without a channel to the broker the request is dropped."""

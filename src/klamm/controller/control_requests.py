@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, encode_in_pieces
+from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, groups_of_partitions
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
@@ -26,6 +26,7 @@ from klamm.model.leader_and_isr import (
     LeaderAndIsr,
 )
 from klamm.model.topic_ids import ZERO_ID
+from klamm.net.encoded_messages import encode_in_pieces
 from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
@@ -62,6 +63,7 @@ class LeaderAndIsrItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose leader and ISR the item has."""
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
@@ -103,6 +105,7 @@ class UpdateMetadataItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose metadata the item has."""
         return self.states
 
     def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
@@ -124,6 +127,7 @@ class StopReplicaItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose replicas the item stops."""
         return self.stops
 
 
@@ -271,8 +275,8 @@ class RequestBuilder:
         topics: dict[str, LeaderAndIsrTopicState] = {}
         async for chunk in self._slices.over(item.states.items()):
             self._group_by_topic(chunk, topics)
-        request.topic_states = list(topics.values())
-        return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
+        groups = groups_of_partitions(list(topics.values()))
+        return [await encode_in_pieces(request, "topic_states", groups, self._versions.leader_and_isr, self._slices)]
 
     async def free_states(self, item: ControlItem) -> None:
         """Free the states of a request that is no longer needed, in steps that do not block the loop."""

@@ -62,9 +62,11 @@ class LoadedGroups:
 
     def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> None:
         """A marker: the producer's offsets are committed, unless a later record replaced them, or dropped."""
-        offsets = self._transactional.pop(header.producer_id, {})
         marker = end_marker_of(buffer, header)
-        if marker is None or marker.type is not ControlType.COMMIT:
+        if marker is None:
+            return  # the cleaner keeps such batches for their sequence numbers
+        offsets = self._transactional.pop(header.producer_id, {})
+        if marker.type is not ControlType.COMMIT:
             return
         for key, offset in offsets.items():
             known = self._offsets.get(key)
@@ -112,6 +114,7 @@ class LoadedGroups:
 def _by_group(
     offsets: Iterable[tuple[OffsetKey, CommittedOffset]],
 ) -> dict[str, list[tuple[OffsetKey, CommittedOffset]]]:
+    """Return the offsets as lists by group id."""
     grouped: dict[str, list[tuple[OffsetKey, CommittedOffset]]] = {}
     for key, offset in offsets:
         grouped.setdefault(key.group_id, []).append((key, offset))

@@ -14,10 +14,12 @@ Offsets = dict[TopicPartition, int]
 
 
 def _recovery_points(logs: Sequence[Log]) -> Offsets:
+    """Return the recovery point of each log by partition, for the recovery point checkpoint."""
     return {log.partition: log.recovery_point for log in logs}
 
 
 def _high_watermarks(logs: Sequence[Log]) -> Offsets:
+    """Return the high watermark of each log by partition, for the high watermark checkpoint."""
     return {log.partition: log.high_watermark for log in logs}
 
 
@@ -27,6 +29,7 @@ def _log_starts(logs: Sequence[Log]) -> Offsets:
 
 
 def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
+    """Return, by partition, the offset up to which each log was compacted; logs that never were are left out."""
     return {log.partition: log.cleaning.first_dirty for log in logs if log.cleaning.first_dirty is not None}
 
 
@@ -54,7 +57,7 @@ class CheckpointWriter:
         self._live_directories = live_directories
         self._logs_in = logs_in
         self._on_failed = on_failed
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[asyncio.Task[None], None] = {}
         self._is_stopped = False
 
     async def write(self, name: str) -> None:
@@ -64,8 +67,8 @@ class CheckpointWriter:
         """
         for directory in self._live_directories():
             writing = asyncio.get_running_loop().create_task(self._write_one(directory, name))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
+            self._writing[writing] = None
+            writing.add_done_callback(self._writing.pop)
             await asyncio.shield(writing)
 
     async def _write_one(self, directory: LogDirectory, name: str) -> None:

@@ -28,6 +28,7 @@ class CleaningState:
 
     @property
     def is_running(self) -> bool:
+        """Whether a cleaning of the log is under way."""
         return self._end is not None
 
     @property
@@ -79,6 +80,7 @@ class CleaningState:
         self._swap_paths = paths
 
     def on_swap_ended(self) -> None:
+        """Forget the `.swap` files: the replacement of segments is complete, and none is left to remove."""
         self._swap_paths = ()
 
     def on_truncated(self, offset: int) -> None:
@@ -90,6 +92,7 @@ class CleaningState:
             self._remove_swap_files()
 
     def _remove_swap_files(self) -> None:
+        """Delete the `.swap` files of a replacement that did not complete."""
         paths, self._swap_paths = self._swap_paths, ()
         for path in paths:
             if self._disk.exists(path):

@@ -87,6 +87,7 @@ class LogDirectory:
 
     @property
     def is_online(self) -> bool:
+        """Whether no storage error has taken the directory offline."""
         return self.offline_reason is None
 
     def prepare(self, broker_id: int, cluster_id: str) -> None:
@@ -187,6 +188,7 @@ class LogDirectory:
         self.unlock()
 
     def unlock(self) -> None:
+        """Release the lock of the directory's `.lock` file, if this node holds it."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -40,14 +40,17 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
+        """Each leader epoch with its start offset, in ascending order."""
         return tuple(self._entries)
 
     @property
     def latest_epoch(self) -> int | None:
+        """The highest leader epoch; None where there is no entry."""
         return self._entries[-1].epoch if self._entries else None
 
     @property
     def earliest(self) -> EpochEntry | None:
+        """The entry with the lowest leader epoch; None where there is none."""
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -96,6 +99,7 @@ class LeaderEpochs:
         self._on_change()
 
     def clear(self) -> None:
+        """Remove all entries, and report the change where there were any."""
         if self._entries:
             self._entries.clear()
             self._on_change()

@@ -23,20 +23,31 @@ class ManagedLogs(Protocol):
     """The logs of a node, as housekeeping needs them."""
 
     @property
-    def settings(self) -> LogManagerSettings: ...
+    def settings(self) -> LogManagerSettings:
+        """The settings of the log manager: intervals of retention, flush and checkpoints."""
+
     @property
-    def logs(self) -> Mapping[TopicPartition, Log]: ...
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The open logs by partition."""
+
     def get(self, partition: TopicPartition) -> Log | None:
-        """The partition's log, or None."""
+        """Return the open log of the partition; None where this node has none."""
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's directory offline."""
         ...
 
-    async def write_recovery_points(self) -> None: ...
-    async def write_high_watermarks(self) -> None: ...
-    async def write_log_starts(self) -> None: ...
-    async def write_cleaned_offsets(self) -> None: ...
+    async def write_recovery_points(self) -> None:
+        """Write the recovery point checkpoint of each live log directory."""
+
+    async def write_high_watermarks(self) -> None:
+        """Write the high watermark checkpoint of each live log directory."""
+
+    async def write_log_starts(self) -> None:
+        """Write the log start offset checkpoint of each live log directory."""
+
+    async def write_cleaned_offsets(self) -> None:
+        """Write the cleaner checkpoint of each live log directory."""
 
 
 class Housekeeping:
@@ -52,7 +63,8 @@ class Housekeeping:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self._under_way: asyncio.Future[list[tuple[LogStorage, OSError]]] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
 
     # -- what logs ask for ---------------------------------------------------------------------------------------------
 
@@ -106,8 +118,8 @@ class Housekeeping:
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that `stop` ends."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _repeat_every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task that awaits `work` every interval."""
@@ -143,6 +155,10 @@ class Housekeeping:
                 await self._manager.write_cleaned_offsets()
 
     async def write_small_files(self) -> None:
+        """Write the changed leader epochs and topic ids of all logs that reported a change.
+
+        Returns when no such log is left.
+        """
         async with self._writing:
             while self._to_write:
                 logs = list(self._to_write)[:_MAX_LOGS_PER_WRITE]

@@ -54,6 +54,7 @@ class _Index:
 
     @property
     def is_full(self) -> bool:
+        """Whether the index has no room for another entry."""
         return self.count >= self.most
 
     def open(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
@@ -103,6 +104,7 @@ class _Index:
 
     @property
     def is_written(self) -> bool:
+        """Whether the file has all entries."""
         return self._stored_bytes == self.size
 
     def reset(self) -> None:
@@ -184,10 +186,12 @@ class OffsetIndex(_Index):
         return position
 
     def truncate_to(self, offset: int) -> None:
+        """Remove the entries at or above `offset`."""
         super().truncate_to(offset)
         self.last_offset = self.base_offset + (self._relative_at(self.count - 1) if self.count else 0)
 
     def reset(self) -> None:
+        """Remove all entries."""
         super().reset()
         self.last_offset = self.base_offset
 
@@ -203,6 +207,10 @@ class TimeIndex(_Index):
 
     @property
     def is_full(self) -> bool:
+        """Whether no entry may be appended.
+
+        The last place is kept for the entry that is written when the segment rolls or closes.
+        """
         return self.count >= self.most - 1  # the last slot is for the entry at roll or close
 
     def load(self) -> None:
@@ -244,6 +252,7 @@ class TimeIndex(_Index):
         return TimestampOffset(found, self.base_offset + relative)
 
     def truncate_to(self, offset: int) -> None:
+        """Remove the entries at or above `offset`."""
         super().truncate_to(offset)
         self.last = self._no_entry()
         if self.count:
@@ -251,5 +260,6 @@ class TimeIndex(_Index):
             self.last = TimestampOffset(self._timestamp_at(last), self.base_offset + self._relative_at(last))
 
     def reset(self) -> None:
+        """Remove all entries."""
         super().reset()
         self.last = self._no_entry()

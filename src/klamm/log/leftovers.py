@@ -37,7 +37,7 @@ def rename_cleaned_to_swap(disk: Disk, first: Segment) -> list[str]:
 
 
 def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Remove what a compaction that ended early wrote, where the log is still there. Raises OSError."""
+    """Remove the `.cleaned` files of a compaction that ended early; nothing if the log was deleted. Raises OSError."""
     if disk.exists(directory):
         for name in disk.list_directory(directory):
             if name.endswith(CLEANED):

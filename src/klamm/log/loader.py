@@ -279,10 +279,12 @@ class Loader:
 
 
 def remove_segment_files(disk: Disk, segment: Segment) -> None:
+    """Delete the files of the segment that exist: the log and its indexes."""
     for path in segment.paths():
         if disk.exists(path):
             disk.remove(path)
 
 
 def create_segment_file(disk: Disk, segment: Segment) -> None:
+    """Create the empty `.log` file of the segment."""
     disk.open(segment.log_path, create=True).close()

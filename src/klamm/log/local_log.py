@@ -221,5 +221,6 @@ class LocalLog:
             segment.move_to(directory)
 
     def close_files(self) -> None:
+        """Close the open files of all segments; they are opened again when needed."""
         for segment in self.segments:
             segment.close_files()

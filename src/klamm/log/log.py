@@ -310,6 +310,7 @@ class Log(LogStorage):
 
     @property
     def high_watermark(self) -> int:
+        """The offset below which all records are replicated to the ISR."""
         return self._high_watermark
 
     def update_high_watermark(self, offset: int) -> int:
@@ -451,7 +452,7 @@ class Log(LogStorage):
 
 
 def _no_listener() -> None:
-    pass
+    """Do nothing: the default where nobody listens to the log."""
 
 
 def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:

@@ -117,10 +117,12 @@ class LogStorage:
 
     @property
     def directory(self) -> str:
+        """The path of the partition's directory."""
         return self._local.directory
 
     @property
     def config(self) -> TopicConfig:
+        """The topic config in force for this log."""
         return self._config
 
     def update_config(self, config: TopicConfig) -> None:
@@ -130,6 +132,7 @@ class LogStorage:
 
     @property
     def start_offset(self) -> int:
+        """The log start offset: the first offset a consumer may read."""
         return self._log_start
 
     @property
@@ -139,6 +142,7 @@ class LogStorage:
 
     @property
     def segments(self) -> Segments:
+        """The segments in order of their base offsets; the last one is active."""
         return self._local.segments
 
     @property
@@ -148,14 +152,17 @@ class LogStorage:
 
     @property
     def topic_id(self) -> UUID | None:
+        """The id of the topic; None where `partition.metadata` has none yet."""
         return self._topic_id
 
     @property
     def producers(self) -> Producers:
+        """The idempotent and transactional producers of this log and their last batches."""
         return self._producer_state.producers
 
     @property
     def has_failed(self) -> bool:
+        """Whether a storage error has stopped this log."""
         return self._failed
 
     def assign_topic_id(self, topic_id: UUID) -> None:
@@ -264,6 +271,7 @@ class LogStorage:
 
     @property
     def has_changed_small_files(self) -> bool:
+        """Whether leader epochs or topic id changed since they were last written."""
         return self._small_files.is_changed
 
     def _on_epochs_changed(self) -> None:

@@ -233,6 +233,7 @@ class LogManager:
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
+        """The open logs by partition."""
         return self._logs
 
     @property
@@ -242,10 +243,12 @@ class LogManager:
 
     @property
     def directories(self) -> list[str]:
+        """The paths of all configured log directories, offline ones included."""
         return list(self._directories)
 
     @property
     def live_directories(self) -> list[str]:
+        """The paths of the log directories that are online."""
         return [path for path, directory in self._directories.items() if directory.is_online]
 
     @property
@@ -258,6 +261,7 @@ class LogManager:
         return partition in self._offline or partition in self._unreadable
 
     def directory_of(self, partition: TopicPartition) -> str | None:
+        """Return the path of the log directory that holds the partition; None where the partition has no log here."""
         home = self._homes.get(partition)
         return None if home is None else home.path
 
@@ -533,12 +537,15 @@ class LogManager:
         await self._checkpoints.write(HIGH_WATERMARKS)
 
     async def write_recovery_points(self) -> None:
+        """Write the recovery point checkpoint of each live log directory."""
         await self._checkpoints.write(RECOVERY_POINTS)
 
     async def write_log_starts(self) -> None:
+        """Write the log start offset checkpoint of each live log directory."""
         await self._checkpoints.write(LOG_STARTS)
 
     async def write_cleaned_offsets(self) -> None:
+        """Write the cleaner checkpoint of each live log directory."""
         await self._checkpoints.write(CLEANED_OFFSETS)
 
     async def write_small_files(self) -> None:

@@ -104,6 +104,7 @@ def check_meta(directory: str, meta: MetaProperties, broker_id: int, cluster_id:
 
 
 def write_meta(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    """Write `meta.properties` of the log directory atomically: version, broker id, cluster id if known, other keys."""
     fields = {"version": _VERSION, "broker.id": str(meta.broker_id), **dict(meta.others)}
     if meta.cluster_id is not None:
         fields["cluster.id"] = meta.cluster_id

@@ -95,6 +95,7 @@ class OpenFiles:
         self._lent.pop(path, None)
 
     def close(self) -> None:
+        """Remove all files from the cache; each is closed once its last reader lets go."""
         self._files.clear()
 
     def __len__(self) -> int:

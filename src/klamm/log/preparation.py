@@ -33,6 +33,7 @@ class Preparation(NamedTuple):
 
     @property
     def header(self) -> BatchHeader:
+        """The header of the batch."""
         return header_at(self.batch)
 
     @property

@@ -141,6 +141,7 @@ class Segment:
 
     @property
     def has_full_index(self) -> bool:
+        """Whether the offset index or the time index has no room for another entry."""
         return self.offset_index.is_full or self.time_index.is_full
 
     def seal(self) -> None:
@@ -158,6 +159,7 @@ class Segment:
         self.largest = self.time_index.last  # the last entry, which roll and close write
 
     def write_indexes(self) -> None:
+        """Write the offset and time index to their files where these lack entries or do not exist."""
         for index in (self.offset_index, self.time_index):
             if not index.is_written or not index.count:
                 index.write()
@@ -206,6 +208,7 @@ class Segment:
             raise CorruptRecords(f"{self.log_path}, {error}") from error
 
     def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes of the `.log` file from this position."""
         return self._files.get(self.log_path).pread(count, position)
 
     def lend_file(self) -> SharedFile | None:
@@ -246,6 +249,7 @@ class Segment:
             self._first_timestamp = None
 
     def truncate_file(self, size: int) -> None:
+        """Cut the `.log` file to `size` bytes."""
         self._files.truncate(self.log_path, size)
         self.size = size
         self._bytes_since_entry = 0
@@ -308,6 +312,7 @@ class Segment:
         self.transaction_index.path = self.path(TRANSACTION_INDEX)
 
     def close_files(self) -> None:
+        """Close the `.log` file; it is opened again when needed."""
         self._files.forget(self.log_path)
 
     def __repr__(self) -> str:

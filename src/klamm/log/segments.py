@@ -23,10 +23,12 @@ class Segments:
 
     @property
     def active(self) -> Segment:
+        """The last segment, to which records are appended."""
         return self._segments[-1]
 
     @property
     def first(self) -> Segment:
+        """The segment with the lowest base offset."""
         return self._segments[0]
 
     @property
@@ -47,11 +49,13 @@ class Segments:
         return self._segments[slot] if slot < len(self._segments) else None
 
     def add(self, segment: Segment) -> None:
+        """Insert the segment in the order of base offsets."""
         slot = bisect_left(self._bases, segment.base_offset)
         self._bases.insert(slot, segment.base_offset)
         self._segments.insert(slot, segment)
 
     def remove(self, segment: Segment) -> None:
+        """Take the segment out of the list; its files stay."""
         slot = bisect_left(self._bases, segment.base_offset)
         assert self._segments[slot] is segment
         del self._bases[slot], self._segments[slot]

@@ -115,6 +115,7 @@ class TransactionIndex:
         """Slot of the first entry whose marker is at `offset` or behind."""
 
         def last_offset(slot: int) -> int:
+            """Return the last offset of the transaction in entry number `slot`."""
             value: int = _LAST_OFFSET.unpack_from(content, slot * _ENTRY.size + _LAST_OFFSET_AT)[0]
             return value
 

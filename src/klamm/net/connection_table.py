@@ -24,11 +24,22 @@ class Connection(Protocol):
     last_active: float
 
     @property
-    def listener(self) -> str: ...
+    def listener(self) -> str:
+        """The name of the listener that accepted the connection."""
+
     @property
-    def remote_host(self) -> str: ...
-    def is_idle_since(self, moment: float) -> bool: ...
-    def end(self) -> None: ...
+    def remote_host(self) -> str:
+        """The address of the client, by which connections are counted."""
+
+    def is_idle_since(self, moment: float) -> bool:
+        """Whether the connection may be closed as idle: no byte came or went since `moment`.
+
+        `moment` is a time of the loop's clock in seconds. A connection with a request in progress is not idle unless
+        its client does not read.
+        """
+
+    def end(self) -> None:
+        """Close the connection at once."""
 
 
 class ConnectionTable:
@@ -67,6 +78,7 @@ class ConnectionTable:
         return None
 
     def remove(self, connection: Connection) -> None:
+        """Stop counting the connection; nothing happens where it is not in the table."""
         if connection in self._open:
             del self._open[connection]
             self._per_address[connection.remote_host] -= 1

@@ -121,6 +121,10 @@ class ReceiveBuffer:
             self._start, self._end = 0, held
 
     def _double_big_buffer(self) -> None:
+        """Replace the buffer of a large frame by one of twice the size, at most the frame's.
+
+        The bytes received so far are copied.
+        """
         assert self._big is not None
         larger = bytearray(min(self._big_size, 2 * len(self._big)))
         larger[: self._filled] = self._big

@@ -70,6 +70,7 @@ class Server:
         """Bind an address for one more listener and return its port. Raises OSError."""
 
         def make_connection() -> asyncio.BaseProtocol:
+            """Return the protocol for one accepted client connection."""
             assert self._handle is not None, "a client connected before Server.start"
             return ServerConnection(
                 name,
@@ -157,15 +158,18 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def listener(self) -> str:
+        """The name of the listener that accepted the connection."""
         return self._listener
 
     @property
     def remote_host(self) -> str:
+        """The address of the client."""
         return self._client.peer.host
 
     # -- asyncio.BufferedProtocol --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the accepted connection in the table, and close it where a connection limit is reached."""
         transport = self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self._client.peer = Peer(self._listener, str(name[0]), int(name[1]))
@@ -178,6 +182,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel what still runs for the client and free its buffers."""
         self._abort()
         self._table.remove(self)
         # without these references this object goes at once: the garbage collector would find it hours later
@@ -185,19 +190,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._received.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the part of the receive buffer where asyncio shall put the next bytes."""
         return self._received.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Take `nbytes` received bytes, and serve the next request if one is complete."""
         self._received.received(nbytes)
         self.last_active = self._loop.time()
         self._serve_next()
 
     def pause_writing(self) -> None:
+        """Stop writing responses: the socket accepts no more, and the connection counts as stalled."""
         if self._writer is not None:
             self._writer.blocked = True
             self._response_memory.mark_stalled(self)
 
     def resume_writing(self) -> None:
+        """Continue writing responses and serving requests: the socket accepts bytes again."""
         if self._writer is not None:
             self.last_active = self._loop.time()
             self._response_memory.mark_reading(self)

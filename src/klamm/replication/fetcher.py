@@ -311,9 +311,11 @@ class Fetcher:
         if refusals:
             log.info("leader answered partitions of a fetch with errors", **refusals)
         for topic_partition, followed, end in diverging:
-            self._truncate_diverged(topic_partition, followed, end)
+            if self._is_current(topic_partition, followed):  # a flush may have taken time (KAFKA-7786)
+                self._truncate_diverged(topic_partition, followed, end)
         for topic_partition, followed in out_of_range:
-            await self._reset_offset(topic_partition, followed)
+            if self._is_current(topic_partition, followed):
+                await self._reset_offset(topic_partition, followed)
 
     async def _flush_before_next_fetch(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
         """Flush where `flush.messages` requires it: the next fetch offset then tells what is on the device."""

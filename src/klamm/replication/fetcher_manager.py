@@ -49,7 +49,8 @@ class FetcherManager:
         self._timeout_s = socket_timeout_ms / 1000
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
         self._tasks: dict[tuple[BrokerId, int], asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
         self._admits = True
 
     def __len__(self) -> int:
@@ -95,6 +96,7 @@ class FetcherManager:
         self._admits = False
 
     async def close(self) -> None:
+        """Stop all fetchers, wait until they have ended, and start no more."""
         self._admits = False
         for key in list(self._fetchers):
             self._stop_fetcher(key)
@@ -114,8 +116,8 @@ class FetcherManager:
         """Remove a fetcher and cancel its task."""
         del self._fetchers[key]
         task = self._tasks.pop(key)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[task] = None
+        task.add_done_callback(self._ending.pop)
         task.cancel()
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from klamm.log.errors import REPLACE_REPLICA, StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, SliceLost, StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
@@ -204,7 +204,7 @@ class FetchService:
 async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
     """Read small records into memory, where they cost less than a part of the response of their own.
 
-    Raises SliceLost.
+    A partition whose records cannot be read any more gets KAFKA_STORAGE_ERROR; the others are answered.
     """
     left = READ_AT_ONCE_BYTES
     partitions = list(answer.partitions)
@@ -212,12 +212,18 @@ async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
         records = data.records
         if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
             left -= len(records)
-            partitions[slot] = cached, data._replace(records=await _read_all(records))
+            try:
+                partitions[slot] = cached, data._replace(records=await _read_all(records))
+            except SliceLost as lost:
+                log.warning(
+                    "records are gone before they were sent", partition=str(cached.topic_partition), why=str(lost)
+                )
+                partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer._replace(partitions=partitions)
 
 
 async def _read_all(records: FileSlice) -> bytes | memoryview:
-    """All bytes of a slice, from the page cache if they are there, else in a thread."""
+    """All bytes of a slice, from the page cache if they are there, else in a thread. Raises SliceLost."""
     size = len(records)
     content = records.read_cached(0, size)
     if content is None or len(content) < size:

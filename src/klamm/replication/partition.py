@@ -120,6 +120,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
+        """Whether the ISR has fewer replicas than `min.insync.replicas` demands."""
         return len(self.isr_state.isr) < self.effective_min_isr
 
     @property
@@ -567,6 +568,7 @@ class Partition:
         self._check_waiting_requests()
 
     def _check_waiting_requests(self) -> None:
+        """Answer the waiting Produce and DeleteRecords requests that the new state of the partition completes."""
         self.check_waiting_produces()
         self.check_waiting_deletes()
 

@@ -8,7 +8,7 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import REPLACE_REPLICA, StorageFailed
-from klamm.log.producers import Origin, Producer
+from klamm.log.producers import Origin, Producer, Verification
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
@@ -131,6 +131,7 @@ class ReplicaManager:
             lock = self._leadership.lock
             self._moves = LogDirMoves(self._hosted, future_logs, quotas.log_dir_moves, lock, chunk_bytes)
         self._workers = world.workers
+        self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
@@ -256,6 +257,19 @@ class ReplicaManager:
         """The active producers in the leader's log. Raises PartitionRefused."""
         return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
 
+    def start_verification(
+        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
+    ) -> Verification | None:
+        """What has to be verified before the producer's transactional batch is appended (KIP-890).
+
+        None where its transaction is open on the partition, or where the append itself will be refused.
+        """
+        try:
+            producers = self._hosted.find(topic_partition).leader_log.producers
+        except PartitionRefused:
+            return None
+        return producers.start_verification(producer_id, epoch, sequence, self._clock.now_ms())
+
     # ---- facts
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
@@ -263,10 +277,12 @@ class ReplicaManager:
         return self._hosted.get(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
+        """Return an iterator over the partitions that have a replica on this broker."""
         return iter(self._hosted)
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
+        """The partitions whose log directory has failed."""
         return self._hosted.offline
 
     async def partition_health(self) -> PartitionHealth:
@@ -280,10 +296,12 @@ class ReplicaManager:
 
     @property
     def fetchers(self) -> FetcherManager:
+        """The manager of the fetchers that follow leaders on other brokers."""
         return self._fetchers
 
     @property
     def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions of followers and consumers."""
         return self._sessions
 
     # ---- failures
@@ -327,4 +345,5 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _now_ms() -> float:
+    """Return the time of the running event loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000

@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -13,8 +14,8 @@ from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.signals import interrupted_by_stop_signals
-from klamm.sim.cluster import run_schedule
 from klamm.sim.coverage_goals import GOALS, SCHEDULES_TO_REACH_ALL_GOALS, unreached_goals
+from klamm.sim.tiers import CONTROLLER, TIERS, Tier
 
 MIN_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
@@ -50,10 +51,10 @@ def silence_logging() -> None:
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
-def run_and_report(seed: int) -> Report:
+def run_and_report(seed: int, tier: str = CONTROLLER.name) -> Report:
     """Run the schedule of one seed and return its result."""
     began = cpu_s()
-    outcome = run_schedule(seed)
+    outcome = TIERS[tier].run_schedule(seed)
     return Report(
         seed,
         outcome.violation,
@@ -111,7 +112,9 @@ class Tally:
 class Campaign:
     """Run schedules of new seeds until the time is over, all seeds are used, or enough of them broke an invariant."""
 
-    def __init__(self, first: int, seconds: float, most: int, violations: int, cores: int | None) -> None:
+    def __init__(
+        self, first: int, seconds: float, most: int, violations: int, cores: int | None, tier: Tier = CONTROLLER
+    ) -> None:
         self._clock = RealClock()
         self._began = self._told = self._clock.now_ms()
         self._first = first
@@ -119,6 +122,7 @@ class Campaign:
         self._most = most
         self._violations = violations
         self._cores = cores
+        self._tier = tier
         self.tally = Tally()
         self.is_stopped = False
 
@@ -126,7 +130,8 @@ class Campaign:
         """Run the campaign; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
         freeze_startup_objects(GC_THRESHOLD_OBJECTS)
-        reports = over_cores(run_and_report, self._seeds(), self._cores)
+        run = run_and_report if self._tier is CONTROLLER else partial(run_and_report, tier=self._tier.name)
+        reports = over_cores(run, self._seeds(), self._cores)
         try:
             with interrupted_by_stop_signals():
                 for report in reports:
@@ -139,12 +144,19 @@ class Campaign:
     @property
     def has_unreached_goals(self) -> bool:
         """Whether enough schedules ran to reach every coverage goal, and some goal was never reached."""
-        return self.tally.done >= SCHEDULES_TO_REACH_ALL_GOALS and bool(unreached_goals(self.tally.reached))
+        enough = self._tier.has_goals and self.tally.done >= SCHEDULES_TO_REACH_ALL_GOALS
+        return enough and bool(unreached_goals(self.tally.reached))
 
     @property
     def first_broken(self) -> int:
         """The smallest seed whose run violated an invariant."""
         return min(report.seed for report in self.tally.broken)
+
+    @property
+    def _replay(self) -> str:
+        """The command that tells the story of the first broken seed."""
+        tier = "" if self._tier is CONTROLLER else f" TIER={self._tier.name}"
+        return f"make seed N={self.first_broken}{tier}"
 
     @property
     def seconds_left(self) -> float:
@@ -179,7 +191,7 @@ class Campaign:
                 f"{tally.idle} more schedules do not count: fewer than {MIN_EFFECTS} partition states were written "
                 "during their faults"
             )
-        if never := unreached_goals(tally.reached):
+        if self._tier.has_goals and (never := unreached_goals(tally.reached)):
             print(f"never reached, of {len(GOALS)} coverage goals: {'; '.join(never)}")
             if self.has_unreached_goals:
                 print(
@@ -188,8 +200,8 @@ class Campaign:
                 )
         if tally.broken:
             print(
-                f"BROKEN: {len(tally.broken)} of {tally.done} schedules violate an invariant. Run the first: make "
-                f"seed N={self.first_broken}"
+                f"BROKEN: {len(tally.broken)} of {tally.done} schedules violate an invariant. Run the first: "
+                f"{self._replay}"
             )
         elif tally.done:
             print("every invariant held")

@@ -1,15 +1,16 @@
 """A simulated disk in memory: power loss discards unsynced data, it can fill up, and faults can be injected.
 
 Data that a process wrote stays when the process is killed. Power loss keeps of each file the synced content and a
-random number of the later writes, in their order; the last of them may be torn at any byte. The same holds for
-directory entries that were created, renamed or removed since their directory was last synced.
+random number of the later writes, in their order; the last of them may be torn at any byte (`PowerLoss` lists other
+ways). The same holds for directory entries that were created, renamed or removed since their directory was last synced.
 """
 
 import asyncio
 import errno
 import posixpath
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from enum import StrEnum
+from typing import Final, ParamSpec, TypeVar
 
 from klamm.runtime.disk import TEMPORARY, Buffer, DirectoryLock, DiskUsage, File
 from klamm.runtime.randomness import Rng
@@ -18,12 +19,40 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Fault = Callable[[str, str], int | None]
 """(call, path) -> the errno with which it fails, or None."""
+SECTOR_BYTES: Final = 512
+
+
+class PowerLoss(StrEnum):
+    """What becomes of the writes to a file since its last sync."""
+
+    BYTES = "bytes"  # a prefix of them is kept, the last one torn at any byte
+    SECTORS = "sectors"  # the same, torn where a sector ends
+    REORDERED = "reordered"  # any of them are kept; where an earlier one is missing, there are zeros
+    ALL = "all"  # nothing that was not synced is kept
+
+
+class DiskObserver:
+    """Told of what a process does to files, before it is done."""
+
+    def on_write(self, path: str) -> None:
+        return
+
+    def on_truncate(self, path: str, size: int) -> None:
+        return
+
+    def on_remove(self, path: str) -> None:
+        """A file is removed, or gets another name."""
+        return
+
+    def on_error(self, call: str, path: str) -> None:
+        """A call fails by a fault."""
+        return
 
 
 class Inode:
     """A file's content, as processes see it and as it would be after a power loss."""
 
-    __slots__ = ("content", "durable", "modified_ms", "unsynced")
+    __slots__ = ("content", "durable", "modified_ms", "revision", "unsynced")
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -31,9 +60,13 @@ class Inode:
         self.unsynced: list[tuple[int, bytes | None]] = []
         """Writes (position, bytes) and truncations (size, None) since the last sync."""
         self.modified_ms = 0
+        self.revision = 0
+        """Rises whenever bytes that were there change or go."""
 
     def apply(self, position: int, data: bytes | None) -> None:
         """Write data at a position, or truncate there if data is None; a power loss may undo it until `sync`."""
+        if position < len(self.content):
+            self.revision += 1
         _write_content(self.content, position, data)
         self.unsynced.append((position, data))
 
@@ -43,16 +76,36 @@ class Inode:
             _write_content(self.durable, position, data)
         self.unsynced.clear()
 
-    def lose_power(self, rng: Rng) -> None:
-        """Keep what was synced and a random prefix of the later writes."""
-        kept = self.unsynced[: rng.randint(0, len(self.unsynced))]
-        if kept and kept[-1][1]:
-            position, data = kept[-1]
-            kept[-1] = position, data[: rng.randint(1, len(data))] if data else data
-        for position, data in kept:
+    def lose_power(self, rng: Rng, how: PowerLoss = PowerLoss.BYTES) -> None:
+        """Keep what was synced and some of the later writes."""
+        for position, data in self._kept_writes(rng, how):
             _write_content(self.durable, position, data)
         self.unsynced.clear()
         self.content = bytearray(self.durable)
+        self.revision += 1
+
+    def _kept_writes(self, rng: Rng, how: PowerLoss) -> list[tuple[int, bytes | None]]:
+        """The writes since the last sync that reached the device."""
+        if how is PowerLoss.ALL:
+            return []
+        if how is PowerLoss.REORDERED:
+            return [write for write in self.unsynced if rng.random() < 0.5]
+        kept = self.unsynced[: rng.randint(0, len(self.unsynced))]
+        if kept and kept[-1][1]:
+            position, data = kept[-1]
+            if data:
+                count = rng.randint(1, len(data))
+                if how is PowerLoss.SECTORS:
+                    count = max(0, (position + count) // SECTOR_BYTES * SECTOR_BYTES - position)
+                kept[-1] = position, data[:count]
+        return kept
+
+    def flip_bit(self, bit: int) -> None:
+        """Damage the content as the device does: nobody writes, and a sync changes nothing."""
+        for content in (self.content, self.durable):
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << bit % 8
+        self.revision += 1
 
 
 def _write_content(content: bytearray, position: int, data: bytes | None) -> None:
@@ -86,6 +139,11 @@ class SimulatedDisk:
         """Changes of names since their directory was synced: (path, file, is there now)."""
         self._locks: set[str] = set()
         self._temporary_files = 0
+        self.observer = DiskObserver()
+        self.now_ms: Callable[[], int] = lambda: 0
+        """The machine's clock, for the times at which files were changed."""
+        self._failed: dict[str, None] = {}
+        """Directories on a device that is dead."""
 
     # ---- what befalls it
 
@@ -93,7 +151,7 @@ class SimulatedDisk:
         """Release the directory locks of the process."""
         self._locks.clear()
 
-    def lose_power(self) -> None:
+    def lose_power(self, how: PowerLoss = PowerLoss.BYTES) -> None:
         """Discard unsynced data and directory entries at random, as a power loss does."""
         for path, inode, is_there in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
             _set_name(self._durable, path, inode, is_there)
@@ -101,8 +159,38 @@ class SimulatedDisk:
         self._names = dict(self._durable)
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
-                inode.lose_power(self._dice)
+                inode.lose_power(self._dice, how)
         self._locks.clear()
+
+    def fail(self, directory: str) -> None:
+        """The device of this directory dies: every call in it fails."""
+        self._failed[directory] = None
+
+    def replace(self, directory: str) -> None:
+        """A new, empty device takes the place of the dead one."""
+        del self._failed[directory]
+        for names in (self._names, self._durable):
+            for path in [p for p in names if p == directory or p.startswith(directory + "/")]:
+                del names[path]
+        self._unsynced = [u for u in self._unsynced if not (u[0] + "/").startswith(directory + "/")]
+
+    def is_failed(self, path: str) -> bool:
+        return any((path + "/").startswith(directory + "/") for directory in self._failed)
+
+    # ---- what invariants look at: no fault applies
+
+    def children(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        above = path.rstrip("/") + "/"
+        below = [p[len(above) :] for p in self._names if p.startswith(above)]
+        return sorted(name for name in below if name and "/" not in name)
+
+    def inode_exists(self, path: str) -> bool:
+        """Whether there is a file or directory of this name."""
+        return path in self._names
+
+    def inode(self, path: str) -> Inode | None:
+        return self._names.get(path)
 
     def used_bytes(self) -> int:
         """The number of bytes of all files."""
@@ -111,6 +199,7 @@ class SimulatedDisk:
     # ---- runtime.disk.Disk
 
     def open(self, path: str, *, create: bool = False) -> File:
+        """Open the file for reading and writing; `create` makes it where it is missing."""
         path = self._check_call("open", path)
         inode = self._names.get(path)
         if inode is None:
@@ -124,12 +213,15 @@ class SimulatedDisk:
         return SimulatedFile(self, path, inode)
 
     def open_read(self, path: str) -> File:
+        """Open an existing file."""
         return self.open(path)
 
     def read(self, path: str) -> bytes:
+        """Return the whole content of the file."""
         return bytes(self._file("read", path).content)
 
     def write_atomically(self, path: str, content: bytes) -> None:
+        """Replace the file's content durably: after a power loss it has the old content or the new one."""
         temporary = self.temporary_name(path)
         file = self.open(temporary, create=True)
         file.pwrite([content], 0)
@@ -138,6 +230,7 @@ class SimulatedDisk:
         self.sync_directory(posixpath.dirname(path) or ".")
 
     def temporary_name(self, path: str) -> str:
+        """Return a path next to `path` that no other file uses."""
         self._temporary_files += 1
         return f"{path}.{self._temporary_files}{TEMPORARY}"
 
@@ -145,6 +238,8 @@ class SimulatedDisk:
         source, target = self._check_call("rename", source), _normalize_path(target)
         self._require_existing(source)
         self._require_parent_directory(target)
+        if self._names[source] is not None:
+            self.observer.on_remove(source)
         below = [p for p in self._names if p == source or p.startswith(source + "/")]
         for path in below:
             inode = self._names[path]
@@ -153,17 +248,21 @@ class SimulatedDisk:
             self._record_name(path, self._names[path], False)
 
     def remove(self, path: str) -> None:
+        """Remove the file; a power loss undoes it until the directory is synced."""
         path = self._check_call("remove", path)
         self._file("remove", path)
+        self.observer.on_remove(path)
         self._record_name(path, None, False)
 
     def remove_tree(self, path: str) -> None:
+        """Remove the directory and everything below it."""
         path = self._check_call("remove", path)
         self._require_existing(path)
         for each in sorted((p for p in self._names if p == path or p.startswith(path + "/")), reverse=True):
             self._record_name(each, None, False)
 
     def make_directories(self, path: str) -> None:
+        """Create the directory and its missing parents."""
         path = self._check_call("mkdir", path)
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
@@ -174,26 +273,30 @@ class SimulatedDisk:
                 self._record_name(each, None, True)
 
     def list_directory(self, path: str) -> list[str]:
+        """Return the names directly below the path, sorted."""
         path = self._check_call("list", path)
         self._require_existing(path)
-        above = path.rstrip("/") + "/"
-        below = [p[len(above) :] for p in self._names if p.startswith(above)]
-        return sorted(name for name in below if name and "/" not in name)
+        return self.children(path)
 
     def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at the path."""
         return _normalize_path(path) in self._names
 
     def is_directory(self, path: str) -> bool:
+        """Whether there is a directory at the path."""
         path = _normalize_path(path)
         return path in self._names and self._names[path] is None
 
     def size(self, path: str) -> int:
+        """Return the size of the file in bytes."""
         return len(self._file("stat", path).content)
 
     def modified_ms(self, path: str) -> int:
+        """Return when the file was last modified, in ms of simulated time."""
         return self._file("stat", path).modified_ms
 
     def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable, so that a power loss keeps them."""
         path = self._check_call("sync", path)
         left = []
         for change in self._unsynced:
@@ -204,6 +307,7 @@ class SimulatedDisk:
         self._unsynced = left
 
     def sync_filesystem(self, path: str) -> None:
+        """Make all names and contents of the disk durable."""
         self._check_call("sync", path)
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
@@ -212,6 +316,7 @@ class SimulatedDisk:
         self._unsynced.clear()
 
     def lock(self, path: str) -> DirectoryLock | None:
+        """Lock the file, created where missing; None where it is locked already."""
         path = _normalize_path(path)
         if path in self._locks:
             return None
@@ -220,9 +325,11 @@ class SimulatedDisk:
         return _Lock(self._locks, path)
 
     def usage(self, path: str) -> DiskUsage:
+        """Return total and free bytes of the disk."""
         return DiskUsage(self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes()))
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call after the latency of the disk and return its result."""
         await asyncio.sleep(self.latency_s)
         return call(*args, **kwargs)
 
@@ -230,13 +337,15 @@ class SimulatedDisk:
 
     def check(self, call: str, path: str) -> None:
         """Raise the OSError that a test or a fault injects for this call."""
-        code = self.fault(call, path)
+        code = errno.EIO if self.is_failed(path) else self.fault(call, path)
         if code is not None:
+            self.observer.on_error(call, path)
             raise OSError(code, errno.errorcode.get(code, str(code)), path)
 
     def require_free_space(self, count: int, path: str) -> None:
         """Raise ENOSPC if this many more bytes do not fit."""
         if self.used_bytes() + count > self.capacity_bytes:
+            self.observer.on_error("write", path)
             raise OSError(errno.ENOSPC, "no space left on device", path)
 
     def _check_call(self, call: str, path: str) -> str:
@@ -280,6 +389,7 @@ def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> N
 
 
 def _normalize_path(path: str) -> str:
+    """Return the path as absolute, without `.`, `..` and double slashes."""
     return posixpath.normpath(posixpath.join("/", path))
 
 
@@ -294,29 +404,38 @@ class SimulatedFile:
         self._inode = inode
 
     def pread(self, count: int, position: int) -> bytes:
+        """Return up to `count` bytes from the position."""
         self._disk.check("read", self._path)
         return bytes(self._inode.content[position : position + count])
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
+        """Return up to `count` bytes; None while a fault keeps the file out of the page cache."""
         return None if self._disk.is_cold(self._path) else self.pread(count, position)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers from the position on and return the number of bytes; lost in a power loss until `sync`."""
         self._disk.check("write", self._path)
         data = b"".join(buffers)
         growth = position + len(data) - len(self._inode.content)
         if growth > 0 and self._disk.capacity_bytes < 1 << 40:
             self._disk.require_free_space(growth, self._path)
+        self._disk.observer.on_write(self._path)
+        self._inode.modified_ms = self._disk.now_ms()
         self._inode.apply(position, data)
         return len(data)
 
     def truncate(self, size: int) -> None:
+        """Set the file's size in bytes; a power loss undoes it until `sync`."""
         self._disk.check("truncate", self._path)
+        self._disk.observer.on_truncate(self._path, size)
         self._inode.apply(size, None)
 
     def size(self) -> int:
+        """Return the file's size in bytes."""
         return len(self._inode.content)
 
     def sync(self) -> None:
+        """Make the content of the file durable, so that a power loss keeps it."""
         self._disk.check("sync", self._path)
         self._inode.sync()
 
@@ -332,4 +451,5 @@ class _Lock:
         self._path = path
 
     def release(self) -> None:
+        """Release the lock, so that the file can be locked again."""
         self._locks.discard(self._path)

@@ -21,6 +21,7 @@ class SimulatedClock:
     offset_ms: int = 0
 
     def now_ms(self) -> int:
+        """Return the simulated wall clock in ms since 1970, with the offset of this host's clock."""
         return START_MS + int(self.loop.now * 1000) + self.offset_ms
 
 
@@ -32,12 +33,14 @@ class SeededRandomness:
         self._streams: dict[str, Rng] = {}
 
     def stream(self, name: str) -> Rng:
+        """Return the random generator of this name, seeded by the run's seed and the name; it is kept."""
         found = self._streams.get(name)
         if found is None:
             found = self._streams[name] = Rng(f"{self._seed}/{name}")
         return found
 
     def bytes(self, count: int) -> bytes:
+        """Return `count` bytes of the stream `bytes`."""
         return self.stream("bytes").randbytes(count)
 
 
@@ -63,6 +66,7 @@ class Universe:
             disk = self.disks[name] = SimulatedDisk(Rng(f"{self.loop.seed}/disk/{name}"))
         host.on_kill.append(disk.process_died)
         clock = self.clocks.setdefault(name, SimulatedClock(self.loop))
+        disk.now_ms = clock.now_ms
         randomness = SeededRandomness(f"{self.loop.seed}/{host!r}")
         return host, World(clock, self.network.of(host), disk, randomness, process_id=host.incarnation)
 

@@ -296,4 +296,5 @@ class _Decoder:
 
 
 def _unpack_many(character: str, buffer: bytes, position: int, count: int) -> tuple[Any, ...]:
+    """Return `count` big-endian numbers from the buffer; `character` is their `struct` format."""
     return struct.unpack_from(f">{count}{character}", buffer, position)

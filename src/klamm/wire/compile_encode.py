@@ -76,6 +76,7 @@ class _Encoder:
         return self.source.compile("encode", f"encode {self._message.name} v{self._version}")
 
     def _raise_unsupported(self, field: str, value: object) -> None:
+        """Raise UnsupportedField: this version has no such field, and its value is not the default."""
         raise UnsupportedField(self._message.name, self._version, field, value)
 
     def _struct(self, struct_: Struct, owner: str, run: _Run) -> None:
@@ -285,4 +286,5 @@ def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
 
 
 def _raise_too_long(length: int) -> None:
+    """Raise ValueError for a string of `length` encoded bytes, more than the format allows."""
     raise ValueError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")

@@ -149,12 +149,14 @@ class _Reader(_FieldPath):
         return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
     def _read_bytes(self, size: int) -> bytes:
+        """Return the next `size` bytes and move behind them. Raises ParseError where fewer remain."""
         self._check_remaining(size)
         raw = self._buffer[self._at : self._at + size]
         self._at += size
         return raw
 
     def _check_remaining(self, size: int) -> None:
+        """Raise ParseError where fewer than `size` bytes remain."""
         if self._at + size > len(self._buffer):
             raise ParseError(f"the field needs {size} bytes, only {len(self._buffer) - self._at} remain")
 
@@ -204,6 +206,7 @@ class _Writer(_FieldPath):
         return self._primitive(field.element, value, nullable)
 
     def _element(self, element: Kind | Struct) -> Callable[[Any], bytes]:
+        """Return the function that encodes one element of an array of this type."""
         if isinstance(element, Struct):
             return lambda value: self._struct(element, value)
         return lambda value: self._primitive(element, value, False)

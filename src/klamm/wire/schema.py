@@ -66,10 +66,12 @@ class Field:
     ignorable: bool = False
 
     def is_nullable(self, version: int) -> bool:
+        """Whether the field may be null in this version."""
         return version >= self.nullable_from
 
     @property
     def is_nullable_ever(self) -> bool:
+        """Whether the field may be null in any version."""
         return self.nullable_from < NEVER
 
 
@@ -113,6 +115,7 @@ class Message:
     body: Struct
 
     def is_flexible(self, version: int) -> bool:
+        """Whether this version is flexible: compact lengths and tagged fields."""
         return version >= self.first_flexible
 
     def structs(self) -> Iterator[Struct]:

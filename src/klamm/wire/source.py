@@ -54,6 +54,7 @@ class Source:
         return name
 
     def text(self) -> str:
+        """Return the generated source as one text that ends with a newline."""
         return "\n".join(self._lines) + "\n"
 
     def compile(self, function: str, origin: str) -> Callable[..., Any]:

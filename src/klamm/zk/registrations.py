@@ -62,6 +62,7 @@ def encode_registration(
     version: int = VERSION_WITH_FEATURES,
     features: Mapping[str, FeatureRange] = NO_FEATURES,
 ) -> bytes:
+    """Return the JSON content of the znode `/brokers/ids/<id>`, in this version of the format."""
     plaintext = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
     content: dict[str, Any] = {}
     if version >= VERSION_WITH_FEATURES:
@@ -108,7 +109,7 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
     """One listener, written NAME://host:port. Raises MalformedZnode."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
-        raise MalformedZnode(path, f"{text!r} is not NAME://host:port")
+        raise MalformedZnode(path, f"the endpoint {text!r} is not LISTENER://host:port")
     listener = match[1].upper()
     if protocols is None:
         protocol: str | None = listener

@@ -69,7 +69,10 @@ TopicOperations = tuple[TopicToCreate, list[Op]]
 
 
 async def _write(client: ZooKeeperClient, pieces: Sequence[TopicOperations]) -> list[TopicToCreate]:
-    """Write the topics in one multi; without the refused one again, as long as one is refused."""
+    """Create the topics in one multi. If ZooKeeper refuses one of them, repeat the multi without it.
+
+    Returns the refused topics.
+    """
     left: list[TopicToCreate] = []
     while pieces:
         answers = await client.multi([op for _, piece in pieces for op in piece])

@@ -7,6 +7,14 @@ one guard hides behind another, both go.
 
 from typing import NamedTuple
 
+from tests.simulation.injected_bugs.answers import (
+    all_elections_succeed,
+    blocks_given_twice,
+    configs_stay,
+    no_election_succeeds,
+    nobody_rebalances,
+    timers_outlive_the_term,
+)
 from tests.simulation.injected_bugs.controllership import (
     callers_forgotten,
     context_survives_the_term,
@@ -70,9 +78,26 @@ from tests.simulation.injected_bugs.registrations import (
     sessions_after_the_end,
 )
 from tests.simulation.injected_bugs.requests import (
-    namesakes_deleted_unasked,
+    adding_left_out,
+    always_new,
+    brokers_at_a_wrong_host,
+    deciding_epoch_left_out,
+    epochs_of_earlier_runs,
+    going_topics_look_alive,
+    ids_left_out,
+    leaders_at_a_wrong_port,
+    leaders_unlisted,
+    metadata_is_one_version_behind,
+    metadata_lists_the_isr_as_replicas,
+    never_new,
+    nobody_is_offline,
+    recovery_left_out,
+    removing_left_out,
+    replicas_in_the_order_of_ids,
+    stops_above_all_epochs,
     stops_delete,
-    voided_records_deleted,
+    stops_in_a_later_epoch,
+    the_leaving_are_online,
 )
 from tests.simulation.injected_bugs.simulated_brokers import (
     brokers_follow_anyone,
@@ -188,8 +213,31 @@ MUTANTS = (
     Mutant("f", "", "replicas go before the target is in sync", joined_is_enough, (28, 22)),
     Mutant("g", "", "nobody writes down what a move takes from a broker", moved_replicas_not_written_down, (24, 29)),
     Mutant("h", "", "every stop deletes", stops_delete, (22,)),
-    Mutant("i", "", "later topics' replicas are deleted with a name", namesakes_deleted_unasked, (22,)),
-    Mutant("j", "", "replicas that came back are deleted for an old record", voided_records_deleted, (22,)),
+    Mutant("i", "", "all replicas are told that they are new", always_new, (19,)),
+    Mutant("j", "", "no replica is told that it is new", never_new, (19,)),
+    Mutant("k", "", "LeaderAndIsr leaves out adding replicas", adding_left_out, (27,)),
+    Mutant("l", "", "LeaderAndIsr leaves out removing replicas", removing_left_out, (27,)),
+    Mutant("m", "", "LeaderAndIsr leaves out the recovery state", recovery_left_out, (9,)),
+    Mutant("n", "", "LeaderAndIsr leaves out who decided", deciding_epoch_left_out, (9,)),
+    Mutant("o", "", "LeaderAndIsr sorts replicas", replicas_in_the_order_of_ids, (27,)),
+    Mutant("p", "", "metadata has the ISR for replicas", metadata_lists_the_isr_as_replicas, (9,)),
+    Mutant("q", "", "metadata has an older partition epoch", metadata_is_one_version_behind, (9, 17)),
+    Mutant("r", "", "metadata lists no offline replicas", nobody_is_offline, (38,)),
+    Mutant("s", "", "metadata lists replicas of the leaving as online", the_leaving_are_online, (38,)),
+    Mutant("t", "", "metadata does not say that a topic goes", going_topics_look_alive, (44, 43, 26)),
+    Mutant("u", "", "LeaderAndIsr lists no leaders", leaders_unlisted, (34,)),
+    Mutant("v", "", "LeaderAndIsr lists leaders at another port", leaders_at_a_wrong_port, (34,)),
+    Mutant("w", "", "metadata lists brokers at another host", brokers_at_a_wrong_host, (34,)),
+    Mutant("x", "", "requests carry no topic ids", ids_left_out, (25,)),
+    Mutant("y", "", "stops carry a later leader epoch", stops_in_a_later_epoch, (22,)),
+    Mutant("z", "", "stops stand above all leader epochs", stops_above_all_epochs, (22,)),
+    Mutant("aa", "", "LeaderAndIsr carries an older broker epoch", epochs_of_earlier_runs, (34, 18, 6)),
+    Mutant("ab", "", "producer ids are given twice", blocks_given_twice, (31,)),
+    Mutant("ac", "", "configs of deleted topics stay", configs_stay, (23,)),
+    Mutant("ad", "", "timers outlive their term", timers_outlive_the_term, (33,)),
+    Mutant("ae", "", "every election is said to succeed", all_elections_succeed, (39,)),
+    Mutant("af", "", "every election is said to fail", no_election_succeeds, (39,)),
+    Mutant("ag", "", "nobody looks for imbalance", nobody_rebalances, (39,)),
 )
 
 

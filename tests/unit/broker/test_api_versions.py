@@ -1,6 +1,7 @@
 """What is offered, and how a client of the future learns of it; whole frames in and out."""
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,17 @@ async def test_an_invalid_client_software_name_is_refused_with_invalid_request(
     wrong = ApiVersionsRequest(client_software_name=name, client_software_version="1")
 
     assert ask(dispatcher, frame(3, wrong), 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "software"), [(2, ""), (3, "apache-kafka-java"), (4, "apache-kafka-java")])
+async def test_the_client_software_is_known_since_version_3(version: int, software: str) -> None:
+    connection = ClientConnection(Peer("PLAINTEXT", "h", 1))
+    request: Any = SimpleNamespace(version=version, connection=connection)
+    before = connection.software
+
+    ApiVersions([]).handle(request, NAMED)
+
+    assert connection.software.name == (software or before.name)
 
 
 CLOSED = {

@@ -230,3 +230,15 @@ def test_every_delete_version_deletes_groups(version: int) -> None:
 )
 def test_client_host_is_printed_as_java_prints_it(host: str, text: str) -> None:
     assert groups._java_address(host) == text
+
+
+def test_next_generation_of_groups_is_refused_in_the_response() -> None:
+    async def body(room: Room) -> None:
+        handle, key = members_of(room).refuse_next_generation, ApiKey.CONSUMER_GROUP_HEARTBEAT
+        refused = await exchange(handle, key, 0, m.ConsumerGroupHeartbeatRequest("g", "m", 0))
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        describe, key = GroupAdmin(room.groups).refuse_next_generation, ApiKey.CONSUMER_GROUP_DESCRIBE
+        response = await exchange(describe, key, 0, m.ConsumerGroupDescribeRequest(("g",)))
+        assert [(g.group_id, g.error_code) for g in response.groups] == [("g", ErrorCode.UNSUPPORTED_VERSION)]
+
+    play(body)

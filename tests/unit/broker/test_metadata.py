@@ -8,6 +8,7 @@ from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition,
 from klamm.broker.handlers.metadata import Metadata
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
+from klamm.runtime.time_slices import CountedSlices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
@@ -36,10 +37,10 @@ async def ask(
     auto_create: bool = True,
     listener: str = "PLAINTEXT",
 ) -> MetadataResponse:
-    handler = Metadata(known or cache(), "cluster", creation, auto_create)  # type: ignore[arg-type]
+    handler = Metadata(known or cache(), "cluster", creation, auto_create, CountedSlices)  # type: ignore[arg-type]
     response = await handler.handle(request(ApiKey.METADATA, version, listener=listener), message)
-    response.encode(version)
-    return response
+    encoded = b"".join(response.encode_pieces(version))
+    return response if isinstance(response, MetadataResponse) else MetadataResponse.decode(encoded, version)
 
 
 def named(*names: str, **fields: bool) -> MetadataRequest:
@@ -167,3 +168,28 @@ async def test_authorized_operations_are_answered_on_request(creation: Creation)
     assert quiet.cluster_authorized_operations == only(quiet).topic_authorized_operations == -(2**31)
     assert asked.cluster_authorized_operations > 0
     assert only(asked).topic_authorized_operations > 0
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_a_large_metadata_response_made_in_pieces_equals_one_made_at_once(
+    creation: Creation, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"topic-{number}" for number in range(40)]
+    states = [partition(n, n % 3 + 1) for n in range(5)]
+    ids = {name: uuid.UUID(int=number + 1) for number, name in enumerate(names)}
+    known = cache(update(dict.fromkeys(names, states), ids=ids))
+    every = MetadataRequest(topics=[] if version == 0 else None)
+    some = named("topic-7", "missing", *(f"topic-{number}" for number in range(10, 30)))
+    by_id = MetadataRequest(
+        topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=n)) for n in (*range(1, 30), 99, 1)]
+    )
+    for message in (every, some, by_id) if version >= 10 else (every, some):
+        monkeypatch.undo()
+        at_once = await ask(creation, message, version, known)
+        monkeypatch.setattr("klamm.broker.handlers.metadata.MAX_PARTITIONS_AT_ONCE", 10)
+        monkeypatch.setattr("klamm.broker.handlers.metadata.PARTITIONS_OF_A_PIECE", 10)
+        expected = MetadataResponse.decode(at_once.encode(version), version)
+        response = await ask(creation, message, version, known)
+        for each in (expected, response):  # topics that do not exist may come first
+            each.topics.sort(key=lambda topic: (topic.name or "", topic.topic_id))
+        assert response == expected

@@ -77,7 +77,7 @@ async def test_waiting_requests_get_not_controller_when_the_session_expires(node
     assert shutdown.result().error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_only_the_controller_knows_which_topics_are_queued_for_deletion_and_their_names(nodes: Nodes) -> None:
+async def test_topics_queued_for_deletion_are_found_by_name_on_the_active_controller_alone(nodes: Nodes) -> None:
     controller, other = await nodes.start(1), await nodes.start(2)
     await nodes.settle()
     await nodes.topic("a", [[1, 2]])

@@ -191,6 +191,25 @@ async def test_a_handled_or_failed_event_is_timed_and_sets_the_controller_state(
     await nodes.close()
 
 
+async def test_an_event_is_timed_from_its_begin_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    clock = SteppedClock(monkeypatch)
+
+    async def takes_half_a_second(*_: object) -> None:
+        clock.now += 0.5
+
+    monkeypatch.setitem(HANDLERS, TopicChange, takes_half_a_second)
+    timer = controller._metrics.state_times[ControllerState.TOPIC_CHANGE] = Timer()
+    controller._queue.put(TopicChange())
+    await nodes.settle()
+
+    assert timer.total_ms == 500.0
+    assert [e.facts["ms"] for e in nodes.journal(1, "done")][-1] == 500.0
+    await nodes.close()
+
+
 async def test_an_event_without_a_metric_timer_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)

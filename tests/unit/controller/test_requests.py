@@ -14,13 +14,13 @@ from klamm.controller.control_requests import (
     StopReplicaItem,
     UpdateMetadataItem,
 )
-from klamm.controller.encoded_bodies import EncodedBody
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import parse_ibp, request_versions
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.net.encoded_messages import EncodedMessage
 from klamm.sim.nodes.control_messages import partition_states
 
 IBPS = {
@@ -353,6 +353,6 @@ async def test_leader_and_isr_encoded_in_pieces_equals_its_whole_encoding(
 
     [body] = await scene.builder.bodies(item, scene.context.registered[BrokerId(2)])
 
-    assert isinstance(body, EncodedBody)
+    assert isinstance(body, EncodedMessage)
     [whole] = scene.builder.messages(item, scene.context.registered[BrokerId(2)])
     assert b"".join(body.encode_pieces(version)) == whole.encode(version)

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.controller.deleting import Deleting
+from tests.unit.controller.reassigning import ask, join
 
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import (
@@ -151,6 +152,28 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     cluster.room.term.context.forget_replica(BrokerId(1), partition)
     await resume_deletions(cluster.room.term, ["a"])
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
+
+
+async def test_topic_deletion_continues_when_the_last_target_replica_is_in_sync() -> None:
+    cluster = await Deleting.open({"a": [(1,)]})
+    await ask(cluster.room, a_0=[2])
+    assert await cluster.delete("a") == []
+    assert cluster.why("a").startswith("partitions 0 are being reassigned")
+
+    requests = await join(cluster.room, 1, 2)
+
+    assert "SR a-0@-2+delete -> 2" in requests
+    assert "a" in cluster.room.term.context.topics_with_deletion_started
+
+
+async def test_topic_deletion_waits_for_a_broker_that_shuts_down() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    shutdown = ControlledShutdown(BrokerId(2), cluster.room.term.context.registered[BrokerId(2)].epoch)
+    await cluster.do(on_controlled_shutdown, shutdown)
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    assert cluster.why("a").startswith("brokers 2 are shutting down")
 
 
 async def test_topic_deletion_does_not_wait_for_a_reassignment_to_a_long_dead_broker() -> None:

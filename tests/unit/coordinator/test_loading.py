@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play, settle
+from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.records import group_key, offset_key, offset_value
-from klamm.coordinator.states import PREPARING_REBALANCE, STABLE
+from klamm.coordinator.states import EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.model.errors import ErrorCode
-from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker
+from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker, header_at
+from klamm.wire.records.batch import sealed_batch
 
 
 async def take_over(room: Room, epoch: int = 1) -> Room:
@@ -286,3 +288,140 @@ def test_loading_reads_in_pieces_and_gives_the_loop_back() -> None:
         assert len(reads) > 2
 
     play(body, offsets_load_buffer_size=10_000)
+
+
+# ---- markers that concern other groups
+
+
+def test_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        room.groups.on_transaction_completed(7, [0], True)
+        assert room.fetch(require_stable=True) == {P0: 5}
+
+    play(body)
+
+
+def test_marker_ends_the_transaction_in_the_groups_of_its_partitions_alone() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5, group="a"))
+        await write_transactional(room, offset_records(6, group="b"))
+        other = await take_over(room)
+        other.groups.on_transaction_completed(7, [1], True)  # no group is kept there
+        unstable = {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        assert other.fetch([P0], group_id="a", require_stable=True) == unstable
+        other.groups.on_transaction_completed(7, [0, 1], True)
+        assert other.fetch(group_id="a", require_stable=True) == {P0: 5}
+        assert other.fetch(group_id="b", require_stable=True) == {P0: 6}
+
+    play(body)
+
+
+# ---- what a log may hold
+
+
+def test_empty_group_is_loaded_with_its_offsets_and_its_time() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(protocols=SUBSCRIBED)
+        await room.commit({P0: 5}, member_id=member.member_id, generation=1)
+        await asyncio.sleep(11)
+        other = await take_over(room)
+        loaded, before = other.group(), room.group()
+        assert (loaded.state, loaded.generation, loaded.protocol_type) == (EMPTY, 2, "consumer")
+        assert (loaded.state_since_ms, loaded.subscribed_topics) == (before.state_since_ms, frozenset())
+        assert other.fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_loaded_group_knows_its_topics() -> None:
+    async def body(room: Room) -> None:
+        await room.stable(protocols=SUBSCRIBED)
+        assert (await take_over(room)).group().subscribed_topics == frozenset({"orders"})
+
+    play(body)
+
+
+def test_loaded_group_with_other_metadata_does_not_know_its_topics() -> None:
+    async def body(room: Room) -> None:
+        await room.stable(protocols=(("range", b"garbage"),))
+        loaded = (await take_over(room)).group()
+        assert (loaded.state, loaded.subscribed_topics) == (STABLE, None)
+
+    play(body)
+
+
+def test_aborted_offsets_alone_make_no_group() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        await write_marker(room, ControlType.ABORT)
+        assert (await take_over(room)).groups.list_groups([], [])[1] == []
+
+    play(body)
+
+
+def test_transactions_of_one_producer_end_one_after_the_other() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(1, 1))
+        await write_marker(room, ControlType.COMMIT)
+        await write_transactional(room, offset_records(2, 2))
+        await write_marker(room, ControlType.ABORT)
+        await write_transactional(room, offset_records(3))
+        other = await take_over(room)
+        assert other.fetch() == {P0: 1, P1: 1}
+        assert other.fetch(require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT, P1: 1}
+
+    play(body)
+
+
+def test_offsets_after_the_removal_of_their_group_make_a_new_one() -> None:
+    async def body(room: Room) -> None:
+        await room.stable()
+        await write(room, build_batch([NewRecord(None, group_key(GROUP))]))
+        await write(room, build_batch(offset_records(5)))
+        other = await take_over(room)
+        assert (other.group().state, other.group().generation) == (EMPTY, 0)
+        assert other.fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_batch_larger_than_the_load_buffer_is_loaded() -> None:
+    async def body(room: Room) -> None:
+        await room.stable(protocols=(("range", b"x" * 5_000),))
+        await write(room, build_batch(offset_records(5)))
+        other = await take_over(room)
+        assert (other.group().state, other.fetch()) == (STABLE, {P0: 5})
+
+    play(body, offsets_load_buffer_size=1_000)
+
+
+def test_log_that_gives_no_records_ends_the_load() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(offset_records(5)))
+        room.log.ends[0] += 10
+        other = await take_over(room)
+        assert other.fetch() == {P0: 5}
+
+    play(body)
+
+
+def test_control_batch_without_a_marker_is_ignored() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        marker = build_end_marker(EndMarker(ControlType.COMMIT, 0), 7, 0, 1)
+        emptied = header_at(marker)._replace(record_count=0)
+        await write(room, sealed_batch(emptied, b""))
+        await write(room, build_batch(offset_records(None, 8)))
+        other = await take_over(room)
+        assert other.fetch([P0, P1], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT, P1: 8}
+
+    play(body)
+
+
+def test_load_is_timed() -> None:
+    async def body(room: Room) -> None:
+        other = await take_over(room)
+        assert other.groups.counts.partition_loads.count == 1
+
+    play(body)

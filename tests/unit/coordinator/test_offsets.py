@@ -92,6 +92,7 @@ def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)
+        assert await room.commit({P0: 5}, generation=0) == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
         assert await room.commit({P0: 5}) == {P0: NONE}
 
     play(body)
@@ -252,5 +253,45 @@ def test_offsets_of_other_clients_groups_are_deleted_only_where_they_are_empty()
 def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
     async def body(room: Room) -> None:
         assert (await room.groups.delete_offsets(GROUP, [P0]))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+
+    play(body)
+
+
+def test_offsets_of_a_removed_group_cannot_be_deleted() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        room.group().move(DEAD, 0)
+        assert (await room.groups.delete_offsets(GROUP, [P0]))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+
+    play(body)
+
+
+# ---- what is special about groups without members
+
+
+def test_group_with_the_empty_name_keeps_offsets() -> None:
+    async def body(room: Room) -> None:
+        assert await room.commit({P0: 5}, group_id="") == {P0: NONE}
+        assert room.fetch(group_id="") == {P0: 5}
+        assert room.groups.describe_group("").state == "Empty"
+        assert await room.groups.delete_groups([""]) == {"": NONE}
+        assert (await room.groups.delete_offsets("", [P0]))[0] is ErrorCode.INVALID_GROUP_ID
+
+    play(body)
+
+
+def test_commit_without_a_generation_to_an_empty_group_may_name_any_member() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        assert await room.commit({P0: 6}, member_id="any", instance_id="i") == {P0: NONE}
+
+    play(body)
+
+
+def test_commit_of_too_large_metadata_alone_stores_nothing() -> None:
+    async def body(room: Room) -> None:
+        errors = await room.groups.commit_offsets(CommitRequest(GROUP, {P0: Offset(1, metadata="x" * 4097)}))
+        assert errors == {P0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        assert room.log.records() == []
 
     play(body)

@@ -18,6 +18,7 @@ from klamm.coordinator.records import (
     read_offset_value,
     subscribed_topics,
 )
+from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, STABLE
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import ConsumerProtocolSubscription, OwnedPartitions
@@ -133,3 +134,18 @@ def test_subscribed_topics_are_those_of_all_members_in_any_version() -> None:
 @pytest.mark.parametrize("unreadable", [b"", b"\x00", b"\x00\x00", b"\x00\x00\x00\x00\x00\x09", b"\xff\xff\x00\x00"])
 def test_subscription_in_another_form_makes_the_topics_unknown(unreadable: bytes) -> None:
     assert subscribed_topics([subscription(0, "t"), unreadable]) is None
+
+
+def test_settings_write_the_newest_versions_without_tagged_fields() -> None:
+    settings = GroupSettings()
+    assert offset_value(OFFSET, settings.offset_value_version) == bytes.fromhex(VALUES[3])
+    assert group_value(group(), {"m": b"a"}, settings.group_value_version) == bytes.fromhex(GROUP_VALUES[3])
+
+
+def test_tagged_fields_of_the_future_are_skipped() -> None:
+    tagged = "01 63 02 abcd"  # one field with tag 99 and two bytes
+    assert read_offset_value(bytes.fromhex(VALUES[4].removesuffix("00") + tagged)) == OFFSET
+    value = group_value(group(), {"m": b"a"}, 4)
+    assert value[-2:] == b"\x00\x00"  # no tagged fields: of the member, of the group
+    read = read_group_value("g", value[:-2] + bytes.fromhex(tagged) + bytes.fromhex(tagged))
+    assert group_value(read, {"m": b"a"}, 4) == value

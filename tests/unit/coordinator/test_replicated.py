@@ -151,11 +151,24 @@ def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
         for number in range(50):
             await first.commit({ORDERS: number}, group_id=f"g{number % 7}")
         own_log = coordinators.cluster.partition(1, PARTITION).leader_log
-        own_log._roll()
+        own_log.roll()
         await first.commit({ORDERS: 100}, group_id="g3")
 
         second = await coordinators.elect(3)
 
         assert [second.fetch(group_id=f"g{n}")[ORDERS] for n in range(7)] == [49, 43, 44, 100, 46, 47, 48]
+
+    run(body)
+
+
+def test_leaders_of_other_topics_are_no_coordinators(run: Run) -> None:
+    async def body(coordinators: Coordinators) -> None:
+        room = await coordinators.elect(1)
+        other = TopicPartition("orders", 0)
+        await coordinators.cluster.elect(2, partition=other)
+        await coordinators.cluster.elect(3, partition=other)
+        await asyncio.sleep(1)
+        assert await room.commit({ORDERS: 5}) == {ORDERS: NONE}
+        assert await coordinators.rooms[3].commit({ORDERS: 5}) == {ORDERS: ErrorCode.NOT_COORDINATOR}
 
     run(body)

@@ -200,3 +200,19 @@ def test_group_of_static_members_that_all_stay_away_goes_on_waiting() -> None:
         assert back.result().generation == 2
 
     play(body)
+
+
+def test_static_leader_that_does_not_join_again_stays_and_another_member_leads() -> None:
+    async def body(room: Room) -> None:
+        joins = [room.join(instance_id=f"i{n}", session_timeout_ms=60_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
+        await asyncio.sleep(6.5)
+        leader, follower = await room.complete(joins)
+        changed = (("range", b"changed"),)
+        again = room.join(follower.member_id, instance_id="i1", rebalance_timeout_ms=20_000, protocols=changed)
+        await asyncio.sleep(21)
+        result = again.result()
+        assert result.leader == follower.member_id
+        assert {m.member_id for m in result.members} == {leader.member_id, follower.member_id}
+        assert room.heartbeat(leader, instance_id="i0", generation=2) is ErrorCode.NONE
+
+    play(body)

@@ -223,6 +223,16 @@ def test_commits_keep_the_session_too() -> None:
     play(body)
 
 
+def test_syncs_of_a_stable_group_keep_the_session_too() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable()
+        for _ in range(5):
+            await asyncio.sleep(7)
+            assert (await room.sync(member)).assignment == b"0"
+
+    play(body)
+
+
 def test_requests_while_loading_make_members_wait_or_join_again() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()

@@ -38,6 +38,7 @@ CASES = {
     "constant-changed": ("return 3", ["return 4", "return 2"]),
     "constant-changed, truth": ("return True", ["return False"]),
     "constant-changed, sizes and texts": ("a = 'b'\n    return 1000", []),
+    "constant-changed, powers of two": ("a = 1 << 20", []),
     "constant-changed, annotations and assertions": ("a: Literal[3] = b\n    assert a > 3", []),
     "none-returned": ("return a", ["return"]),
     "none-returned, already": ("return None", []),

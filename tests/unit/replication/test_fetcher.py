@@ -114,6 +114,43 @@ def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow
     follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
 
 
+def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAFKA-7786: while another partition of the response is flushed, this broker stops following the leader."""
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        async def lose_leadership_meanwhile() -> None:
+            fetcher.remove(P0)
+
+        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
+        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
+        await settle()
+        assert cluster.log(1).truncations == []
+        assert [number for number, _, _ in leader.fetches()[1]] == [1]
+
+    diverging = data(0, diverging_epoch=FetchResponseEpochEndOffset(2, 1))
+    follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
+
+
+def test_offset_out_of_range_in_an_earlier_leader_epoch_is_ignored(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        async def lose_leadership_meanwhile() -> None:
+            fetcher.remove(P0)
+
+        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
+        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
+        await settle()
+        assert cluster.log(1).end_offset == 3
+        assert len(leader.fetches()) == len(leader.asked) == 2
+
+    out_of_range = data(0, ErrorCode.OFFSET_OUT_OF_RANGE)
+    appended = data(1, records=batch(base=0, epoch=3))
+    follow(scenario, answer(out_of_range, appended), records=(3, 0), offsets=(1,))
+
+
 RETRIED = [
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -4,12 +4,13 @@ import asyncio
 import uuid
 
 import pytest
-from tests.support.memory_log import batch
+from tests.support.memory_log import Records, batch
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.fetching import SIZE, alone, at, fetch, now, one, put
 from tests.unit.replication.runs import Run
 
 from klamm.log.epochs import EpochEnd
+from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -118,6 +119,27 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run: Run, mon
         monkeypatch.setattr(cluster.log(1), "slice", refuse)
         bad, good = await fetch(cluster, at(0), at(0, 1))
         assert bad.error is ErrorCode.CORRUPT_MESSAGE
+        assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
+
+    run(scenario)
+
+
+def test_records_that_cannot_be_read_any_more_fail_their_partition_and_no_other(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a slice is truncated, or its device dies, between the decision what to answer and the read."""
+
+    class Truncated:
+        valid_bytes = 0
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 2)
+        await put(cluster)
+        await put(cluster, number=1)
+        lost = FileSlice(None, "0.log", Truncated(), 0, SIZE, lambda error: None)  # type: ignore[arg-type]
+        monkeypatch.setattr(cluster.log(1), "slice", lambda *_args: Records(lost))  # type: ignore[arg-type]
+        bad, good = await fetch(cluster, at(0), at(0, 1))
+        assert bad.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
 
     run(scenario)

@@ -124,7 +124,7 @@ def vars_of(function: Callable[..., Any]) -> list[Any]:
     return list(function.__globals__.values())
 
 
-def test_tagged_field_between_flat_structs_is_skipped() -> None:
+def test_unknown_tagged_field_between_array_elements_is_skipped() -> None:
     state = partition_state((1, 2, 3))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 9)])
     wire = bytearray(request.encode(7))

@@ -6,8 +6,12 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.admin import CLASSIC
 from klamm.model.acls import Operation
+from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseDescribedGroup,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -23,6 +27,7 @@ from klamm.wire.messages import (
 LIST_GROUPS: Final = Offered(ApiKey.LIST_GROUPS, 0, 5)
 DESCRIBE_GROUPS: Final = Offered(ApiKey.DESCRIBE_GROUPS, 0, 5)
 DELETE_GROUPS: Final = Offered(ApiKey.DELETE_GROUPS, 0, 2)
+CONSUMER_GROUP_DESCRIBE: Final = Offered(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 0)
 ALL_GROUP_OPERATIONS: Final = sum(1 << o for o in (Operation.READ, Operation.DELETE, Operation.DESCRIBE))
 """What may be done with a group: with no authorizer everything is allowed."""
 _TELLS_OPERATIONS: Final = 3
@@ -33,6 +38,7 @@ class GroupAdmin:
         self._coordinator = coordinator
 
     def list(self, request: Request, message: ListGroupsRequest) -> ListGroupsResponse:
+        """Answer ListGroups: the groups this broker coordinates that pass the filters of state and type."""
         error, groups = self._coordinator.list_groups(message.states_filter, message.types_filter)
         return ListGroupsResponse(
             error_code=error,
@@ -40,6 +46,7 @@ class GroupAdmin:
         )
 
     def describe(self, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        """Answer DescribeGroups: state, protocol and members of each group."""
         shows_operations = message.include_authorized_operations and request.version >= _TELLS_OPERATIONS
         groups = [self._describe(group_id) for group_id in message.groups]
         for group in groups:
@@ -48,6 +55,7 @@ class GroupAdmin:
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str) -> DescribeGroupsResponseDescribedGroup:
+        """Return the description of one group, or its error, in the form of the response."""
         group = self._coordinator.describe_group(group_id)
         return DescribeGroupsResponseDescribedGroup(
             error_code=group.error,
@@ -59,5 +67,13 @@ class GroupAdmin:
         )
 
     async def delete(self, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        """Answer DeleteGroups: delete each group that is empty."""
         errors = await self._coordinator.delete_groups(message.groups_names)
         return DeleteGroupsResponse(results=[DeletableGroupResult(name, error) for name, error in errors.items()])
+
+    def refuse_next_generation(
+        self, request: Request, message: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        """A client that reads this describes the groups by DescribeGroups."""
+        group, unsupported = ConsumerGroupDescribeResponseDescribedGroup, ErrorCode.UNSUPPORTED_VERSION
+        return ConsumerGroupDescribeResponse(groups=[group(unsupported, group_id=name) for name in message.group_ids])

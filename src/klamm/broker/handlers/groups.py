@@ -1,4 +1,7 @@
-"""Members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Source: KafkaApis.scala, GroupCoordinatorAdapter."""
+"""Members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Source: KafkaApis.scala, GroupCoordinatorAdapter.
+
+ConsumerGroupHeartbeat, of the next generation of groups, is advertised and refused, as by every broker with ZooKeeper.
+"""
 
 from ipaddress import IPv6Address
 from typing import Final
@@ -9,6 +12,8 @@ from klamm.coordinator.requests import JoinRequest, LeavingMember, SyncRequest
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -25,6 +30,7 @@ JOIN_GROUP: Final = Offered(ApiKey.JOIN_GROUP, 0, 9)
 SYNC_GROUP: Final = Offered(ApiKey.SYNC_GROUP, 0, 5)
 HEARTBEAT: Final = Offered(ApiKey.HEARTBEAT, 0, 4)
 LEAVE_GROUP: Final = Offered(ApiKey.LEAVE_GROUP, 0, 5)
+CONSUMER_GROUP_HEARTBEAT: Final = Offered(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 0)
 
 _REQUIRES_MEMBER_ID: Final = 4
 _NULLABLE_PROTOCOL: Final = 7
@@ -41,6 +47,7 @@ class GroupMembers:
         self._allows_static = allows_static
 
     async def join(self, request: Request, message: JoinGroupRequest) -> JoinGroupResponse:
+        """Answer JoinGroup: add the member to the group, and answer when the rebalance has all members."""
         if self._is_refused(message.group_instance_id):
             return _join_error(request.version, ErrorCode.UNSUPPORTED_VERSION)
         result = await self._coordinator.join_group(_join_request(request, message))
@@ -57,6 +64,7 @@ class GroupMembers:
         )
 
     async def sync(self, request: Request, message: SyncGroupRequest) -> SyncGroupResponse:
+        """Answer SyncGroup: return the member's assignment, once the leader of the group has sent it."""
         if self._is_refused(message.group_instance_id):
             return SyncGroupResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if request.version >= _NAMES_PROTOCOL and None in (message.protocol_type, message.protocol_name):
@@ -80,6 +88,7 @@ class GroupMembers:
         )
 
     def heartbeat(self, request: Request, message: HeartbeatRequest) -> HeartbeatResponse:
+        """Answer Heartbeat: extend the member's session; the error tells whether it must rejoin."""
         if self._is_refused(message.group_instance_id):
             return HeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         error = self._coordinator.heartbeat(
@@ -102,12 +111,19 @@ class GroupMembers:
             ],
         )
 
+    def refuse_next_generation(
+        self, request: Request, message: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A client that reads this joins by the classic protocol."""
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
     def _is_refused(self, instance_id: str | None) -> bool:
         """An older coordinator would load a static member as a dynamic one."""
         return instance_id is not None and not self._allows_static
 
 
 def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
+    """Return the join for the coordinator, with the defaults of the request's version."""
     rebalance_timeout_ms = message.session_timeout_ms if request.version == 0 else message.rebalance_timeout_ms
     return JoinRequest(
         message.group_id,
@@ -126,6 +142,7 @@ def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
 
 
 def _join_error(version: int, error: ErrorCode) -> JoinGroupResponse:
+    """Return a JoinGroup response with this error, and with a protocol name that the version can encode."""
     name = "" if version < _NULLABLE_PROTOCOL else None
     return JoinGroupResponse(error_code=error, protocol_name=name)
 

@@ -1,7 +1,9 @@
 """Metadata: brokers, topics, leaders; auto-creates topics. Source: KafkaApis.handleTopicMetadataRequest."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+
+from msgspec.structs import replace
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache, PartitionState
@@ -10,6 +12,8 @@ from klamm.broker.topic_names import INTERNAL_TOPICS, name_error
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.model.topic_ids import ZERO_ID
+from klamm.net.encoded_messages import EncodedMessage, encode_in_pieces
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     MetadataRequest,
@@ -30,16 +34,87 @@ _FIRST_WITH_LISTENER_NOT_FOUND: Final = 6
 _FIRST_WITH_TOPIC_IDS: Final = 12
 
 
+MAX_PARTITIONS_AT_ONCE: Final = 1_000
+"""A response with more partitions is made in pieces: one partition costs 1.5 microseconds."""
+PARTITIONS_OF_A_PIECE: Final = 1_000
+_MISSING: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION))
+
+
 class Metadata:
     """Serves Metadata."""
 
-    def __init__(self, cache: MetadataCache, cluster_id: str, creation: TopicCreation, auto_create: bool) -> None:
+    def __init__(
+        self,
+        cache: MetadataCache,
+        cluster_id: str,
+        creation: TopicCreation,
+        auto_create: bool,
+        make_slices: Callable[[], Slices],
+    ) -> None:
+        self._make_slices = make_slices
         self._cache = cache
         self._cluster_id = cluster_id
         self._creation = creation
         self._auto_create = auto_create
 
-    async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse:
+    async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse | EncodedMessage:
+        """A large response is described and encoded in pieces: each topic as it is then, the brokers as at the end."""
+        wanted = self._wanted(request, message)
+        if sum(map(self._count_partitions, wanted)) <= MAX_PARTITIONS_AT_ONCE:
+            return await self._describe(request, message)
+        slices = self._make_slices()
+        try:
+            return await self._describe_in_pieces(request, message, wanted, slices)
+        finally:
+            slices.close()
+
+    def _wanted(self, request: Request, message: MetadataRequest) -> list[MetadataRequestTopic]:
+        """The requested topics, each once; none where the request is invalid."""
+        if _requests_all_topics(request, message):
+            return [MetadataRequestTopic(name=name) for name in self._cache.topics()]
+        topics = message.topics or []
+        has_ids = any(topic.topic_id != ZERO_ID for topic in topics)
+        if has_ids and request.version < _FIRST_WITH_TOPIC_IDS:
+            return []
+        by_id_or_name = {(topic.name, topic.topic_id): topic for topic in topics}
+        return [topic for topic in by_id_or_name.values() if (topic.topic_id != ZERO_ID) is has_ids]
+
+    def _count_partitions(self, topic: MetadataRequestTopic) -> int:
+        """The partitions of a requested topic that exist."""
+        name = self._cache.topic_name(topic.topic_id) if topic.topic_id != ZERO_ID else topic.name
+        return len(self._cache.partitions(name or ""))
+
+    async def _describe_in_pieces(
+        self, request: Request, message: MetadataRequest, wanted: Iterable[MetadataRequestTopic], slices: Slices
+    ) -> EncodedMessage:
+        """The encoded response with these topics."""
+        groups: list[list[MetadataResponseTopic]] = []
+        wants_all = _requests_all_topics(request, message)
+        may_create = message.allow_auto_topic_creation and not wants_all
+        for group in self._groups(wanted):
+            await slices.checkpoint()
+            part = replace(message, topics=group, allow_auto_topic_creation=may_create)
+            groups.append((await self._describe(request, part)).topics)
+        if wants_all:  # a topic that was deleted meanwhile is not among all topics
+            groups = [[topic for topic in group if topic.error_code not in _MISSING] for group in groups]
+        response = self._response(request, message, [])
+        return await encode_in_pieces(response, "topics", groups, request.version, slices)
+
+    def _groups(self, wanted: Iterable[MetadataRequestTopic]) -> Iterator[list[MetadataRequestTopic]]:
+        """The topics in groups of about PARTITIONS_OF_A_PIECE partitions."""
+        group: list[MetadataRequestTopic] = []
+        partitions = 0
+        for topic in wanted:
+            group.append(topic)
+            partitions += self._count_partitions(topic)
+            if partitions >= PARTITIONS_OF_A_PIECE:
+                yield group
+                group, partitions = [], 0
+        if group:
+            yield group
+
+    async def _describe(self, request: Request, message: MetadataRequest) -> MetadataResponse:
+        """The response, made in one piece."""
         if message.topics and request.version < _FIRST_WITH_TOPIC_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
         elif _requests_all_topics(request, message):
@@ -49,6 +124,12 @@ class Metadata:
         if message.include_topic_authorized_operations:
             for topic in topics:
                 topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+        return self._response(request, message, topics)
+
+    def _response(
+        self, request: Request, message: MetadataRequest, topics: list[MetadataResponseTopic]
+    ) -> MetadataResponse:
+        """A response with these topics, and the brokers and the controller of now."""
         operations = (
             ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else _OPERATIONS_NOT_REQUESTED
         )
@@ -130,6 +211,7 @@ class Metadata:
 
 
 def _requests_all_topics(request: Request, message: MetadataRequest) -> bool:
+    """Whether the request is for all topics: no list, or in version 0 an empty one."""
     return message.topics is None or (request.version == 0 and not message.topics)
 
 

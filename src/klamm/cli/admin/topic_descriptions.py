@@ -76,7 +76,11 @@ def _selected_names(cluster: Cluster, query: TopicQuery) -> list[str]:
 
 
 async def _read_topic_configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
-    """The configs of the topics. Brokers without ZooKeeper return none: this uses a third of the timeout at most."""
+    """The configs of the topics.
+
+    A broker that has lost ZooKeeper does not answer: a third of the timeout at most is spent on it, so that the rest
+    of the description still has time.
+    """
     try:
         async with asyncio.timeout(admin.left_s / 3):
             configs, refused = await read_configs(admin, [Entity(TOPIC, t.name) for t in topics])

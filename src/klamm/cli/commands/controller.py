@@ -81,7 +81,10 @@ def _print_controller(
 def reelect_(
     zookeeper: Ensemble,
     broker: Annotated[
-        int | None, typer.Option("--broker", min=0, help="the klamm node that becomes controller, without a gap")
+        int | None,
+        typer.Option(
+            "--broker", min=0, help="the klamm node that becomes controller; the present one hands over to it"
+        ),
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -242,9 +242,11 @@ async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr])
     """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
+        """Return the stored states with a higher leader epoch, to write."""
         return plan_epochs(states, term.context.epoch)
 
     def apply(_: StatePlan, written: States) -> None:
+        """Put the written leader epochs into the controller's memory."""
         term.apply_epochs(written)
 
     return list((await change_states(term, "leader epoch", StatesRead(stored), plan, apply)).reached)
@@ -286,7 +288,9 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """Steps B2 to B6: brokers are told of the target first, memory gets it once ZooKeeper has it.
+    """Complete reassignments whose target replicas are all in sync (steps B2 to B6 of KafkaController.scala).
+
+    The brokers get the target assignment first; it enters memory once ZooKeeper has it.
 
     Returns the partitions that reached their target; the others keep their reassignment.
     """

@@ -28,9 +28,14 @@ class CleanableLogs(Protocol):
     """The logs of a node, as far as the cleaner needs them."""
 
     @property
-    def logs(self) -> Mapping[TopicPartition, Log]: ...
-    def get(self, partition: TopicPartition) -> Log | None: ...
-    async def write_cleaned_offsets(self) -> None: ...
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The open logs of this node by partition."""
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """Return the open log of the partition; None where this node has none."""
+
+    async def write_cleaned_offsets(self) -> None:
+        """Write the cleaner checkpoint of each log directory: how far each log there is compacted."""
 
 
 class _Candidate(NamedTuple):
@@ -74,6 +79,10 @@ class LogCleaner:
         self.start()
 
     async def _run(self) -> None:
+        """Clean one log after the other in one worker process of its own.
+
+        After a search without result it pauses for `log.cleaner.backoff.ms`.
+        """
         workers = self._world.workers.pool(1)
         try:
             while True:
@@ -143,6 +152,7 @@ class LogCleaner:
         return dirty
 
     def _is_usable(self, log: Log) -> bool:
+        """Whether the log is still the open log of its partition and no storage error has stopped it."""
         return self._logs.get(log.partition) is log and not log.has_failed
 
     # -- facts for metrics ---------------------------------------------------------------------------------------------
@@ -158,6 +168,7 @@ class LogCleaner:
 
 
 def _report(log: Log, dirty: DirtyRange, finished: CleaningFinished, took_s: float) -> None:
+    """Log the result of a finished cleaning, and warn where records without a key were removed."""
     logger.info(
         "log compacted",
         partition=str(log.partition),

@@ -131,6 +131,7 @@ class Cleaning:
         )
 
     def _mark_uncleanable(self, reason: str) -> None:
+        """Exclude the log from cleaning with this reason, and log an error that names the remedy."""
         self._log.cleaning.why_uncleanable = reason
         logger.error(
             "log cannot be compacted and grows without a limit",

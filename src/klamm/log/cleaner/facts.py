@@ -26,6 +26,7 @@ def log_facts(log: Log) -> LogFacts:
 
 
 def _segment_facts(segment: Segment, needs_first: bool) -> SegmentFacts:
+    """Return what the choice of a log needs of one segment; `needs_first` reads its first timestamp too."""
     first = segment.first_timestamp if needs_first else None
     return SegmentFacts(segment.base_offset, segment.size, segment.largest.timestamp, first)
 
@@ -54,4 +55,5 @@ def cleaning_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms:
 
 
 def _producer_end(producer: Producer) -> ProducerEnd:
+    """Return the last data offset (None where the producer has no batch) and the epoch of the producer."""
     return ProducerEnd(producer.last_offset if producer.last_offset >= 0 else None, producer.epoch)

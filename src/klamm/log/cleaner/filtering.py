@@ -88,12 +88,21 @@ class BatchFilter:
         return fates
 
     def _data_fate(self, header: BatchHeader) -> _Fate:
+        """Decide about a whole data batch: dropped if its transaction was aborted, else its records are filtered.
+
+        The header of a batch with its producer's last sequence stays in either case.
+        """
         may_go, is_last = self.transactions.on_data(header), self._is_last_of_producer(header)
         if may_go:
             return _Fate.EMPTY if is_last else _Fate.DROP
         return _Fate.FILTER_KEEP_EMPTY if is_last else _Fate.FILTER
 
     def _control_fate(self, run: Run, header: BatchHeader) -> _Fate:
+        """Decide about a whole batch with a transaction marker.
+
+        It is dropped once its transaction has no data left and its delete horizon has passed; before, it gets a delete
+        horizon. The header of a batch that is its producer's last stays.
+        """
         is_empty = header.record_count <= 0
         marker = None if is_empty else end_marker_of(run.buffer, header)
         may_go = self.transactions.on_control(header, marker.type if marker else None, is_empty)
@@ -125,6 +134,10 @@ class BatchFilter:
         return _copied(run, number, header)
 
     def _with_horizon(self, header: BatchHeader, payload: bytes) -> WrittenBatch:
+        """Return the batch with a delete horizon.
+
+        That is the time from which its tombstones or marker may be removed: now plus `delete.retention.ms`.
+        """
         horizon = self.now_ms + self.delete_retention_ms
         records = _rebased(payload, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON_BIT
@@ -143,6 +156,10 @@ class BatchFilter:
     def _filter_group(
         self, run: Run, group: Group, fates: Mapping[int, _Fate], results: dict[int, WrittenBatch | None]
     ) -> None:
+        """Choose the records of the group's batches that stay, and put what is left of each batch into `results`.
+
+        The key of `results` is the batch's number in the run; the value is None where nothing is left of it.
+        """
         records = decode_group(group)
         has_horizon = (group.headers["attributes"] & DELETE_HORIZON_BIT) != 0
         may_drop_tombstones = has_horizon & (group.headers["base_timestamp"] <= self.now_ms)
@@ -199,6 +216,7 @@ def delete_horizon(header: BatchHeader) -> int | None:
 
 
 def _copied(run: Run, number: int, header: BatchHeader) -> WrittenBatch:
+    """Return batch number `number` of the run for the new segment, byte for byte as it is."""
     position = run.positions[number]
     content = run.buffer[position : position + run.sizes[number]]
     return WrittenBatch(content, header.base_offset, header.last_offset, header.max_timestamp)
@@ -212,6 +230,10 @@ def _emptied(header: BatchHeader) -> WrittenBatch:
 
 
 def _rebuilt(header: BatchHeader, payload: bytes) -> WrittenBatch:
+    """Return a batch of this header and these encoded records.
+
+    The records are compressed by the header's codec, and the checksum is calculated.
+    """
     content = payload if header.codec is Codec.NONE else compress(header.codec, payload)
     return WrittenBatch(sealed_batch(header, content), header.base_offset, header.last_offset, header.max_timestamp)
 

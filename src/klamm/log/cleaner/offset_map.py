@@ -46,6 +46,7 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
+        """The share of the map's places that are taken, 0 to 1."""
         return self._count / len(self._first)
 
     def add(self, hashes: KeyHashes, offsets: Longs) -> bool:
@@ -63,6 +64,7 @@ class OffsetMap:
         return True
 
     def seal(self) -> None:
+        """Remove duplicate keys once after the last `add`; `get` is valid from then on."""
         self._remove_duplicates()
 
     def get(self, hashes: KeyHashes) -> Longs:

@@ -12,6 +12,7 @@ MIN_READ_BYTES: Final = 64 * 1024
 
 
 def log_path(directory: str, base_offset: int) -> str:
+    """Return the path of the `.log` file of the segment with this base offset."""
     return f"{directory}/{segment_file(base_offset, LOG)}"
 
 
@@ -36,6 +37,10 @@ def read_runs(disk: Disk, path: str, size: int, read_bytes: int) -> Iterator[Run
 
 
 def _run_at(file: File, position: int, size: int, read_bytes: int) -> Run:
+    """Read about `read_bytes` from the position and return the complete batches there, at least one.
+
+    Their checksums are verified; raises CorruptBatch.
+    """
     content = file.pread(min(read_bytes, size - position), position)
     run = read_run(content)
     if not run.positions:

@@ -143,6 +143,7 @@ def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
     counted = ~keys.null & (records.offsets >= start)
 
     def add(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> bool:
+        """Put the keys and offsets of the chosen records into the map; false where it has no room for them."""
         hashes = hash_keys(content, keys.starts[chosen].tolist(), keys.ends[chosen].tolist())
         return offset_map.add(hashes, records.offsets[chosen])
 
@@ -212,12 +213,14 @@ class _Output:
         self._size = 0
 
     def add(self, batch: WrittenBatch) -> None:
+        """Append the batch to the new segment; batches are collected and written once there are `WRITE_BYTES`."""
         self._batches.append(batch)
         self._size += len(batch.content)
         if self._size >= WRITE_BYTES:
             self.write()
 
     def write(self) -> None:
+        """Write the collected batches to the new segment's file and indexes."""
         if self._batches:
             marks = [(len(b.content), b.first_offset, b.last_offset, b.max_timestamp) for b in self._batches]
             self._segment.append_run(b"".join(b.content for b in self._batches), marks)

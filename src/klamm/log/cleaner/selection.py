@@ -46,6 +46,10 @@ class DirtyRange(NamedTuple):
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
+        """Whether the log should be cleaned.
+
+        Its share of dirty bytes is above `min.cleanable.dirty.ratio`, or a record has waited for too long.
+        """
         if not self.cleanable_bytes:
             return False
         return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
@@ -90,6 +94,7 @@ def _from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFact
 
 
 def _overdue_ms(dirty: Sequence[SegmentFacts], config: TopicConfig, now_ms: int) -> int:
+    """Return for how many ms the oldest dirty record has waited beyond `max.compaction.lag.ms`; 0 if none has."""
     known = [s.first_timestamp for s in dirty if s.first_timestamp is not None and s.first_timestamp > 0]
     return max(0, now_ms - config.max_compaction_lag_ms - min(known)) if known else 0
 

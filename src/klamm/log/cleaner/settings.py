@@ -32,4 +32,5 @@ class CleanerSettings:
 
     @property
     def read_bytes(self) -> int:
+        """How many bytes each cleaner thread reads at once: its share of `log.cleaner.io.buffer.size`."""
         return self.io_buffer_size // max(1, self.threads)

@@ -18,11 +18,13 @@ class CleanerStatistics:
         self.cleaning_s = 0.0
 
     def on_selection(self, now_ms: int, dirtiest_ratio: float, compaction_delay_s: float) -> None:
+        """Record, for the metrics, the time of a search for a log to clean and what it found."""
         self.last_run_ms = now_ms
         self.dirtiest_ratio = dirtiest_ratio
         self.compaction_delay_s = compaction_delay_s
 
     def on_cleaned(self, finished: CleaningFinished, took_s: float) -> None:
+        """Record, for the metrics, the figures of a finished cleaning of one log."""
         self.map_utilization = finished.map_utilization
         self.recopied_ratio = finished.written_bytes / max(finished.read_bytes, 1)
         self.cleaning_s = took_s

@@ -57,6 +57,7 @@ class TransactionCleaning:
         return False
 
     def _open_up_to(self, offset: int) -> None:
+        """Count the aborted transactions that begin at or below `offset` as open for their producers."""
         while self._coming and self._coming[0].first_offset <= offset:
             transaction = self._coming.popleft()
             self._aborted.setdefault(transaction.producer_id, (transaction, False))

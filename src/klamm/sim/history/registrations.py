@@ -27,6 +27,8 @@ class RegistrationHistory:
     """Broker -> zxid -> what its registration said from then on."""
     features: dict[int, bytes | None] = field(default_factory=dict)
     """zxid -> what `/feature` said from then on."""
+    version: int = 0
+    """Rises with each change of registrations and features."""
     newest_run: dict[BrokerId, int] = field(default_factory=dict)
     """Broker -> its latest run that took an order."""
     stopped: set[tuple[BrokerId, int]] = field(default_factory=set)
@@ -45,18 +47,20 @@ class RegistrationHistory:
 
     def contents_since(self, broker: BrokerId, zxid: int) -> list[bytes | None]:
         """What its registration said then and later."""
-        return _since(self.contents.get(broker, {}), zxid)
+        return _contents_since(self.contents.get(broker, {}), zxid)
 
     def finalized_since(self, zxid: int) -> list[bytes | None]:
         """What `/feature` said then and later."""
-        return _since(self.features, zxid)
+        return _contents_since(self.features, zxid)
 
     def on_transaction(self, event: TransactionCommitted) -> None:
         for change in event.changes:
             if change.path == FEATURE and isinstance(change, CreateChange | SetChange):
                 self.features[event.zxid] = change.data
+                self.version += 1
 
     def on_changed(self, event: RegistrationChanged) -> None:
+        self.version += 1
         self.changes[event.broker].append((self.at.zxid, event.epoch))
         if event.epoch < 0:
             self.current.pop(event.broker, None)
@@ -64,6 +68,7 @@ class RegistrationHistory:
             self.current[event.broker] = event.epoch, event.session
 
     def on_written(self, event: RegistrationWritten) -> None:
+        self.version += 1
         self.contents[event.broker][self.at.zxid] = event.data
 
     def on_request_received(self, event: RequestReceived) -> None:
@@ -74,7 +79,7 @@ class RegistrationHistory:
         self.stopped.add((event.broker, event.incarnation))
 
 
-def _since(told: dict[int, bytes | None], zxid: int) -> list[bytes | None]:
-    """What was told then and later, by zxid."""
-    then = max((at for at in told if at <= zxid), default=0)
-    return [data for at, data in told.items() if at >= then]
+def _contents_since(contents: dict[int, bytes | None], zxid: int) -> list[bytes | None]:
+    """The content of a znode at `zxid` and each later one; None where it was deleted. `contents` is keyed by zxid."""
+    current = max((written_at for written_at in contents if written_at <= zxid), default=0)
+    return [content for written_at, content in contents.items() if written_at >= current]

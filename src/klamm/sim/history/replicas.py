@@ -5,6 +5,7 @@ from uuid import UUID
 
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH
+from klamm.model.topic_ids import ZERO_ID
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import (
     LeaderAndIsrApplied,
@@ -37,9 +38,11 @@ class ReplicaHistory:
             self.roles = {key: role for key, role in self.roles.items() if key[0].topic != event.topic}
 
     def told_epoch(self, p: TopicPartition, broker: BrokerId) -> int:
-        """The newest leader epoch in which the broker was told of its replica, in whatever run; NO_EPOCH if never."""
+        """The newest leader epoch in which the broker was told of this replica, in whatever run, or NO_EPOCH."""
         _, role = self.roles.get((p, broker), (0, None))
-        return NO_EPOCH if role is None else role.leader_epoch
+        if role is None or role.topic_id not in (ZERO_ID, self.topics.id_of(p.topic)):
+            return NO_EPOCH
+        return role.leader_epoch
 
     def on_destroyed(self, event: LogsDestroyed) -> None:
         for p in event.logs:

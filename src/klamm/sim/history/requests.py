@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
+from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.history.broker_views import BrokerViews
@@ -56,6 +56,10 @@ class RequestHistory:
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
     applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
+    told_as_new: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
+    """Replicas for which a LeaderAndIsr was queued, since they were assigned, that says that they are new."""
+    newest_metadata: UpdateMetadataItem | None = None
+    """What was queued last: brokers share it."""
     unannounced: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
@@ -80,6 +84,7 @@ class RequestHistory:
             for broker in now.replicas:
                 if was is None or broker not in was.replicas:
                     self.deleted.discard((TopicPartition(event.topic, number), broker))
+                    self.told_as_new.discard((TopicPartition(event.topic, number), broker))
 
     def on_event_ended(self, event: EventEnded) -> None:
         if event.term is not None:
@@ -91,11 +96,14 @@ class RequestHistory:
         to = event.term.epoch, event.target, event.target_epoch
         untold = self.unannounced.get(event.target, {})
         if isinstance(item, LeaderAndIsrItem):
+            self.told_as_new.update((p.key, event.target) for p, state in item.states.items() if state.is_new)
             for p, state in item.states.items():
                 queued = Queued(False, state.leader_epoch, state.partition_epoch)
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
                 if untold.get(p.key, 1 << 40) <= state.leader_epoch:
                     untold.pop(p.key)
+        elif isinstance(item, UpdateMetadataItem):
+            self.newest_metadata = item
         elif isinstance(item, StopReplicaItem):
             carries_epochs = event.term.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
             for p, stop in item.stops.items():

@@ -1,9 +1,18 @@
 """What stands at the head of a control request: whose it is, for which run of a broker, and which brokers live."""
 
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import RequestSent
-from klamm.wire.messages import UpdateMetadataRequest
+from klamm.sim.history.trace import RequestSent, Term
+from klamm.sim.nodes.control_messages import partition_states
+from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
+from klamm.zk.registrations import decode_registration
+from klamm.zk.znodes import MalformedZnode
 
 
 def broker_lists_are_as_read(history: History, event: RequestSent) -> str | None:
@@ -33,4 +42,85 @@ def requests_name_the_run_of_their_broker(history: History, event: RequestSent) 
         known := views.epochs(term, event.target, views.made_since(term, event.target))
     ):
         return f"{term} sends {event.message.broker_epoch} as epoch of broker {event.target}, which has {known}"
+    return None
+
+
+def listed_brokers_are_reached_as_registered(history: History, event: RequestSent) -> str | None:
+    """Endpoints and racks in UpdateMetadata, and the leaders in LeaderAndIsr, are those of the registrations."""
+    term = history.controllers.terms.get(event.message.controller_epoch)
+    if event.again or term is None:
+        return None
+    if isinstance(event.message, UpdateMetadataRequest):
+        listed = [(BrokerId(b.id), _metadata_of(b)) for b in event.message.live_brokers]
+        wanted = _as_in_metadata
+    elif isinstance(event.message, LeaderAndIsrRequest):
+        listed = [(BrokerId(b.broker_id), (b.host_name, b.port)) for b in event.message.live_leaders]
+        wanted = _as_in_leader_and_isr
+    else:
+        return None
+    for broker, told in listed:
+        registered = [wanted(b, term) for b in _registered_since_election(history, term, broker)]
+        if told not in registered:
+            return f"{term} tells broker {event.target} that {broker} is reached as {told}, registered is {registered}"
+    return None
+
+
+def _registered_since_election(history: History, term: Term, broker: BrokerId) -> Iterable[Broker]:
+    """What its registration said then and later, where that can be read."""
+    told = history.registrations.contents_since(broker, history.controllers.elected_at.get(term.epoch, 0))
+    return [registered for data in told if (registered := _read(broker, data)) is not None]
+
+
+@lru_cache(maxsize=1024)
+def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
+    """None where the registration cannot be read."""
+    try:
+        return decode_registration(broker, data, 0).broker
+    except MalformedZnode:
+        return None
+
+
+def _metadata_of(listed: Any) -> Any:
+    if not listed.endpoints:
+        return listed.v0_host, listed.v0_port
+    return {(e.host, e.port, e.listener, e.security_protocol) for e in listed.endpoints}, listed.rack
+
+
+def _as_in_metadata(broker: Broker, term: Term) -> Any:
+    if term.settings.versions.update_metadata == 0:
+        return next((e.host, e.port) for e in broker.endpoints)
+    return {(e.host, e.port, e.listener, int(e.security_protocol)) for e in broker.endpoints}, broker.rack
+
+
+def _as_in_leader_and_isr(broker: Broker, term: Term) -> Any:
+    endpoint = broker.endpoint(term.settings.inter_broker_listener)
+    return (endpoint.host, endpoint.port) if endpoint is not None else None
+
+
+def leaders_are_listed(history: History, event: RequestSent) -> str | None:
+    """LeaderAndIsr lists every leader that it names and that is registered: followers read from here where it is."""
+    term = history.controllers.terms.get(event.message.controller_epoch)
+    if event.again or term is None or not isinstance(event.message, LeaderAndIsrRequest):
+        return None
+    listed = {b.broker_id for b in event.message.live_leaders}
+    elected_at = history.controllers.elected_at.get(term.epoch, 0)
+    for leader in {state.leader for _, _, state in partition_states(event.message)} - listed:
+        if leader >= 0 and history.broker_views.is_registered_throughout(term, leader, elected_at):
+            return f"{term} names leader {leader} to broker {event.target}, and does not list it in {sorted(listed)}"
+    return None
+
+
+def topic_ids_are_carried(history: History, event: RequestSent) -> str | None:
+    """Requests carry the id of each topic, where their version has a field for it and the topic has one."""
+    term = history.controllers.terms.get(event.message.controller_epoch)
+    if event.again or term is None or term.epoch != history.controllers.epoch:
+        return None
+    if not term.settings.requests_carry_topic_ids:
+        return None
+    for p, topic_id, state in partition_states(event.message):
+        topic = history.topics.znodes.get(p.topic)
+        if topic is None or topic.id is None or state.leader == LEADER_DURING_DELETE:
+            continue
+        if topic_id is None and topic.czxid <= history.controllers.elected_at.get(term.epoch, 0):
+            return f"{p}: broker {event.target} is told no topic id, it is {topic.id}"
     return None

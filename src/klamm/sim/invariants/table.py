@@ -32,6 +32,7 @@ from klamm.sim.history.trace import (
 )
 from klamm.sim.invariants import (
     alter_partition,
+    answers,
     controllers,
     destroyed_logs,
     epochs,
@@ -42,6 +43,7 @@ from klamm.sim.invariants import (
     orders,
     reassignment,
     registrations,
+    request_contents,
     request_headers,
     shutdown,
     topics,
@@ -53,7 +55,7 @@ from klamm.sim.invariants.views import Always, AtRest
 class Row(NamedTuple):
     number: int
     check: Any
-    sees: tuple[type[Event], ...] = ()
+    sees: tuple[type[Any], ...] = ()
     """The events it is asked about; empty for one that is asked at rest."""
     tickets: str = ""
 
@@ -69,6 +71,7 @@ class Row(NamedTuple):
 _MUTATION: Final = (TransactionCommitted,)
 _WRITTEN: Final = (StateWritten,)
 _SENT: Final = (RequestSent,)
+_QUEUED: Final = (RequestQueued,)
 _RECEIVED: Final = (RequestReceived,)
 _DONE: Final = (EventEnded,)
 _TOPIC: Final = (TopicWritten,)
@@ -130,6 +133,18 @@ ALWAYS: Final = (
     Row(33, controllers.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, request_headers.broker_lists_are_as_read, _SENT, "KAFKA-3085, KAFKA-5502"),
     Row(34, request_headers.requests_name_the_run_of_their_broker, _SENT, "KAFKA-7235, KIP-380"),
+    Row(9, request_contents.leader_and_isr_tells_the_newest, _QUEUED, "KAFKA-9212, KIP-704"),
+    Row(27, request_contents.leader_and_isr_tells_the_assignment, _QUEUED, "KAFKA-9089"),
+    Row(19, request_contents.new_replicas_are_told_so, _QUEUED),
+    Row(19, request_contents.added_replicas_are_told_so, _DONE),
+    Row(9, request_contents.metadata_tells_the_newest, _QUEUED, "KAFKA-9212"),
+    Row(38, request_contents.offline_replicas_are_those_offline, _QUEUED),
+    Row(22, request_contents.stops_say_what_is_meant, _QUEUED, "KIP-570"),
+    Row(34, request_headers.listed_brokers_are_reached_as_registered, _SENT),
+    Row(34, request_headers.leaders_are_listed, _SENT),
+    Row(25, request_headers.topic_ids_are_carried, _SENT, "KAFKA-12835"),
+    Row(31, answers.producer_ids_are_given_once, _DONE),
+    Row(39, answers.elections_are_answered_truly, _DONE),
     Row(36, registrations.who_left_stays_away, (SessionReestablished,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
@@ -160,6 +175,9 @@ AT_REST: Final = (
     Row(43, topics.deletions_finish, (), "KAFKA-1681, KAFKA-6650"),
     Row(43, reassignment.reassignments_finish, (), "KAFKA-4214, KAFKA-9478"),
     Row(43, reassignment.preferred_elections_finish),
+    Row(23, answers.deleted_topics_leave_nothing),
+    Row(42, liveness.no_isr_change_is_pending, (), "KAFKA-12751, KAFKA-14144"),
+    Row(39, liveness.preferred_leaders_return),
     Row(44, liveness.everybody_knows, (), "KAFKA-9212, KAFKA-7482"),
     Row(45, memory.no_event_waits, (), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
     Row(45, memory.every_request_was_delivered, (), "KAFKA-3916"),

@@ -24,7 +24,8 @@ class ScheduledAction(NamedTuple):
 class Script(NamedTuple):
     """All that defines a run."""
 
-    options: Options
+    options: Any
+    """Those of the tier: `Options`, or `cluster_tier.options.Options`."""
     actions: Sequence[ScheduledAction]
     heal_at_s: float
     """Nothing happens any more from then on, and everything is mended."""

@@ -10,13 +10,17 @@ from typing import Any, Final
 
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.schedules import Policy
-from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
 from klamm.sim.scripts.text import encode_script, options_beyond_plain
 
-_PLAIN_PACE: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
+_PLAIN_PACE: Final = {"pause_s": 1.0, "work": 1.0}
 _SHORT_GAP_S: Final = 0.5
 _LONG_GAP_S: Final = 10.0
+_RUN_MODULES: Final = {
+    "klamm.sim.scripts.options": "klamm.sim.cluster",
+    "klamm.sim.cluster_tier.options": "klamm.sim.cluster_tier.run",
+}
+"""Which module runs scripts with the options of a module."""
 
 
 def violated_invariant(violation: str | None) -> str:
@@ -27,8 +31,14 @@ def violated_invariant(violation: str | None) -> str:
 class Shrinker:
     """Shrinks the script of a failing run with `shrink()`; calls `may_go_on` before each run."""
 
-    def __init__(self, found: Outcome, may_go_on: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        found: Outcome,
+        may_go_on: Callable[[], bool] = lambda: True,
+        run: Callable[[Script], Outcome] = lambda script: run_script(script),
+    ) -> None:
         assert found.violation
+        self._run = run
         self._rule = violated_invariant(found.violation)
         self._may_go_on = may_go_on
         self.best = found
@@ -49,7 +59,7 @@ class Shrinker:
         if not self._may_go_on():
             return False
         self.runs += 1
-        outcome = run_script(script)
+        outcome = self._run(script)
         if violated_invariant(outcome.violation) != self._rule:
             return False
         self.best = outcome  # with the script as it was carried out: what came after the violation is gone
@@ -97,7 +107,7 @@ def _size(script: Script) -> tuple[object, ...]:
 def _with_fewer_options(script: Script) -> Iterator[Script]:
     """Variants of the script with plain options."""
     options = script.options
-    plain = Options.plain(options.seed, options.nodes)
+    plain = type(options).plain(options.seed, options.nodes)
     yield script._replace(options=plain)
     yield script._replace(options=replace(plain, servers=options.servers))
     yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_PLAIN_PACE))
@@ -107,10 +117,10 @@ def _with_fewer_options(script: Script) -> Iterator[Script]:
 def _smaller_options(script: Script) -> Iterator[Script]:
     """Variants of the script with one option made smaller or plain."""
     options = script.options
-    plain = Options.plain(options.seed, options.nodes)
+    plain = type(options).plain(options.seed, options.nodes)
     if options.nodes > 1:
         yield script._replace(options=replace(options, nodes=options.nodes - 1))
-    for name in (f.name for f in fields(Options)):
+    for name in (f.name for f in fields(options)):
         if getattr(options, name) != getattr(plain, name):
             yield script._replace(options=replace(options, **{name: getattr(plain, name)}))
     if options.servers > 2:
@@ -168,14 +178,14 @@ def as_test(found: Outcome, seed: int) -> str:
     """Source code of a test that runs the script and fails while it violates the invariant."""
     script, rule = found.script, violated_invariant(found.violation).lower()
     name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
-    options = _options(script.options)
+    options, home = _options(script.options), type(script.options).__module__
     actions = [
         f"        ScheduledAction({h.at_s}, {_quoted(h.what)}, {_quoted(dict(h.facts))})," for h in script.actions
     ]
     lines = [
         *(["from dataclasses import replace", ""] if "replace(" in options else []),
-        "from klamm.sim.cluster import run_script",
-        "from klamm.sim.scripts.options import Options",
+        f"from {_RUN_MODULES[home]} import run_script",
+        f"from {home} import Options",
         *(["from klamm.sim.schedules import Policy"] if "Policy." in options else []),
         f"from klamm.sim.scripts.script import {'ScheduledAction, ' if actions else ''}Script",
         "",
@@ -201,7 +211,7 @@ def as_regression(found: Outcome, seed: int) -> str:
     return f"[[regression]]\nseed = {seed}\ninvariant = {rule}\nwhy = {why}\ntest = \"\"\nscript = '''\n{script}\n'''"
 
 
-def _options(options: Options) -> str:
+def _options(options: Any) -> str:
     """Source code of the options, naming only those that differ from a plain cluster."""
     made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
     told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())

@@ -87,10 +87,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """The offset of the batch's last record, also where compaction removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the batch's last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -105,18 +107,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Who set the timestamps: the producer (CreateTime) or the broker (LogAppendTime)."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction, as data or as its end marker."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch has a control record, such as a transaction marker, in place of data."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_producer(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -134,6 +134,10 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
 
 
 def _wrong_end_text(excess: int) -> str:
+    """Return the error text for a record with `excess` bytes more than its length says.
+
+    A negative `excess` means fewer bytes.
+    """
     return f"its fields have {abs(excess)} bytes {'more' if excess > 0 else 'less'} than its length says"
 
 
@@ -150,6 +154,7 @@ class _Window:
 
     @property
     def position_in_stream(self) -> int:
+        """How many bytes of the whole stream lie before the current position."""
         return self._before + self._position
 
     def summaries(self, most: int) -> Iterator[RecordSummary]:
@@ -203,6 +208,7 @@ class _Window:
         self._position += count
 
     def is_at_end(self) -> bool:
+        """Whether the stream has no more bytes; takes the next chunk when the current one is used up."""
         while self._position == len(self.content):
             self._before += len(self.content)
             self._position = 0

@@ -62,6 +62,7 @@ class Run(NamedTuple):
 
     @property
     def last_offsets(self) -> npt.NDArray[np.int64]:
+        """The last offset of each batch, in order."""
         deltas = self.headers["last_offset_delta"].astype(np.int64)
         last: npt.NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + deltas
         return last

@@ -57,7 +57,10 @@ def read_slices(raw: Bytes, at: Longs, limits: Longs) -> Slices:
 
 
 def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
-    """Walk header k of every record that has one more, as vectors; then bring them into the records' order."""
+    """Decode the headers of all records.
+
+    Round k decodes header k of every record that has so many, as vectors; then all are sorted by record.
+    """
     counts, at = read_varints(raw, values.ends)
     if (counts < 0).any() or (counts * 2 > bodies.ends - at).any():
         raise CorruptBatch(BEYOND)

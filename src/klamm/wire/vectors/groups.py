@@ -61,10 +61,12 @@ def group_batches(run: Run, chosen: Iterable[int], group_bytes: int = GROUP_BYTE
 
 
 def _record_bytes(run: Run, i: int) -> memoryview:
+    """Return the records of batch number `i` of the run as stored, without the header and possibly compressed."""
     return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
 
 
 def _decompress(run: Run, i: int, codec: int) -> bytes:
+    """Return the decompressed records of batch number `i` of the run. Raises CorruptBatch, naming its base offset."""
     try:
         return decompress(Codec(codec), _record_bytes(run, i))
     except (BadCompression, ValueError) as error:

@@ -46,8 +46,13 @@ def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 def check_counts(areas: Areas) -> None:
     """Raises CorruptBatch where a batch has fewer bytes than its record count needs, so that memory is bounded."""
-    if (areas.counts * MIN_RECORD_BYTES > areas.ends - areas.starts).any():
-        raise CorruptBatch("the header of a batch announces more records than its bytes can hold")
+    sizes = areas.ends - areas.starts
+    wrong = np.flatnonzero(areas.counts * MIN_RECORD_BYTES > sizes)
+    if wrong.size:
+        count, size = int(areas.counts[wrong[0]]), int(sizes[wrong[0]])
+        raise CorruptBatch(
+            f"a batch announces {count:,} records, and its {size:,} bytes hold {size // MIN_RECORD_BYTES:,} at most"
+        )
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:

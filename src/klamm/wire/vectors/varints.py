@@ -28,6 +28,10 @@ def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
 
 
 def _read_long_varints(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Longs]:
+    """Return the bits of the varints at the positions `at`, before zig-zag decoding, and the positions after them.
+
+    `first` has the byte at each position. Raises CorruptBatch for a varint longer than ten bytes.
+    """
     bits = (first & 127).astype(np.int64)
     behind = at + 1
     open_ones = np.flatnonzero(first > 127)

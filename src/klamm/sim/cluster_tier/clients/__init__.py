@@ -1,0 +1,1 @@
+"""Producers and consumers of the simulation, and what they were told."""

@@ -1,0 +1,150 @@
+"""A consumer: it follows partitions from their beginning, and checks each batch as it comes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.client.asynchronous import AsyncClient
+from klamm.client.backoff import Backoff
+from klamm.client.errors import UnsupportedVersion
+from klamm.client.fetching import FetchLimits, fetch_request, partition_data_of
+from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.runtime.randomness import Rng
+from klamm.sim.cluster_tier.clients.locator import TRANSIENT, Leader, Locator
+from klamm.sim.cluster_tier.trace import ClientEvent, CorruptPoll, Polled, PositionLost
+from klamm.wire.records import CorruptRecords
+from klamm.wire.records.batch import batches, crc_is_valid
+from klamm.wire.records.record import records
+
+_BACKOFF_S: Final = 0.1
+_SEEK_S: Final = 5.0
+_WAITS_MS: Final = (0, 100, 500)
+_MAX_BYTES: Final = (1, 500, 1 << 20)
+
+
+class Read(NamedTuple):
+    """What one Fetch answered; `error` is NONE where it answered records."""
+
+    error: ErrorCode
+    leader: Leader
+    records: tuple[tuple[int, bytes], ...] = ()
+    high_watermark: int = -1
+    log_start: int = -1
+
+
+class Reader:
+    """Reads partitions from their leaders, in the leader epoch that it knows."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.locator = Locator(client)
+
+    async def read(self, partition: TopicPartition, offset: int, limits: FetchLimits) -> Read:
+        """Raises ConnectionLost, RetriableError, and CorruptRecords where a batch is damaged."""
+        leader = await self.locator.leader(partition)
+        topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
+        request = fetch_request(partition, topic_id, offset, limits)
+        data = await self._ask(leader, request, partition)
+        if data.error_code:
+            self.locator.forget(partition)
+            return Read(ErrorCode(data.error_code), leader)
+        found = records_from(data.records or b"", offset)
+        return Read(ErrorCode.NONE, leader, found, data.high_watermark, data.log_start_offset)
+
+    async def start_of(self, partition: TopicPartition) -> int:
+        """The log start offset. Raises KlammError."""
+        cluster, now_s = self.client.cluster, asyncio.get_running_loop().time
+        starts = await self.client.run(list_offsets(cluster, {partition: EARLIEST}, Backoff(now_s, _SEEK_S)))
+        return starts[partition]
+
+    async def probe(self, partition: TopicPartition, leader_epoch: int) -> ErrorCode:
+        """The error that the leader has for a Fetch in this leader epoch. Raises ConnectionLost, RetriableError."""
+        leader = await self.locator.leader(partition)
+        topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
+        request = fetch_request(partition, topic_id, 0, FetchLimits(1, 0, 0))
+        data = await self._ask(leader._replace(epoch=leader_epoch), request, partition)
+        return ErrorCode(data.error_code)
+
+    async def _ask(self, leader: Leader, request: Request, partition: TopicPartition) -> Any:
+        message: Any = request.message
+        message.topics[0].partitions[0].current_leader_epoch = leader.epoch
+        try:
+            answer = await self.client.ask(leader.address, request)
+        except (*TRANSIENT, UnsupportedVersion):
+            self.locator.forget(partition)
+            raise
+        topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
+        return partition_data_of(answer, partition, topic_id)
+
+
+def records_from(content: bytes, offset: int) -> tuple[tuple[int, bytes], ...]:
+    """Offset and value of each record from this offset on. Raises CorruptRecords."""
+    found: list[tuple[int, bytes]] = []
+    for header in batches(content):
+        if not crc_is_valid(content, header):
+            raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
+        found.extend((r.offset, r.value or b"") for r in records(content, header) if r.offset >= offset)
+    return tuple(found)
+
+
+class Consumer:
+    """`await run()` until cancelled; one partition after the other, of those that there are."""
+
+    def __init__(
+        self,
+        name: str,
+        client: AsyncClient,
+        rng: Rng,
+        partitions: Callable[[], Sequence[TopicPartition]],
+        tell: Callable[[ClientEvent], None],
+    ) -> None:
+        self._name = name
+        self._reader = Reader(client)
+        self._rng = rng
+        self._partitions = partitions
+        self._tell = tell
+        self._positions: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        while True:
+            for partition in self._partitions():
+                try:
+                    await self._poll(partition)
+                except CorruptRecords as error:
+                    self._tell(CorruptPoll(self._name, partition, str(error)))
+                except KlammError:
+                    self._reader.locator.forget(partition)
+                    await asyncio.sleep(_BACKOFF_S)
+            await asyncio.sleep(_BACKOFF_S)
+
+    async def _poll(self, partition: TopicPartition) -> None:
+        position = self._positions.setdefault(partition, 0)
+        limits = FetchLimits(self._rng.choice(_MAX_BYTES), self._rng.choice(_WAITS_MS))
+        read = await self._reader.read(partition, position, limits)
+        if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._seek(partition, position)
+        elif read.error is ErrorCode.NONE:
+            leader = read.leader
+            self._tell(
+                Polled(
+                    self._name,
+                    partition,
+                    leader.id,
+                    leader.epoch,
+                    position,
+                    read.records,
+                    read.high_watermark,
+                    read.log_start,
+                )
+            )
+            if read.records:
+                self._positions[partition] = read.records[-1][0] + 1
+
+    async def _seek(self, partition: TopicPartition, position: int) -> None:
+        """The position is out of range: tell so, and go on where the log begins. Raises KlammError."""
+        self._positions[partition] = await self._reader.start_of(partition)
+        self._tell(PositionLost(self._name, partition, position))

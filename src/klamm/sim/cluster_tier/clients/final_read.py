@@ -1,0 +1,84 @@
+"""The last reads: every partition from its beginning to its end, after one more record was written to it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from klamm.client.errors import RetriableError
+from klamm.client.fetching import FetchLimits
+from klamm.client.producing import produce_error_code, produce_request
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+from klamm.sim.cluster_tier.clients.consumer import Reader
+from klamm.sim.cluster_tier.clients.locator import open_client
+from klamm.sim.cluster_tier.invariants.rest import FinalRead
+from klamm.sim.cluster_tier.trace import Send, SendState
+from klamm.wire.records import CorruptRecords
+from klamm.wire.records.build import build_batch
+from klamm.wire.records.record import NewRecord
+
+_LIMITS: Final = FetchLimits(1 << 20, 0)
+_TRIES: Final = 10
+_PAUSE_S: Final = 0.2
+_PRODUCE_TIMEOUT_S: Final = 3.0
+
+
+async def read_to_the_end(
+    world: World, nodes: int, port: int, partitions: Sequence[TopicPartition], tell: Callable[[Send], None]
+) -> dict[TopicPartition, FinalRead]:
+    """Write a record with acks=all to each partition, then read all of it."""
+    reads: dict[TopicPartition, FinalRead] = {}
+    async with open_client(world, "final", nodes, port) as client:
+        reader = Reader(client)
+        for p in partitions:
+            read = reads[p] = FinalRead()
+            send = Send("final", p, (b"final/%d" % len(reads),), -1, asyncio.get_running_loop().time())
+            send.state = SendState.UNKNOWN
+            tell(send)
+            for _ in range(_TRIES):
+                read.error = await _write_and_read(reader, p, send, read, world.clock.now_ms())
+                if not read.error:
+                    break
+                reader.locator.forget(p)
+                await asyncio.sleep(_PAUSE_S)
+    return reads
+
+
+async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: FinalRead, now_ms: int) -> str:
+    """Why the partition cannot be written to or read; empty where it can."""
+    try:
+        leader = await reader.locator.leader(p)
+        batch = build_batch([NewRecord(value, None, now_ms) for value in send.values])
+        answer = await reader.client.ask(leader.address, produce_request(p, batch, _PRODUCE_TIMEOUT_S))
+        if code := produce_error_code(answer):
+            return f"a record is refused: {ErrorCode(code).name}"
+        read.records.clear()
+        await _read_all(reader, p, read)
+        read.fenced = {
+            "older": await reader.probe(p, leader.epoch - 1),
+            "newer": await reader.probe(p, leader.epoch + 1),
+        }
+        if leader.epoch == 0:
+            del read.fenced["older"]
+    except CorruptRecords as error:
+        read.is_damaged = True
+        return str(error)
+    except KlammError as error:
+        return str(error)
+    return ""
+
+
+async def _read_all(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
+    """Read from the beginning to the high watermark. Raises KlammError."""
+    starts = await reader.start_of(p)
+    offset = read.log_start = starts
+    while True:
+        found = await reader.read(p, offset, _LIMITS)
+        if found.error:
+            raise RetriableError(f"a Fetch at offset {offset} is answered {found.error.name}")
+        read.high_watermark = found.high_watermark
+        read.records.extend(found.records)
+        if not found.records:
+            return
+        offset = found.records[-1][0] + 1

@@ -1,0 +1,61 @@
+"""Who leads a partition, in which leader epoch: what a client asks brokers before it asks the leader."""
+
+import uuid
+from typing import Final, NamedTuple
+
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.model.cluster import Address
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+ANSWER_TIMEOUT_S: Final = 4.0
+_CONNECT_TIMEOUT_S: Final = 1.0
+
+
+class Leader(NamedTuple):
+    address: Address
+    id: int
+    epoch: int
+    topic_id: uuid.UUID
+
+
+class Locator:
+    """Remembers leaders until it is told that one was not there."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._leaders: dict[TopicPartition, Leader] = {}
+
+    async def leader(self, partition: TopicPartition) -> Leader:
+        """Raises RetriableError where there is none now."""
+        if partition not in self._leaders:
+            await self._refresh(partition.topic)
+        found = self._leaders.get(partition)
+        if found is None:
+            raise RetriableError(f"{partition} has no leader")
+        return found
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The leader is another one by now, or cannot be reached."""
+        self._leaders.pop(partition, None)
+
+    async def _refresh(self, topic: str) -> None:
+        topics = await self._client.run(self._client.cluster.refresh([topic]))
+        brokers = self._client.cluster.brokers
+        answer = topics.get(topic)
+        for p in answer.partitions if answer is not None else ():
+            address = brokers.get(p.leader_id)  # type: ignore[call-overload]
+            if answer is not None and address is not None:
+                of = TopicPartition(topic, p.partition_index)
+                self._leaders[of] = Leader(address, p.leader_id, p.leader_epoch, answer.topic_id)
+
+
+def open_client(world: World, name: str, nodes: int, port: int) -> AsyncClient:
+    """A client that knows all nodes from the beginning."""
+    bootstrap = [Address(f"node-{n}", port) for n in range(1, nodes + 1)]
+    return AsyncClient(world, bootstrap, AsyncSettings(name, ANSWER_TIMEOUT_S, _CONNECT_TIMEOUT_S))
+
+
+TRANSIENT: Final = (ConnectionLost, RetriableError)
+"""Errors after which a client tries again."""

@@ -1,0 +1,350 @@
+"""One simulated cluster of whole nodes for one seed: clients, operations and faults, and what is checked meanwhile.
+
+The nodes are those of production, from their ports to their files; only time, network, disk and ZooKeeper are
+simulated. Nothing is asked of their memory but who is controller and who waits for AlterPartition, to aim faults.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from klamm.client.asynchronous import AsyncClient
+from klamm.log.checkpoints import RECOVERY_POINTS, parse_offsets
+from klamm.log.errors import CorruptFile
+from klamm.model.errors import KlammError
+from klamm.model.ids import TopicPartition
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import call_after, restart
+from klamm.sim.cluster_tier.clients.consumer import Consumer
+from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
+from klamm.sim.cluster_tier.clients.locator import open_client
+from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
+from klamm.sim.cluster_tier.faults import FAULTS
+from klamm.sim.cluster_tier.history import TierHistory
+from klamm.sim.cluster_tier.invariants.rest import FinalRead
+from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
+from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
+from klamm.sim.cluster_tier.operations import OPERATION_TIMEOUT_S, OPERATIONS
+from klamm.sim.cluster_tier.options import Options
+from klamm.sim.cluster_tier.script import WARM_UP_S
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    ClientEvent,
+    DiskEvent,
+    NodeStarted,
+    Polled,
+    PositionLost,
+    PowerLost,
+    Send,
+)
+from klamm.sim.cluster_tier.watch import DiskWatch, describe
+from klamm.sim.disk import PowerLoss, SimulatedDisk
+from klamm.sim.faults.table import heal_surroundings
+from klamm.sim.history.trace import Event, StateWritten
+from klamm.sim.invariants.table import Row
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
+from klamm.sim.scripts.script import Script
+
+REST_S: Final = 30.1
+"""Healed and left alone for so long: sessions end, connections are made anew, requests are repeated, replicas return.
+
+A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
+_QUIET_S: Final = 5.0
+"""Between the last record that is sent and the last look."""
+_RESTART_S: Final = 1.0
+_CAPACITY_BYTES: Final = 1 << 40
+_OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
+_ASKED: Final = by_event(ALWAYS)
+
+
+class ClusterTier(ScheduledRun):
+    faults = FAULTS
+    verbs = OPERATIONS
+    verb_timeout_s = OPERATION_TIMEOUT_S
+
+    def __init__(self, script: Script, loop: SimulatedLoop, records_story: bool = False) -> None:
+        super().__init__(loop, script.actions, script.heal_at_s)
+        self.options: Options = script.options
+        self.seed = script.options.seed
+        self.records_story = records_story
+        self._nodes: dict[int, SimulatedNode] = {}
+        self._disk_logs: dict[int, DiskLogs] = {}
+        self.tier = TierHistory(self.history, self._disk_logs)
+        self.operator: AsyncClient
+        self.final_reads: dict[TopicPartition, FinalRead] = {}
+        self.mistakes: list[str] = []
+        self.sent = 0
+        self.effects = 0
+        """Batches acknowledged amid the faults: how much came of the schedule."""
+        self._sends = True
+        """Whether producers go on sending."""
+
+    @property
+    def nodes(self) -> dict[int, SimulatedNode]:
+        return self._nodes
+
+    @property
+    def disks(self) -> dict[str, SimulatedDisk]:
+        return self.universe.disks
+
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        return self.options.partitions, self.options.directories
+
+    @property
+    def _server_names(self) -> Sequence[str]:
+        return [f"zk-{n}" for n in range(1, self.options.servers + 1)]
+
+    # ---- processes
+
+    async def _start_nodes(self) -> None:
+        for number in range(1, self.options.nodes + 1):
+            self.start(number)
+            if number == 1:
+                await asyncio.sleep(FIRST_NODE_HEAD_START_S)
+        self.operator = open_client(self.admin, "operator", self.options.nodes, PORT)
+        for number in range(1, self.options.producers + 1):
+            self._start_producer(number)
+        for number in range(1, self.options.consumers + 1):
+            self._start_consumer(number)
+
+    def start(self, number: int) -> None:
+        """Start a process of a node, on what its disk kept."""
+        name = f"node-{number}"
+        if number in self._nodes and self._nodes[number].host.is_alive:
+            return
+        host, world = self.universe.start(name)
+        disk = self.disks[name]
+        if number not in self.tier.disks:
+            disk.latency_s = self.options.device_s
+            for directory in log_directories(self.options.directories):
+                disk.make_directories(directory)
+            disk.sync_filesystem("/")  # an operator made them long ago
+            self._disk_logs[number] = DiskLogs(disk)
+        disk.observer = DiskWatch(number, self.tier.disks[number], self._tell)
+        node = SimulatedNode(number, host, world, node_config(number, self._node_settings), self._session_of)
+        self._nodes[number] = node
+        ended = partial(self._on_process_ended, node)
+        self.loop.spawn(host, self._run_node(node), "node").add_done_callback(
+            ended, context=self.loop.main_host.context
+        )
+        self.log(f"node {number} starts")
+
+    async def _run_node(self, node: SimulatedNode) -> str:
+        await node.start()
+        self._tell(NodeStarted(node.number))
+        return await node.run()
+
+    def _on_process_ended(self, node: SimulatedNode, task: "asyncio.Task[str]") -> None:
+        """Restart a node that ended for a reason that also ends it in production; any other end is a violation."""
+        if self.is_over or task.cancelled() or not node.host.is_alive:
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, KlammError | OSError):
+            self._record_violation(f"node_lives: node {node.number} ended with {describe(error)}")
+            return
+        self.log(f"node {node.number} ends: {error if error is not None else task.result()}")
+        self.loop.kill(node.host)
+        call_after(self, _RESTART_S, restart, self, node.number)
+
+    async def stop_in_order(self, number: int) -> None:
+        """Stop a node as SIGTERM does, and end its process."""
+        node = self._nodes[number]
+        if node.node is not None:
+            await self.loop.spawn(node.host, node.node.stop(), "stop")
+        if node.host.is_alive:
+            self.loop.kill(node.host)
+
+    @property
+    def _node_settings(self) -> NodeSettings:
+        o = self.options
+        return NodeSettings(
+            self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
+            o.segment_bytes, o.checkpoint_ms,
+        )  # fmt: skip
+
+    def _session_of(self, machine: str) -> int:
+        """The ZooKeeper session that a machine has a connection for; 0 where there is none."""
+        for server in self.servers:
+            for connection in server.connections:
+                if connection.client == machine:
+                    return connection.session_id
+        return 0
+
+    # ---- clients
+
+    def _start_producer(self, number: int) -> None:
+        name = f"producer-{number}"
+        host, world = self.universe.start(name)
+        rng = Rng(f"{self.seed}/{name}")
+        style = ProducerStyle(
+            acks=rng.choice((-1, -1, -1, 1, 0)) if number > 1 else -1,
+            is_idempotent=rng.random() < 0.7,
+            pause_s=rng.choice((0.1, 0.3, 1.0)),
+        )
+        style = style._replace(is_idempotent=style.is_idempotent and style.acks == -1)
+        self.log(f"{name} sends with {style}")
+
+        async def run() -> None:
+            client = open_client(world, name, self.options.nodes, PORT)
+            await Producer(name, world, client, style, rng, self._writable, self._tell).run()
+
+        self.loop.spawn(host, run(), name)
+
+    def _start_consumer(self, number: int) -> None:
+        name = f"consumer-{number}"
+        host, world = self.universe.start(name)
+        rng = Rng(f"{self.seed}/{name}")
+
+        async def run() -> None:
+            client = open_client(world, name, self.options.nodes, PORT)
+            await Consumer(name, client, rng, self._readable, self._tell).run()
+
+        self.loop.spawn(host, run(), name)
+
+    def _writable(self) -> Sequence[TopicPartition]:
+        return self._readable() if self._sends else ()
+
+    def _readable(self) -> Sequence[TopicPartition]:
+        """The partitions of topics that nobody deleted, in order."""
+        topics = self.tier.topics
+        versions = self.history.states.versions
+        return sorted(p for p in versions if p.topic in topics and not topics[p.topic].is_gone)
+
+    # ---- disks
+
+    def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None:
+        """A machine loses power: its process, its silence on the network, and what was not synced."""
+        node, logs = self._nodes[number], self.tier.disks[number]
+        before = {p: log.end for p in logs.partitions() if (log := logs.of(p)) is not None}
+        self.network.power_off(node.host)
+        self.disks[node.host.name].lose_power(how)
+        ends = {}
+        for p, end in before.items():
+            log = logs.of(p)
+            after = log.end if log is not None else 0
+            if after < end:
+                ends[p] = end, after
+        self._tell(PowerLost(number, ends, self._recovery_points(number)))
+
+    def _recovery_points(self, number: int) -> dict[TopicPartition, int]:
+        """As the checkpoints of a machine have them."""
+        points: dict[TopicPartition, int] = {}
+        disk = self.disks[f"node-{number}"]
+        for directory in log_directories(self.options.directories):
+            inode = disk.inode(f"{directory}/{RECOVERY_POINTS}")
+            try:
+                points |= parse_offsets(bytes(inode.content), RECOVERY_POINTS) if inode is not None else {}
+            except CorruptFile:
+                continue
+        return points
+
+    def replace_directory(self, number: int, directory: str) -> None:
+        """A new, empty device takes the place of a dead one, and the node starts again."""
+        disk = self.disks[f"node-{number}"]
+        if not disk.is_failed(directory):
+            return
+        self.log(f"{directory} of node {number} is replaced")
+        self.loop.kill(self._nodes[number].host)
+        for p, versions in self.history.states.versions.items():
+            name = f"{p.topic}-{p.partition}"
+            if number in versions[-1].isr and disk.inode_exists(f"{directory}/{name}"):
+                self.tier.on_destroyed(p, 0)
+        disk.replace(directory)
+        self.start(number)
+
+    def damage(self, number: int, partition: TopicPartition, path: str, bit: int) -> None:
+        """Change one bit of a segment file; from its batch on, nothing is promised of the partition."""
+        inode = self.disks[f"node-{number}"].inode(path)
+        log = self.tier.disks[number].of(partition)
+        assert inode is not None
+        inode.flip_bit(bit)
+        after = self.tier.disks[number].of(partition)
+        if log is not None and after is not None:
+            self.tier.on_destroyed(partition, after.first_damaged)
+
+    # ---- what happens, as it happens
+
+    def _observe(self, event: Event) -> None:
+        """Check an event of ZooKeeper against the invariants, then add it to the history."""
+        if self.is_over:
+            return
+        if self.records_story and isinstance(event, StateWritten):
+            self.log(f"{event.partition}: {event.after}")
+        self._check(_OF_ZOOKEEPER.get(type(event), ()), self.history, event)
+        self._check(_ASKED.get(type(event), ()), self.tier, event)
+        self.history.absorb(event)
+
+    def _tell(self, event: Send | ClientEvent | DiskEvent) -> None:
+        """Check what a client was told or a process did to a disk, then add it to the history."""
+        if self.is_over:
+            return
+        if isinstance(event, Send):
+            self.tier.on_send(event)
+            self.sent += 1
+            return
+        self._check(_ASKED.get(type(event), ()), self.tier, event)
+        match event:
+            case Acknowledged():
+                self.tier.on_acknowledged(event)
+                self.effects += WARM_UP_S <= self.loop.now < self._heal_at_s
+            case Polled():
+                self.tier.on_polled(event)
+            case PositionLost():
+                self.tier.on_position_lost(event)
+            case PowerLost():
+                self.tier.on_power_lost(event)
+
+    def _check(self, rows: Sequence[Row], history: object, event: object) -> None:
+        for row in rows:
+            self.checks += 1
+            try:
+                wrong = row.check(history, event)
+            except Exception as error:  # were it raised, whoever made the event would seem to have erred
+                wrong = describe_exception(error)
+            if wrong:
+                self._record_violation(f"{row.name}: {wrong}")
+
+    def on_mistake(self, what: str) -> None:
+        """A node logged an exception."""
+        if not self.is_over:
+            self.mistakes.append(what)
+            self.log(f"MISTAKE {what}")
+
+    # ---- the end
+
+    async def _heal_and_check(self) -> None:
+        self.log("everything is healed")
+        self._heal()
+        await self._sleep_until(self.loop.now + REST_S)
+        self._sends = False
+        await self._sleep_until(self.loop.now + _QUIET_S)
+        self._raise_violation()
+        self.final_reads = await read_to_the_end(self.admin, self.options.nodes, PORT, self._readable(), self._tell)
+        self._raise_violation()
+        for row in AT_REST:
+            self.checks += 1
+            try:
+                wrong = row.check(self)
+            except Exception as error:
+                wrong = describe_exception(error)
+            if wrong:
+                raise Violation(f"{row.name}: {wrong}")
+
+    def _heal(self) -> None:
+        """End every fault: all processes run, all links and disks work, and no server lags."""
+        heal_surroundings(self)
+        for number in list(self._nodes):
+            disk = self.disks[f"node-{number}"]
+            disk.fault = lambda call, path: None
+            disk.latency_s = self.options.device_s
+            disk.capacity_bytes = _CAPACITY_BYTES
+            for directory in log_directories(self.options.directories):
+                self.replace_directory(number, directory)
+            if self._nodes[number].has_failed_directory:
+                self.log(f"node {number} has given up a directory; it is started again")
+                self.loop.kill(self._nodes[number].host)
+            restart(self, number)

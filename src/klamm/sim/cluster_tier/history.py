@@ -1,0 +1,140 @@
+"""What clients and disks told so far, as invariants may know it. An invariant sees it as it was before its event."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
+from klamm.sim.cluster_tier.trace import Acknowledged, Polled, PositionLost, PowerLost, Send, SendState
+from klamm.sim.history.history import History
+
+ACKS_ALL: Final = -1
+_NEVER: Final = float("inf")
+
+
+class TopicFacts(NamedTuple):
+    """What an operator configured."""
+
+    replication: int
+    min_isr: int
+    is_synced: bool
+    """flush.messages=1: a record is on the device before it is acknowledged."""
+    has_retention: bool
+    may_be_unclean: bool = False
+    is_gone: bool = False
+    """Its deletion was asked for: what becomes of its records has no meaning."""
+
+
+@dataclass(slots=True)
+class TierHistory:
+    zookeeper: History
+    disks: Mapping[int, DiskLogs]
+    topics: dict[str, TopicFacts] = field(default_factory=dict)
+    sends: dict[bytes, Send] = field(default_factory=dict)
+    """By each of their values."""
+    committed: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    """The value at each offset that a client has reason to rely on: acknowledged with acks=all, or read."""
+    acknowledged: dict[TopicPartition, dict[bytes, int]] = field(default_factory=dict)
+    """The values acknowledged with acks=all, and their offsets; -1 where the answer did not tell."""
+    last_offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """Of each producer: the offset of the batch that was acknowledged last."""
+    positions: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """Of each consumer: the offset after the last record."""
+    high_watermarks: dict[tuple[str, TopicPartition, int, int], int] = field(default_factory=dict)
+    """What a leader last told a consumer in a leader epoch."""
+    exposed: dict[TopicPartition, int] = field(default_factory=dict)
+    """From this offset on a device lost what some replica had: no promise without a sync covers it."""
+    destroyed: dict[TopicPartition, int] = field(default_factory=dict)
+    """From this offset on a device destroyed what some replica had synced."""
+    lost: int = 0
+    """Records that a power loss took, as no promise forbids."""
+
+    # ---- what is promised
+
+    def is_promised(self, p: TopicPartition) -> bool:
+        """Whether committed records of the partition must survive faults of processes and networks."""
+        facts = self.topics.get(p.topic)
+        return facts is not None and not facts.is_gone and not facts.may_be_unclean
+
+    def promised_end(self, p: TopicPartition) -> float:
+        """The first offset whose record may be lost."""
+        if not self.is_promised(p):
+            return 0
+        end = self.destroyed.get(p, _NEVER)
+        return end if self.topics[p.topic].is_synced else min(end, self.exposed.get(p, _NEVER))
+
+    def promised(self, p: TopicPartition) -> Iterator[tuple[int, bytes]]:
+        """Offset and value of each record that must not be lost."""
+        end = self.promised_end(p)
+        for offset, value in self.committed.get(p, {}).items():
+            if offset < end:
+                yield offset, value
+
+    def state(self, p: TopicPartition) -> LeaderAndIsr | None:
+        return self.zookeeper.states.newest(p)
+
+    def isr(self, p: TopicPartition) -> tuple[BrokerId, ...]:
+        state = self.state(p)
+        return state.isr if state is not None else ()
+
+    # ---- what happens
+
+    def on_send(self, send: Send) -> None:
+        for value in send.values:
+            self.sends[value] = send
+
+    def on_acknowledged(self, event: Acknowledged) -> None:
+        send = event.send
+        if send.offset >= 0:
+            self.last_offsets[send.producer, send.partition] = send.offset
+        if send.acks != ACKS_ALL:
+            return
+        for index, value in enumerate(send.values):
+            at = send.offset + index if send.offset >= 0 else -1
+            self.acknowledged.setdefault(send.partition, {})[value] = at
+            if at >= 0:
+                self.committed.setdefault(send.partition, {})[at] = value
+
+    def on_polled(self, event: Polled) -> None:
+        key = event.consumer, event.partition
+        committed = self.committed.setdefault(event.partition, {})
+        committed.update(event.records)
+        self.positions[key] = event.records[-1][0] + 1 if event.records else event.position
+        self.high_watermarks[*key, event.leader, event.leader_epoch] = event.high_watermark
+
+    def on_position_lost(self, event: PositionLost) -> None:
+        self.positions.pop((event.consumer, event.partition), None)
+
+    def on_power_lost(self, event: PowerLost) -> None:
+        for p, (_, end) in event.ends.items():
+            self.exposed[p] = min(self.exposed.get(p, end), end)
+
+    def on_destroyed(self, p: TopicPartition, offset: int) -> None:
+        """A replica in sync lost what it had from this offset on, synced or not."""
+        self.destroyed[p] = min(self.destroyed.get(p, offset), offset)
+
+    def is_untouched(self, p: TopicPartition) -> bool:
+        """Whether no device lost anything of the partition."""
+        return p not in self.exposed and p not in self.destroyed
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """The topics are being deleted: nothing that was said of their records counts any more."""
+        for name in names:
+            if name in self.topics:
+                self.topics[name] = self.topics[name]._replace(is_gone=True)
+
+
+def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:
+    """Offset and value of the records that an answer tells to be committed."""
+    if isinstance(event, Polled):
+        return list(event.records)
+    send = event.send
+    if send.acks != ACKS_ALL or send.offset < 0:
+        return []
+    return [(send.offset + n, value) for n, value in enumerate(send.values)]
+
+
+def was_refused(send: Send) -> bool:
+    return send.state is SendState.REFUSED

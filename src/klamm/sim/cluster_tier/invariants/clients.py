@@ -1,0 +1,93 @@
+"""What clients may rely on; judged from their requests and answers alone. Names as in Jepsen's checker for Kafka."""
+
+from klamm.sim.cluster_tier.history import ACKS_ALL, TierHistory, records_told, was_refused
+from klamm.sim.cluster_tier.trace import Acknowledged, CorruptPoll, Polled, PositionLost, SequenceRefused
+
+
+def offsets_are_consistent(history: TierHistory, event: Acknowledged | Polled) -> str | None:
+    """One offset of a partition has one value for all clients, for ever."""
+    p = event.send.partition if isinstance(event, Acknowledged) else event.partition
+    known, end = history.committed.get(p, {}), history.promised_end(p)
+    for offset, value in records_told(event):
+        if offset < end and known.get(offset, value) != value:
+            return f"{p}: offset {offset} was {known[offset]!r}, and is {value!r}"
+    return None
+
+
+def sends_are_in_order(history: TierHistory, event: Acknowledged) -> str | None:
+    """Of two batches that a producer sends one after the other, the later one has the higher offset."""
+    send = event.send
+    before = history.last_offsets.get((send.producer, send.partition), -1)
+    if send.acks != ACKS_ALL or send.offset < 0 or before < send.offset:
+        return None
+    if before >= history.promised_end(send.partition):
+        return None
+    return f"{send.partition}: {send.producer} got offset {before}, and then {send.offset} for {send.values}"
+
+
+def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | None:
+    """The next batch of an idempotent producer is accepted, whoever leads."""
+    p = event.send.partition
+    if not history.is_promised(p) or not history.is_untouched(p):
+        return None
+    return f"{p}: {event.send.producer} sends {event.send.values} next, and the leader refuses it: {event.error}"
+
+
+def refused_records_are_never_read(history: TierHistory, event: Polled) -> str | None:
+    """A record that every answer called refused is not in the log, nor is one that nobody sent."""
+    for offset, value in event.records:
+        send = history.sends.get(value)
+        if send is None or send.partition != event.partition:
+            return f"{event.partition}: {event.consumer} reads {value!r} at {offset}, which nobody sent there"
+        if was_refused(send):
+            return f"{event.partition}: {event.consumer} reads {value!r} at {offset}, which was refused"
+    return None
+
+
+def polls_skip_nothing(history: TierHistory, event: Polled) -> str | None:
+    """A consumer reads every offset from its position on, in order."""
+    facts = history.topics.get(event.partition.topic)
+    if facts is None or facts.is_gone:
+        return None
+    expected = max(event.position, event.log_start)
+    for offset, value in event.records:
+        if offset != expected:
+            return f"{event.partition}: {event.consumer} reads offset {offset} ({value!r}); {expected} is next"
+        expected += 1
+    return None
+
+
+def polls_end_at_the_high_watermark(history: TierHistory, event: Polled) -> str | None:
+    """A consumer reads nothing at or above the high watermark that it is told."""
+    if event.records and event.records[-1][0] >= event.high_watermark:
+        last = event.records[-1][0]
+        return f"{event.partition}: {event.consumer} reads offset {last}, high watermark {event.high_watermark}"
+    return None
+
+
+def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | None:
+    """Within a leader epoch no consumer is told of a lower high watermark than before."""
+    key = event.consumer, event.partition, event.leader, event.leader_epoch
+    before = history.high_watermarks.get(key, -1)
+    if event.high_watermark >= before or before > history.promised_end(event.partition):
+        return None
+    return (
+        f"{event.partition}: leader {event.leader} told {event.consumer} of high watermark {before}, and then of"
+        f" {event.high_watermark}, both in leader epoch {event.leader_epoch}"
+    )
+
+
+def positions_stay_valid(history: TierHistory, event: PositionLost) -> str | None:
+    """The position of a consumer that read to there is never out of range, unless retention removed it."""
+    p = event.partition
+    facts = history.topics.get(p.topic)
+    if facts is None or facts.has_retention or event.position > history.promised_end(p):
+        return None
+    return f"{p}: {event.consumer} has read up to {event.position}, which is out of range"
+
+
+def only_whole_batches_are_served(history: TierHistory, event: CorruptPoll) -> str | None:
+    """Every batch that a consumer gets matches its CRC, unless a device changed it: brokers do not look then."""
+    if event.partition in history.destroyed:
+        return None
+    return f"{event.partition}: {event.consumer} gets damaged records: {event.why}"

@@ -1,0 +1,142 @@
+"""What must lie on the disks; judged from the files and from what clients were told, not from the memory of nodes."""
+
+from collections.abc import Iterable
+
+from klamm.log.checkpoints import checkpoint_lines
+from klamm.log.errors import CorruptFile
+from klamm.log.names import LEADER_EPOCHS
+from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.history import TierHistory, records_told
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs, ReplicaLog
+from klamm.sim.cluster_tier.trace import Acknowledged, NodeStarted, Polled, PowerLost, Truncated, WrittenAfterError
+from klamm.sim.history.trace import StateWritten
+
+Records = Iterable[tuple[int, bytes]]
+
+
+def in_sync_replicas_have_what_is_committed(
+    history: TierHistory, event: StateWritten | Acknowledged | Polled
+) -> str | None:
+    """Every member of the ISR has every committed record on its disk, the same at the same offset."""
+    if isinstance(event, StateWritten):
+        return _lacking(history, event.partition, event.after.isr, history.promised(event.partition))
+    p = event.send.partition if isinstance(event, Acknowledged) else event.partition
+    end = history.promised_end(p)
+    return _lacking(history, p, history.isr(p), [record for record in records_told(event) if record[0] < end])
+
+
+def _lacking(history: TierHistory, p: TopicPartition, isr: Iterable[int], expected: Records) -> str | None:
+    """Which of these records a member of the ISR does not have."""
+    records = list(expected)
+    for broker in isr if records else ():
+        disk = history.disks[broker]
+        log = disk.of(p)
+        if log is None:
+            if not disk.has_failed_directory:
+                return f"{p}: replica {broker}, in ISR {tuple(isr)}, has no log; offset {records[-1][0]} is committed"
+            continue
+        for offset, value in records:
+            if offset >= log.start and (found := log.value_at(offset)) != value:
+                there = f"has {found!r} there" if found is not None else f"ends at {log.end}"
+                return f"{p}: {value!r} is committed at {offset}; replica {broker}, in ISR {tuple(isr)}, {there}"
+    return None
+
+
+def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Acknowledged) -> str | None:
+    """A record is acknowledged with acks=all once min.insync.replicas replicas have it."""
+    p = event.send.partition
+    facts = history.topics.get(p.topic)
+    if facts is None or not history.is_promised(p) or not history.is_untouched(p):
+        return None
+    logs = [log for disk in history.disks.values() if (log := disk.of(p)) is not None]
+    for offset, value in records_told(event):
+        count = sum(log.value_at(offset) == value for log in logs)
+        if count < min(facts.min_isr, facts.replication):
+            return f"{p}: {value!r} is acknowledged at {offset}, and is on {count} disks; {facts.min_isr} are required"
+    return None
+
+
+def joining_replicas_have_the_leaders_epoch(history: TierHistory, event: StateWritten) -> str | None:
+    """A replica enters the ISR with all that the leader had when its leader epoch began (KAFKA-7128)."""
+    before, after, p = event.before, event.after, event.partition
+    if before is None or not after.has_leader or before.leader_epoch != after.leader_epoch:
+        return None
+    leader = history.disks[after.leader].of(p)
+    if leader is None or not history.is_promised(p) or not history.is_untouched(p):
+        return None
+    start = leader.start_of_epoch(after.leader_epoch)
+    for broker in after.isr:
+        log = history.disks[broker].of(p)
+        if broker not in before.isr and log is not None and log.end < start:
+            return (
+                f"{p}: replica {broker} enters ISR {before.isr} and ends at {log.end}; leader {after.leader} began"
+                f" epoch {after.leader_epoch} at {start}"
+            )
+    return None
+
+
+def committed_records_are_not_truncated(history: TierHistory, event: Truncated) -> str | None:
+    """No replica cuts off a record that is committed, whether it is in sync or not."""
+    p = event.partition
+    log, state = history.disks[event.node].of(p), history.state(p)
+    if log is None or state is None:
+        return None
+    leader = history.disks[state.leader].of(p) if state.has_leader else None
+    start = max(event.offset, leader.start) if leader is not None else event.offset
+    for offset, value in history.promised(p):
+        if not start <= offset < event.end or log.value_at(offset) != value:
+            continue
+        if leader is None or leader.epoch_at(offset) in (None, log.epoch_at(offset)):
+            return f"{p}: replica {event.node} cuts its log at {event.offset}; {value!r} is committed at {offset}"
+    return None
+
+
+def nothing_is_appended_after_an_error(history: TierHistory, event: WrittenAfterError) -> str | None:
+    """A log that the device refused a write or a sync of is not written to again by that process (KAFKA-10778)."""
+    return f"node {event.node} writes to {event.path} again, of which the device refused a write or sync"
+
+
+def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) -> str | None:
+    """What the recovery point checkpoint calls flushed survives a power loss."""
+    for p, (_, after) in event.ends.items():
+        if event.recovery_points.get(p, 0) > after:
+            point = event.recovery_points[p]
+            return f"{p}: node {event.node} keeps its log up to {after}; the recovery point is {point}"
+    return None
+
+
+def recovery_keeps_what_was_written(history: TierHistory, event: NodeStarted) -> str | None:
+    """After a start every log on the disk can be read to its end: no gap, no part of a batch, no falling epoch."""
+    disk = history.disks[event.node]
+    for p in disk.partitions():
+        log = disk.of(p)
+        if log is not None and p not in history.destroyed and (wrong := problem_of(log)):
+            return f"{p}: replica {event.node}, just started: {wrong}"
+    return None
+
+
+def problem_of(log: ReplicaLog) -> str | None:
+    """What is wrong with a log by itself."""
+    if log.damage is not None:
+        return log.damage
+    expected, epoch = log.start, -1
+    for batch in log.batches():
+        header = batch.header
+        if header.base_offset != expected:
+            return f"offset {header.base_offset} follows where {expected} is next"
+        if header.partition_leader_epoch < epoch:
+            return f"leader epoch {header.partition_leader_epoch} at offset {header.base_offset} follows epoch {epoch}"
+        expected, epoch = header.next_offset, header.partition_leader_epoch
+    return None
+
+
+def epoch_entries_of(disk: DiskLogs, log: ReplicaLog) -> list[tuple[int, int]]:
+    """Epoch and start offset, as `leader-epoch-checkpoint` has them."""
+    inode = disk.disk.inode(f"{log.directory}/{LEADER_EPOCHS}")
+    if inode is None:
+        return []
+    try:
+        lines = checkpoint_lines(bytes(inode.content), LEADER_EPOCHS)
+    except CorruptFile:
+        return []
+    return [(int(epoch), int(offset)) for epoch, offset in lines]

@@ -1,0 +1,205 @@
+"""What must hold once all is healed and had time: nothing is lost, replicas agree, nothing is stuck."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.history import TierHistory
+from klamm.sim.cluster_tier.invariants.logs import epoch_entries_of, problem_of
+from klamm.sim.cluster_tier.logs_on_disk import ReplicaLog
+from klamm.sim.zookeeper.tree import Tree
+from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS
+
+
+class FinalRead:
+    """All that a consumer read of a partition after everything came to rest."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, bytes]] = []
+        self.log_start = 0
+        self.high_watermark = 0
+        self.is_damaged = False
+        """A batch of it does not match its CRC."""
+        self.error = ""
+        """Why it could not be read, or not written to."""
+        self.fenced: dict[str, ErrorCode] = {}
+        """What the leader answers to an older and to a newer leader epoch."""
+
+
+class RestingCluster(Protocol):
+    """What invariants look at."""
+
+    tier: TierHistory
+
+    @property
+    def final_reads(self) -> Mapping[TopicPartition, FinalRead]: ...
+    @property
+    def tree(self) -> Tree: ...
+    @property
+    def mistakes(self) -> Sequence[str]:
+        """Errors that nobody foresaw, from the logs of the nodes."""
+        ...
+
+
+def every_partition_is_led(cluster: RestingCluster) -> str | None:
+    """Every partition has a leader that takes records with acks=all and gives them back."""
+    for p, read in cluster.final_reads.items():
+        if read.error and not (read.is_damaged and p in cluster.tier.destroyed):
+            return f"{p}: {cluster.tier.state(p)}: {read.error}"
+    return None
+
+
+def isrs_are_whole(cluster: RestingCluster) -> str | None:
+    """Every replica is back in the ISR."""
+    for p, versions in cluster.tier.zookeeper.states.versions.items():
+        replicas = cluster.tier.zookeeper.topics.replicas(p)
+        if set(versions[-1].isr) != set(replicas):
+            return f"{p}: ISR {versions[-1].isr} of replicas {replicas}: {versions[-1]}"
+    return None
+
+
+def one_controller_is_registered(cluster: RestingCluster) -> str | None:
+    """There is a controller."""
+    return None if cluster.tree.get(CONTROLLER) is not None else f"no {CONTROLLER}"
+
+
+def nothing_is_pending(cluster: RestingCluster) -> str | None:
+    """Deletions and reassignments have finished."""
+    for path in (DELETE_TOPICS, REASSIGN_PARTITIONS):
+        node = cluster.tree.get(path)
+        if path == DELETE_TOPICS and node is not None and node.children:
+            return f"{path} still has {sorted(node.children)}"
+        if path == REASSIGN_PARTITIONS and node is not None:
+            return f"{path} is still there"
+    for name, znode in cluster.tier.zookeeper.topics.znodes.items():
+        for number, assignment in znode.partitions.items():
+            if assignment.adding or assignment.removing:
+                return f"{name}-{number} still moves: {assignment}"
+    return None
+
+
+def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
+    """Every record acknowledged with acks=all, and every one that was read, is there to the end."""
+    history = cluster.tier
+    for p, read in cluster.final_reads.items():
+        end, found = history.promised_end(p), dict(read.records)
+        values = {value: offset for offset, value in read.records}
+        for value, offset in history.acknowledged.get(p, {}).items():
+            if value not in values and offset >= read.log_start:
+                if offset < end:
+                    return f"{p}: {value!r}, acknowledged at {offset}, is lost; the log ends at {read.high_watermark}"
+                history.lost += 1
+        for offset, value in history.promised(p):
+            if offset >= read.log_start and found.get(offset) != value:
+                return f"{p}: {value!r} was at {offset}; now {found.get(offset)!r} is"
+    return None
+
+
+def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
+    """A record of an idempotent producer is in the log once."""
+    history = cluster.tier
+    for p, read in cluster.final_reads.items():
+        if not history.is_promised(p) or not history.is_untouched(p):
+            continue
+        times = Counter(value for _, value in read.records)
+        for value, count in times.items():
+            if count > 1 and (send := history.sends.get(value)) is not None and send.is_idempotent:
+                where = [offset for offset, found in read.records if found == value]
+                return f"{p}: {value!r} of {send.producer} is there {count} times, at {where}"
+    return None
+
+
+def replicas_are_identical(cluster: RestingCluster) -> str | None:
+    """Below the high watermark all replicas have the same batches with the same leader epochs."""
+    for p, logs in _replicas(cluster):
+        if p in cluster.tier.destroyed or not logs:
+            continue
+        end = min(log.end for log in logs.values())
+        start = max(log.start for log in logs.values())
+        contents = {broker: _identities(log, start, end) for broker, log in logs.items()}
+        first, *others = contents.items()
+        for broker, content in others:
+            for one, other in zip(first[1], content, strict=False):
+                if one != other:
+                    return f"{p}: replica {first[0]} has batch {one}, replica {broker} has {other}"
+            if len(content) != len(first[1]):
+                return f"{p}: replicas {first[0]} and {broker} have {len(first[1])} and {len(content)} batches"
+    return None
+
+
+def _identities(log: ReplicaLog, start: int, end: int) -> list[tuple[int, int, int, int]]:
+    """Base offset, last offset, leader epoch and CRC of each batch."""
+    headers = (batch.header for batch in log.batches())
+    return [
+        (h.base_offset, h.last_offset, h.partition_leader_epoch, h.crc)
+        for h in headers
+        if h.base_offset >= start and h.last_offset < end
+    ]
+
+
+def logs_are_whole(cluster: RestingCluster) -> str | None:
+    """Every log is readable, without gaps, its leader epochs rising."""
+    for p, logs in _replicas(cluster):
+        for broker, log in logs.items():
+            if p not in cluster.tier.destroyed and (wrong := problem_of(log)):
+                return f"{p}: replica {broker}: {wrong}"
+    return None
+
+
+def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
+    """leader-epoch-checkpoint rises, and names for each epoch the offset of its first record."""
+    for p, logs in _replicas(cluster):
+        for broker, log in logs.items():
+            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log)):
+                return f"{p}: replica {broker}: {wrong}"
+    return None
+
+
+def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str | None:
+    entries = epoch_entries_of(cluster.tier.disks[broker], log)
+    for (epoch, offset), (next_epoch, next_offset) in pairwise(entries):
+        if next_epoch <= epoch or next_offset <= offset:
+            return f"epoch {next_epoch} from {next_offset} follows epoch {epoch} from {offset}"
+    starts = dict(entries)
+    seen: set[int] = set()
+    for batch in log.batches():
+        epoch, offset = batch.header.partition_leader_epoch, batch.header.base_offset
+        if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
+            return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
+        seen.add(epoch)
+    return None
+
+
+def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
+    """A Fetch in an older leader epoch is FENCED_LEADER_EPOCH, in a newer one UNKNOWN_LEADER_EPOCH."""
+    expected = {"older": ErrorCode.FENCED_LEADER_EPOCH, "newer": ErrorCode.UNKNOWN_LEADER_EPOCH}
+    for p, read in cluster.final_reads.items():
+        for which, error in read.fenced.items():
+            if error is not expected[which]:
+                return f"{p}: a Fetch in an {which} leader epoch is answered {error.name}"
+    return None
+
+
+def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
+    """A broker has logs of the partitions that are assigned to it, with the topic's id, and no others."""
+    topics = cluster.tier.zookeeper.topics
+    for broker, disk in cluster.tier.disks.items():
+        for p in disk.partitions():
+            if broker not in topics.replicas(p):
+                return f"broker {broker} has a log of {p}, whose replicas are {topics.replicas(p)}"
+    return None
+
+
+def no_mistakes(cluster: RestingCluster) -> str | None:
+    """No node runs into an error that nobody foresaw."""
+    return cluster.mistakes[0] if cluster.mistakes else None
+
+
+def _replicas(cluster: RestingCluster) -> Iterator[tuple[TopicPartition, dict[int, ReplicaLog]]]:
+    """The logs of each partition's replicas."""
+    for p in cluster.tier.zookeeper.states.versions:
+        logs = {b: cluster.tier.disks[b].of(p) for b in cluster.tier.zookeeper.topics.replicas(p)}
+        yield p, {b: log for b, log in logs.items() if log is not None}

@@ -1,0 +1,68 @@
+"""Every invariant of this tier, numbered as the rules they were drawn from; see `sim/invariants/table.py`."""
+
+from typing import Any, Final
+
+from klamm.sim.cluster_tier.invariants import clients, logs, rest
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    CorruptPoll,
+    NodeStarted,
+    Polled,
+    PositionLost,
+    PowerLost,
+    SequenceRefused,
+    Truncated,
+    WrittenAfterError,
+)
+from klamm.sim.history.trace import StateWritten
+from klamm.sim.invariants import isr, leaders
+from klamm.sim.invariants.table import Row
+
+OF_ZOOKEEPER: Final = (
+    Row(7, leaders.leader_epoch_is_monotone, (StateWritten,), "KIP-101"),
+    Row(7, leaders.leader_epoch_rises_by_one, (StateWritten,)),
+    Row(8, leaders.one_leader_per_epoch, (StateWritten,)),
+    Row(10, leaders.leader_is_in_sync, (StateWritten,)),
+    Row(11, isr.isr_is_never_empty, (StateWritten,), "KAFKA-708, KAFKA-5083"),
+    Row(12, isr.isr_is_within_replicas, (StateWritten,), "KAFKA-9672"),
+)
+"""Asked with the history of ZooKeeper: the same functions as in the controllers' tier."""
+
+ALWAYS: Final = (
+    Row(49, clients.offsets_are_consistent, (Acknowledged, Polled)),
+    Row(55, clients.sends_are_in_order, (Acknowledged,)),
+    Row(74, logs.acknowledged_records_are_on_min_isr_disks, (Acknowledged,)),
+    Row(71, clients.sequences_continue, (SequenceRefused,)),
+    Row(51, clients.refused_records_are_never_read, (Polled,)),
+    Row(53, clients.polls_skip_nothing, (Polled,)),
+    Row(61, clients.polls_end_at_the_high_watermark, (Polled,)),
+    Row(61, clients.high_watermark_is_monotone, (Polled,), "KAFKA-13091"),
+    Row(54, clients.positions_stay_valid, (PositionLost,)),
+    Row(73, clients.only_whole_batches_are_served, (CorruptPoll,)),
+    Row(58, logs.in_sync_replicas_have_what_is_committed, (StateWritten, Acknowledged, Polled), "KIP-101, KIP-320"),
+    Row(62, logs.joining_replicas_have_the_leaders_epoch, (StateWritten,), "KAFKA-7128"),
+    Row(64, logs.committed_records_are_not_truncated, (Truncated,), "KAFKA-1211, KAFKA-6361"),
+    Row(70, logs.recovery_points_are_on_the_device, (PowerLost,), "KAFKA-10101"),
+    Row(70, logs.recovery_keeps_what_was_written, (NodeStarted,), "KAFKA-10471"),
+    Row(72, logs.nothing_is_appended_after_an_error, (WrittenAfterError,), "KAFKA-10778"),
+)
+AT_REST: Final = (
+    Row(45, rest.no_mistakes),
+    Row(40, rest.one_controller_is_registered, (), "KAFKA-13407"),
+    Row(41, rest.every_partition_is_led, (), "KAFKA-3096"),
+    Row(42, rest.isrs_are_whole, (), "KAFKA-12751, KAFKA-14144"),
+    Row(43, rest.nothing_is_pending, (), "KAFKA-4214, KAFKA-6650"),
+    Row(48, rest.acknowledged_records_are_read),
+    Row(50, rest.idempotent_records_are_there_once),
+    Row(63, rest.replicas_are_identical, (), "KAFKA-6361"),
+    Row(70, rest.logs_are_whole),
+    Row(65, rest.epoch_files_agree_with_batches, (), "KAFKA-7415, KAFKA-10432"),
+    Row(66, rest.leader_epochs_are_fenced, (), "KAFKA-7395"),
+    Row(24, rest.only_assigned_replicas_have_logs, (), "KAFKA-13972"),
+)
+
+
+def by_event(rows: tuple[Row, ...]) -> dict[type[Any], tuple[Row, ...]]:
+    """What to ask about each kind of event."""
+    kinds = {kind: None for row in rows for kind in row.sees}
+    return {kind: tuple(row for row in rows if kind in row.sees) for kind in kinds}

@@ -1,0 +1,194 @@
+"""What lies on the disks: the batches of every replica, read from segment files without asking any process."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from klamm.log.names import LOG, PARTITION_METADATA, DirectoryKind, offset_of, parse_directory
+from klamm.model.ids import TopicPartition
+from klamm.sim.disk import Inode, SimulatedDisk
+from klamm.wire.records import CorruptRecords
+from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid
+from klamm.wire.records.record import records
+
+_METADATA_KEY: Final = "topic_id:"
+
+
+class StoredBatch(NamedTuple):
+    header: BatchHeader
+    values: tuple[bytes, ...]
+
+
+class SegmentBatches:
+    """The batches of one segment file; what was appended since the last look is read, and no more."""
+
+    __slots__ = ("_inode", "_position", "_revision", "batches", "damage")
+
+    def __init__(self, inode: Inode) -> None:
+        self._inode = inode
+        self._revision = -1
+        self._position = 0
+        self.batches: list[StoredBatch] = []
+        self.damage: str | None = None
+        """Why the file cannot be read on from there."""
+
+    def refresh(self) -> None:
+        inode = self._inode
+        if inode.revision != self._revision:
+            self._revision, self._position, self.damage = inode.revision, 0, None
+            self.batches = []
+        if self._position < len(inode.content) and self.damage is None:
+            self._read(bytes(inode.content[self._position :]))
+
+    def _read(self, content: bytes) -> None:
+        read = 0
+        try:
+            for header in batches(content):
+                if not crc_is_valid(content, header):
+                    raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
+                values = tuple(r.value or b"" for r in records(content, header))
+                self.batches.append(StoredBatch(header, values))
+                read = header.position + header.size
+        except CorruptRecords as error:
+            self.damage = str(error)
+        self._position += read
+
+
+class ReplicaLog:
+    """The log of one replica, over its segments."""
+
+    def __init__(self, directory: str, segments: Mapping[int, SegmentBatches]) -> None:
+        self.directory = directory
+        self._bases = sorted(segments)
+        self._segments = [segments[base] for base in self._bases]
+
+    @property
+    def start(self) -> int:
+        return self._bases[0] if self._bases else 0
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record; what follows damage does not count."""
+        end = self.start
+        for base, segment in zip(self._bases, self._segments, strict=True):
+            end = max(end, base)
+            if segment.batches:
+                end = segment.batches[-1].header.next_offset
+            if segment.damage is not None:
+                break
+        return end
+
+    @property
+    def first_damaged(self) -> int:
+        """The offset from which on a segment cannot be read; the end where all can."""
+        for base, segment in zip(self._bases, self._segments, strict=True):
+            if segment.damage is not None:
+                return segment.batches[-1].header.next_offset if segment.batches else base
+        return self.end
+
+    @property
+    def damage(self) -> str | None:
+        return next((s.damage for s in self._segments if s.damage is not None), None)
+
+    def batches(self) -> Iterator[StoredBatch]:
+        for segment in self._segments:
+            yield from segment.batches
+
+    def start_of_epoch(self, epoch: int) -> int:
+        """The offset of the first record of this leader epoch or a later one; where there is none, the end."""
+        for batch in self.batches():
+            if batch.header.partition_leader_epoch >= epoch:
+                return batch.header.base_offset
+        return self.end
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it has one segment alone."""
+        return len(self._bases) == 1
+
+    def end_below(self, base: int, size: int) -> int:
+        """The offset after the last batch in the first bytes of a segment."""
+        end, position = base, 0
+        for batch in self._segments[self._bases.index(base)].batches:
+            position += batch.header.size
+            if position > size:
+                break
+            end = batch.header.next_offset
+        return end
+
+    def value_at(self, offset: int) -> bytes | None:
+        """None where no batch holds the offset."""
+        batch = self._batch_at(offset)
+        return None if batch is None else batch.values[offset - batch.header.base_offset]
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The leader epoch of the record; None where there is none."""
+        batch = self._batch_at(offset)
+        return None if batch is None else batch.header.partition_leader_epoch
+
+    def _batch_at(self, offset: int) -> StoredBatch | None:
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0:
+            return None
+        stored = self._segments[at].batches
+        slot = bisect_right(stored, offset, key=lambda b: b.header.base_offset) - 1
+        return stored[slot] if slot >= 0 and offset <= stored[slot].header.last_offset else None
+
+
+class DiskLogs:
+    """All logs on the disk of one machine."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        self._segments: dict[Inode, SegmentBatches] = {}
+
+    def of(self, partition: TopicPartition) -> ReplicaLog | None:
+        """The log of a partition on the directories that work; None where there is none."""
+        name = f"{partition.topic}-{partition.partition}"
+        for root in self.disk.children("/"):
+            path = f"/{root}/{name}"
+            if self.disk.is_directory(path) and not self.disk.is_failed(path):
+                return self._read(path)
+        return None
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Those that have a log in use here."""
+        for root in self.disk.children("/"):
+            for name in self.disk.children(f"/{root}"):
+                path = f"/{root}/{name}"
+                if not self.disk.is_directory(path) or self.disk.is_failed(path):
+                    continue
+                try:
+                    found = parse_directory(name)
+                except ValueError:
+                    continue
+                if found.kind is DirectoryKind.LIVE:
+                    yield found.partition
+
+    @property
+    def has_failed_directory(self) -> bool:
+        return any(self.disk.is_failed(f"/{root}") for root in self.disk.children("/"))
+
+    def topic_id_of(self, log: ReplicaLog) -> str:
+        """As `partition.metadata` has it; empty where there is no such file."""
+        inode = self.disk.inode(f"{log.directory}/{PARTITION_METADATA}")
+        if inode is None:
+            return ""
+        lines = bytes(inode.content).decode().splitlines()
+        return next((s.removeprefix(_METADATA_KEY).strip() for s in lines if s.startswith(_METADATA_KEY)), "")
+
+    def _read(self, path: str) -> ReplicaLog:
+        segments: dict[int, SegmentBatches] = {}
+        for name in self.disk.children(path):
+            base = offset_of(name)
+            if base is None or not name.endswith(LOG):
+                continue
+            inode = self.disk.inode(f"{path}/{name}")
+            if inode is None:
+                continue
+            known = self._segments.get(inode)
+            if known is None:
+                known = self._segments[inode] = SegmentBatches(inode)
+            known.refresh()
+            segments[base] = known
+        return ReplicaLog(path, segments)

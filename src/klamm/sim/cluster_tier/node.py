@@ -1,0 +1,115 @@
+"""One run of a node's process: everything that a node is in production, on a simulated machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from klamm.broker.node import Node, start_node
+from klamm.config.node_config import NodeConfig, parse_node_config
+from klamm.replication.isr import PendingExpand, PendingShrink
+from klamm.runtime.world import World
+from klamm.sim.hosts import Host
+from klamm.telemetry.logs import LogLevels
+
+PORT: Final = 9092
+
+
+class NodeSettings(NamedTuple):
+    """Settings that a seed may choose: legal ones all, some of them unlucky."""
+
+    zookeeper: str
+    session_timeout_ms: int
+    protocol: str
+    directories: int
+    lag_ms: int
+    fetch_wait_ms: int
+    fetchers: int
+    segment_bytes: int
+    checkpoint_ms: int
+
+
+@lru_cache(maxsize=256)
+def node_config(number: int, settings: NodeSettings) -> NodeConfig:
+    directories = ",".join(log_directories(settings.directories))
+    text = f"""broker.id={number}
+zookeeper.connect={settings.zookeeper}
+zookeeper.session.timeout.ms={settings.session_timeout_ms}
+listeners=PLAINTEXT://:{PORT}
+log.dirs={directories}
+inter.broker.protocol.version={settings.protocol}
+replica.lag.time.max.ms={settings.lag_ms}
+replica.fetch.wait.max.ms={settings.fetch_wait_ms}
+replica.socket.timeout.ms=5000
+num.replica.fetchers={settings.fetchers}
+replica.high.watermark.checkpoint.interval.ms={settings.checkpoint_ms}
+log.flush.offset.checkpoint.interval.ms={settings.checkpoint_ms}
+log.segment.bytes={settings.segment_bytes}
+log.segment.delete.delay.ms=2000
+log.retention.check.interval.ms=5000
+log.initial.task.delay.ms=1000
+auto.create.topics.enable=false
+leader.imbalance.check.interval.seconds=5
+controlled.shutdown.retry.backoff.ms=500
+klamm.delete.topic.dead.broker.wait.ms=3000
+"""
+    return parse_node_config(text.encode(), f"broker {number}")
+
+
+def log_directories(count: int) -> list[str]:
+    return [f"/data{n}" for n in range(1, count + 1)]
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedNode:
+    """`await start()`, then `await run()`, on a host of its own."""
+
+    number: int
+    host: Host
+    world: World
+    config: NodeConfig
+    find_session: Callable[[str], int]
+    """By the name of its machine: the ZooKeeper session of a process that is still starting."""
+    node: Node | None = field(default=None)
+    """None until it has started."""
+
+    async def start(self) -> None:
+        """Raises KlammError where the node cannot run."""
+        self.node = await start_node(self.world, self.config, LogLevels())
+
+    async def run(self) -> str:
+        """Run until the node cannot go on, and stop it; the reason."""
+        assert self.node is not None
+        reason = await self.node.wait_for_failure()
+        await self.node.stop()
+        return reason
+
+    @property
+    def has_failed_directory(self) -> bool:
+        """Whether it gave up a log directory, or replicas in it: only a restart uses them again."""
+        return self.node is not None and (
+            len(self.node.parts.logs.live_directories) < len(self.config.log_directories)
+            or bool(self.node.parts.replicas.offline_partitions)
+        )
+
+    # ---- what faults ask
+
+    @property
+    def session(self) -> int:
+        """The id of its ZooKeeper session; 0 where it has none."""
+        return self.find_session(self.host.name)
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.config.zookeeper_session_timeout_ms
+
+    @property
+    def is_controller(self) -> bool:
+        return self.node is not None and self.node.parts.controller.is_active
+
+    @property
+    def waits_for_alter_partition(self) -> bool:
+        if self.node is None:
+            return False
+        hosted = self.node.parts.replicas.partitions()
+        return any(isinstance(p.isr_state, PendingExpand | PendingShrink) for p in hosted)

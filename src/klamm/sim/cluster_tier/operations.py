@@ -1,0 +1,211 @@
+"""What operators do meanwhile: topics, replicas, leaders, configs and processes, by the requests of Kafka's tools."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from klamm.client.asynchronous import AsyncClient
+from klamm.client.backoff import Backoff
+from klamm.client.routing import send_to_controller
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.sim.actions import Draw, ScheduledCluster
+from klamm.sim.cluster_tier.history import TierHistory, TopicFacts
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopicPartitions,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+OPERATION_TIMEOUT_S: Final = 20.0
+_ASK_S: Final = 10.0
+_ASK_MS: Final = 5_000
+_TOPIC_RESOURCE: Final = 2
+_SET: Final = 0
+_MAX_PARTITIONS: Final = 8
+_RETENTION_BYTES: Final = 3_000
+
+
+class OperatedCluster(ScheduledCluster, Protocol):
+    """A cluster of whole nodes, as operations see it."""
+
+    tier: TierHistory
+
+    @property
+    def operator(self) -> AsyncClient: ...
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        """Partitions of a new topic, and log directories of each node."""
+        ...
+
+    async def stop_in_order(self, number: int) -> None:
+        """Stop a node as SIGTERM does."""
+
+
+Operation = Callable[[OperatedCluster, Draw], Awaitable[None]]
+
+
+async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
+    """A topic is created, with the configs that decide what is promised of its records."""
+    name = draw("topic", lambda rng: f"t{len(cluster.tier.topics) + 1}")
+    brokers, (partitions, _) = sorted(cluster.nodes), cluster.topic_size
+    replication = draw("replication", lambda rng: min(len(brokers), rng.choice((1, 2, 3, 3, 3, 3))))
+    replicas = draw("replicas", lambda rng: [rng.sample(brokers, replication) for _ in range(partitions)])
+    min_isr = draw("min_isr", lambda rng: min(replication, rng.choice((1, 2, 2, 2))))
+    is_synced = draw("is_synced", lambda rng: rng.random() < 0.3)
+    has_retention = draw("has_retention", lambda rng: rng.random() < 0.15)
+    configs = {"min.insync.replicas": str(min_isr)}
+    if is_synced:
+        configs["flush.messages"] = "1"
+    if has_retention:
+        configs |= {"retention.bytes": str(_RETENTION_BYTES), "segment.bytes": "1000"}
+    cluster.tier.topics[name] = TopicFacts(replication, min_isr, is_synced, has_retention)
+    cluster.log(f"topic {name} is created: {replicas}, {configs}")
+    topic = CreatableTopic(
+        name,
+        -1,
+        -1,
+        [CreatableReplicaAssignment(n, tuple(r)) for n, r in enumerate(replicas)],
+        [CreatableTopicConfig(key, value) for key, value in configs.items()],
+    )
+    await _ask(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
+
+
+async def delete_topic(cluster: OperatedCluster, draw: Draw) -> None:
+    """A topic is deleted; soon after, half of the time, one of the same name is created."""
+    names = [name for name, facts in cluster.tier.topics.items() if not facts.is_gone]
+    name = draw("topic", lambda rng: rng.choice(names[1:]) if names[1:] else "")
+    again = draw("again", lambda rng: rng.random() < 0.5)
+    if not name:
+        return
+    cluster.tier.forget_topics([name])
+    cluster.log(f"topic {name} is deleted")
+    await _ask(cluster, ApiKey.DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(name)], (name,), _ASK_MS))
+    if again:
+        brokers = sorted(cluster.nodes)
+        assignment = [CreatableReplicaAssignment(0, tuple(brokers[:3]))]
+        cluster.log(f"topic {name} is created again")
+        request = CreateTopicsRequest([CreatableTopic(name, -1, -1, assignment, [])], _ASK_MS)
+        await _ask(cluster, ApiKey.CREATE_TOPICS, request)
+
+
+async def add_partitions(cluster: OperatedCluster, draw: Draw) -> None:
+    """A topic gets one more partition."""
+    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
+    count = len(_partitions(cluster, name)) + 1
+    if 1 < count <= _MAX_PARTITIONS:
+        cluster.log(f"topic {name} gets partition {count - 1}")
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _ASK_MS)
+        await _ask(cluster, ApiKey.CREATE_PARTITIONS, request)
+
+
+async def reassign(cluster: OperatedCluster, draw: Draw) -> None:
+    """The replicas of a partition move to other brokers; or the move that is under way is cancelled."""
+    p = _some_partition(cluster, draw)
+    if p is None:
+        return
+    state = cluster.history.topics.replicas(p)
+    brokers = sorted(cluster.nodes)
+    target = draw("target", lambda rng: rng.sample(brokers, max(1, min(len(state), len(brokers)))))
+    cancels = draw("cancels", lambda rng: rng.random() < 0.2)
+    moved = None if cancels else tuple(target)
+    cluster.log(f"{p} moves from {state} to {moved}")
+    topic = ReassignableTopic(p.topic, [ReassignablePartition(p.partition, moved)])
+    await _ask(cluster, ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(_ASK_MS, [topic]))
+
+
+async def elect_preferred(cluster: OperatedCluster, draw: Draw) -> None:
+    """The preferred replicas of a topic are elected."""
+    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
+    numbers = tuple(p.partition for p in _partitions(cluster, name))
+    cluster.log(f"preferred leaders of {name} are elected")
+    wanted = [ElectLeadersRequestTopicPartitions(name, numbers)]
+    await _ask(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(0, wanted, _ASK_MS))
+
+
+async def elect_unclean(cluster: OperatedCluster, draw: Draw) -> None:
+    """A leader is elected for a partition without one, in sync or not: from then on it is promised nothing."""
+    leaderless = sorted(p for p, v in cluster.history.states.versions.items() if not v[-1].has_leader)
+    found: list[Any] = draw("partition", lambda rng: list(rng.choice(leaderless)) if leaderless else [])
+    if not found:
+        return
+    topic, number = found
+    if topic in cluster.tier.topics:
+        cluster.tier.topics[topic] = cluster.tier.topics[topic]._replace(may_be_unclean=True)
+    cluster.log(f"an unclean leader of {topic}-{number} is elected")
+    wanted = [ElectLeadersRequestTopicPartitions(topic, (number,))]
+    await _ask(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(1, wanted, _ASK_MS))
+
+
+async def change_segment_size(cluster: OperatedCluster, draw: Draw) -> None:
+    """The segments of a topic become smaller or larger."""
+    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
+    size = draw("bytes", lambda rng: rng.choice(("1000", "4000", "100000")))
+    cluster.log(f"segment.bytes of {name} is {size} from now on")
+    config = IncrementalAlterConfigsRequestAlterableConfig("segment.bytes", _SET, size)
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(_TOPIC_RESOURCE, name, [config])
+    await _ask(cluster, ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
+
+
+async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
+    """A node is stopped in order, and started again soon."""
+    number = draw("node", lambda rng: rng.choice(sorted(cluster.nodes)))
+    back_s = draw("back_s", lambda rng: rng.choice((0.0, 1.0, 8.0)) * rng.random())
+    if cluster.nodes[number].host.is_alive and not cluster.nodes[number].host.is_paused:
+        cluster.log(f"node {number} is stopped in order, back after {back_s} s")
+        await cluster.stop_in_order(number)
+        await asyncio.sleep(back_s)
+        cluster.start(number)
+
+
+def _topics(cluster: OperatedCluster) -> list[str]:
+    """Topics that nobody deleted."""
+    return [name for name, facts in cluster.tier.topics.items() if not facts.is_gone]
+
+
+def _partitions(cluster: OperatedCluster, name: str) -> list[TopicPartition]:
+    """The partitions of a topic that have a state."""
+    return sorted(p for p in cluster.history.states.versions if p.topic == name)
+
+
+def _some_partition(cluster: OperatedCluster, draw: Draw) -> TopicPartition | None:
+    known = sorted(p for name in _topics(cluster) for p in _partitions(cluster, name))
+    chosen: list[Any] = draw("partition", lambda rng: list(rng.choice(known)) if known else [])
+    return TopicPartition(*chosen) if chosen else None
+
+
+async def _ask(cluster: OperatedCluster, key: ApiKey, message: Any) -> Any:
+    """Send to the controller, as often as it takes. Raises KlammError where nobody answers in time."""
+    client = cluster.operator
+    steps = send_to_controller(client.cluster, Request(key, message), Backoff(cluster.loop.time, _ASK_S))
+    answer = await client.run(steps)
+    if code := getattr(answer, "error_code", 0):
+        cluster.log(f"{key.name}: {ErrorCode(code).name}")
+    return answer
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "create topic": create_topic,
+    "delete topic": delete_topic,
+    "add partitions": add_partitions,
+    "reassign": reassign,
+    "elect preferred": elect_preferred,
+    "elect unclean": elect_unclean,
+    "change segment size": change_segment_size,
+    "stop in order": stop_in_order,
+}

@@ -1,0 +1,98 @@
+"""How wide a run of whole nodes is: what a seed draws before anything happens."""
+
+from dataclasses import dataclass
+
+from klamm.runtime.randomness import Rng
+from klamm.sim.cluster_tier.faults import FAULTS
+from klamm.sim.cluster_tier.operations import OPERATIONS
+from klamm.sim.schedules import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    seed: int
+    policy: Policy
+    nodes: int
+    servers: int
+    session_timeout_ms: int
+    protocol: str
+    """inter.broker.protocol.version: below 2.7 leaders write the ISR themselves."""
+    directories: int
+    """Log directories of each node."""
+    topics: int
+    partitions: int
+    """Of each topic."""
+    lag_ms: int
+    """replica.lag.time.max.ms."""
+    fetch_wait_ms: int
+    """replica.fetch.wait.max.ms."""
+    fetchers: int
+    """num.replica.fetchers."""
+    segment_bytes: int
+    checkpoint_ms: int
+    """How often high watermarks and recovery points go to the disk."""
+    producers: int
+    consumers: int
+    device_s: float
+    """How long a call to the device takes."""
+    pause_s: float
+    """Mean time between two actions."""
+    work: float
+    """Which part of them are operations; the rest are faults."""
+    faults: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seed: int) -> "Options":
+        rng = Rng(f"{seed}/options")
+        faults = tuple(name for name in FAULTS if rng.random() < 0.5)
+        return cls(
+            seed,
+            policy=rng.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
+            nodes=rng.choice((3, 3, 3, 4, 5)),
+            servers=rng.choice((1, 1, 3)),
+            session_timeout_ms=rng.choice((1_500, 3_000, 6_000)),
+            protocol=rng.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.9-IV0", "2.8-IV1", "2.6-IV0")),
+            directories=rng.choice((1, 2, 2, 3)),
+            topics=rng.choice((2, 3, 4)),
+            partitions=rng.choice((1, 2, 3)),
+            lag_ms=rng.choice((1_500, 3_000, 6_000)),
+            fetch_wait_ms=rng.choice((200, 500, 500)),
+            fetchers=rng.choice((1, 1, 2)),
+            segment_bytes=rng.choice((1_000, 4_000, 1 << 20)),
+            checkpoint_ms=rng.choice((500, 2_000, 5_000)),
+            producers=rng.choice((1, 2, 3)),
+            consumers=rng.choice((1, 2)),
+            device_s=rng.choice((0.0, 0.001, 0.02)),
+            pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),
+            work=rng.choice((0.2, 0.3, 0.5)),
+            faults=faults or ("kill",),
+            verbs=tuple(name for name in OPERATIONS if rng.random() < 0.5) or ("create topic",),
+        )
+
+    @classmethod
+    def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
+        """Small, and in the order of asyncio: for scripts written by hand."""
+        return cls(
+            seed,
+            policy=Policy.FIFO,
+            nodes=nodes,
+            servers=1,
+            session_timeout_ms=3_000,
+            protocol="3.9-IV0",
+            directories=1,
+            topics=2,
+            partitions=1,
+            lag_ms=3_000,
+            fetch_wait_ms=500,
+            fetchers=1,
+            segment_bytes=1 << 20,
+            checkpoint_ms=5_000,
+            producers=2,
+            consumers=1,
+            device_s=0.0,
+            pause_s=1.0,
+            work=0.3,
+            faults=(),
+            verbs=(),
+        )

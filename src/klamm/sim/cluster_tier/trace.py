@@ -1,0 +1,112 @@
+"""What clients were told, and what happened to disks: the input of the invariants of this tier, beside ZooKeeper's."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from klamm.model.ids import TopicPartition
+
+
+class SendState(StrEnum):
+    UNKNOWN = "unknown"  # no answer, or one that does not tell: the records may be there
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"  # every answer said that nothing was appended
+
+
+class Send:
+    """One batch of a producer, over all its attempts."""
+
+    __slots__ = ("acks", "began_s", "is_idempotent", "offset", "partition", "producer", "state", "values")
+
+    def __init__(
+        self, producer: str, partition: TopicPartition, values: tuple[bytes, ...], acks: int, began_s: float
+    ) -> None:
+        self.producer = producer
+        self.partition = partition
+        self.values = values
+        self.acks = acks
+        self.is_idempotent = False
+        self.began_s = began_s
+        self.state = SendState.REFUSED
+        """Nothing was sent so far."""
+        self.offset = -1
+        """Of the first record; -1 where the answer does not tell."""
+
+
+class Acknowledged(NamedTuple):
+    """A broker acknowledged a batch."""
+
+    send: Send
+
+
+class SequenceRefused(NamedTuple):
+    """A broker refused the next batch of an idempotent producer because of its sequence."""
+
+    send: Send
+    error: str
+
+
+class Polled(NamedTuple):
+    """A consumer got an answer from the leader of a partition."""
+
+    consumer: str
+    partition: TopicPartition
+    leader: int
+    leader_epoch: int
+    position: int
+    """The offset that was asked for."""
+    records: tuple[tuple[int, bytes], ...]
+    """Offset and value of each record from there on."""
+    high_watermark: int
+    log_start: int
+
+
+class CorruptPoll(NamedTuple):
+    """A broker sent bytes that are not the records that it was given."""
+
+    consumer: str
+    partition: TopicPartition
+    why: str
+
+
+class PositionLost(NamedTuple):
+    """A broker said that the position of a consumer is not in the log."""
+
+    consumer: str
+    partition: TopicPartition
+    position: int
+
+
+class Truncated(NamedTuple):
+    """A process is about to cut records off the end of a log."""
+
+    node: int
+    partition: TopicPartition
+    offset: int
+    end: int
+    """The end before."""
+
+
+class WrittenAfterError(NamedTuple):
+    """A process wrote to a log file although the device had refused a write or sync of that file."""
+
+    node: int
+    path: str
+
+
+class PowerLost(NamedTuple):
+    """A machine lost power: of some logs a part was not on the device."""
+
+    node: int
+    ends: dict[TopicPartition, tuple[int, int]]
+    """The end of each log before and after, where they differ."""
+    recovery_points: dict[TopicPartition, int]
+
+
+class NodeStarted(NamedTuple):
+    """A process has loaded its logs and is registered."""
+
+    node: int
+
+
+ClientEvent = Acknowledged | SequenceRefused | Polled | CorruptPoll | PositionLost
+DiskEvent = Truncated | WrittenAfterError | PowerLost | NodeStarted

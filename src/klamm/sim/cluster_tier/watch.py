@@ -1,0 +1,91 @@
+"""What a run notices by itself: operations on disks, and errors that nodes log and nobody foresaw."""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import structlog
+
+from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
+from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
+from klamm.sim.cluster_tier.trace import DiskEvent, Truncated, WrittenAfterError
+from klamm.sim.disk import DiskObserver
+
+_ERROR: Final = 40
+_FAILING: Final = ("write", "sync")
+
+
+class DiskWatch(DiskObserver):
+    """Tells of truncations of logs, and of writes to a log file after an error; of one run of one process."""
+
+    def __init__(self, node: int, logs: DiskLogs, tell: Callable[[DiskEvent], None]) -> None:
+        self._node = node
+        self._logs = logs
+        self._tell = tell
+        self._refused: set[str] = set()
+
+    def on_write(self, path: str) -> None:
+        if path in self._refused:
+            self._tell(WrittenAfterError(self._node, path))
+
+    def on_truncate(self, path: str, size: int) -> None:
+        p, base = _segment(path)
+        if p is None or (log := self._logs.of(p)) is None:
+            return
+        self._tell(Truncated(self._node, p, log.end_below(base, size), log.end))
+
+    def on_remove(self, path: str) -> None:
+        """A segment that is removed at the end is cut off; one at the beginning is retention."""
+        p, base = _segment(path)
+        if p is None or (log := self._logs.of(p)) is None:
+            return
+        if base > log.start or log.is_single:
+            self._tell(Truncated(self._node, p, base, log.end))
+
+    def on_error(self, call: str, path: str) -> None:
+        if call in _FAILING and path.endswith(LOG):
+            self._refused.add(path)
+
+
+def _segment(path: str) -> tuple[TopicPartition | None, int]:
+    """Partition and base offset of a segment file in use; None for other paths."""
+    directory, _, name = path.rpartition("/")
+    base = offset_of(name)
+    if base is None or not name.endswith(LOG):
+        return None, -1
+    try:
+        found = parse_directory(directory.rpartition("/")[2])
+    except ValueError:
+        return None, -1
+    return (found.partition if found.kind is DirectoryKind.LIVE else None), base
+
+
+@contextlib.contextmanager
+def unexpected_errors(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell of every log line with an exception, for the time of the block; nothing is printed."""
+
+    def take(logger: Any, method: str, event: Any) -> Any:
+        error = event.get("exc_info")
+        if error:
+            tell(f"{event.get('event')}: {describe(error)}")
+        raise structlog.DropEvent
+
+    was = structlog.get_config()
+    structlog.configure(processors=[take], wrapper_class=structlog.make_filtering_bound_logger(_ERROR))
+    try:
+        yield
+    finally:
+        structlog.configure(**was)
+
+
+def describe(error: Any) -> str:
+    """An exception with the lines where it was raised."""
+    found = sys.exc_info()[1] if error is True else error
+    if not isinstance(found, BaseException):
+        return repr(found)
+    frames = traceback.extract_tb(found.__traceback__)[-3:]
+    where = " < ".join(f"{f.filename.rpartition('/')[2]}:{f.lineno}" for f in reversed(frames))
+    return f"{found!r} at {where}"

@@ -1,0 +1,90 @@
+"""Clusters of whole nodes: seeds that break nothing, one digest for one seed, what is acknowledged survives."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from klamm.sim.cluster_tier.options import Options
+from klamm.sim.cluster_tier.run import run_schedule, run_script
+from klamm.sim.scripts.script import ScheduledAction, Script
+from klamm.sim.scripts.text import decode_script, encode_script
+
+TOPIC = {
+    "topic": "t1",
+    "replication": 3,
+    "replicas": [[1, 2, 3], [2, 3, 1]],
+    "min_isr": 2,
+    "is_synced": False,
+    "has_retention": False,
+}
+
+
+def script(*actions: ScheduledAction, heal_at_s: float = 25.0) -> Script:
+    """The actions on a plain cluster of three nodes with one topic."""
+    return Script(Options.plain(1), [ScheduledAction(2.0, "create topic", TOPIC), *actions], heal_at_s)
+
+
+@pytest.mark.parametrize("seed", [2, 6, 15])
+def test_schedule_of_whole_nodes_breaks_no_invariant(seed: int) -> None:
+    outcome = run_schedule(seed)
+
+    assert outcome.violation is None
+    assert outcome.effects > 0
+    assert outcome.checks > 100
+
+
+def test_replayed_script_of_whole_nodes_gives_the_recorded_digest() -> None:
+    recorded = run_schedule(6)
+
+    again = run_script(recorded.script)
+
+    assert again.digest == recorded.digest
+    assert decode_script(encode_script(recorded.script), 6, Options) == recorded.script
+
+
+def test_same_seed_of_whole_nodes_gives_the_same_digest_in_every_process() -> None:
+    """`make determinism TIER=cluster` does the same with more."""
+    command = [sys.executable, "-m", "klamm.sim", "--tier", "cluster", "--digests", "1", "--first", "6"]
+    both = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("1", "77")
+    ]
+    one, other = [process.communicate(timeout=120)[0] for process in both]
+
+    assert one == other
+    assert one == f"6 {run_schedule(6).digest}\n"
+
+
+def test_killed_leader_loses_no_acknowledged_record() -> None:
+    kill = ScheduledAction(10.0, "kill", {"role": "anyone", "node": 1, "back_s": 5.0})
+
+    outcome = run_script(script(kill), with_story=True)
+
+    assert outcome.violation is None
+    assert any("t1-0: LeaderAndIsr(leader=2, leader_epoch=2" in line for line in outcome.story)
+
+
+def test_records_that_every_in_sync_machine_lost_before_a_sync_are_counted_and_not_a_violation() -> None:
+    facts = {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"}
+
+    outcome = run_script(script(ScheduledAction(10.0, "power loss of several", facts)))
+
+    assert outcome.violation is None
+    assert sum(outcome.reached.values()) > 0
+
+
+def test_power_loss_of_all_machines_loses_nothing_that_was_synced_before_it_was_acknowledged() -> None:
+    synced = ScheduledAction(2.0, "create topic", {**TOPIC, "is_synced": True})
+    loss = ScheduledAction(10.0, "power loss of several", {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"})
+
+    outcome = run_script(Script(Options.plain(1), [synced, loss], 25.0))
+
+    assert outcome.violation is None
+    assert sum(outcome.reached.values()) == 0

@@ -1,0 +1,24 @@
+"""The cases of Apache Kafka 3.9's own tests of the group coordinator, each with the tests of ours that hold it."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.support.kafka_cases import NONE, Case, exists, read_cases
+
+HERE = Path(__file__).parent
+SUITES = {"GroupCoordinatorTest": 163, "GroupMetadataManagerTest": 69}
+
+
+def test_the_table_lists_every_kafka_coordinator_test_once() -> None:
+    cases = read_cases(HERE)
+
+    assert Counter(case.suite for case in cases) == SUITES
+    assert len({(case.suite, case.name) for case in cases}) == sum(SUITES.values())
+
+
+@pytest.mark.parametrize("case", read_cases(HERE), ids=lambda case: f"{case.suite}-{case.name}")
+def test_every_kafka_case_names_an_existing_test(case: Case) -> None:
+    assert case.fact
+    assert case.tests or case.shown.removeprefix(NONE)
+    assert [test for test in case.tests if not exists(test, HERE)] == []

@@ -1,0 +1,60 @@
+"""`.txnindex` files: their entries are checked when they are read."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from klamm.log.errors import CorruptFile
+from klamm.log.transactions import AbortedTransaction, TransactionIndex
+from klamm.runtime.disk import RealDisk
+
+ENTRY = struct.Struct(">hqqqq")  # version, producer id, first and last offset, last stable offset
+BASE = 10
+VALID = {
+    "one": [(0, 7, 10, 12, 10)],
+    "begun in an earlier segment": [(0, 7, 0, 12, 0)],
+    "stable just after the marker": [(0, 7, 10, 12, 13)],
+    "of two producers": [(0, 7, 10, 12, 10), (0, 8, 11, 13, 11)],
+}
+INVALID = {
+    "unknown version": [(1, 7, 10, 12, 10)],
+    "negative first offset": [(0, 7, -1, 12, 10)],
+    "no record before the marker": [(0, 7, 12, 12, 10)],
+    "marker before the segment": [(0, 7, 5, 9, 5)],
+    "negative stable offset": [(0, 7, 10, 12, -1)],
+    "stable beyond the marker": [(0, 7, 10, 12, 14)],
+    "not in the order of markers": [(0, 7, 10, 12, 10), (0, 8, 10, 12, 10)],
+}
+
+
+def index_with(directory: Path, entries: list[tuple[int, ...]]) -> TransactionIndex:
+    path = directory / "0.txnindex"
+    path.write_bytes(b"".join(ENTRY.pack(*entry) for entry in entries))
+    return TransactionIndex(RealDisk(), str(path), BASE)
+
+
+@pytest.mark.parametrize("entries", VALID.values(), ids=VALID)
+def test_valid_entries_are_read(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
+    found: list[AbortedTransaction] = []
+
+    index = index_with(tmp_path, entries)
+    index.check()
+    index.collect(0, 100, found)
+
+    assert found == [AbortedTransaction(*entry[1:]) for entry in entries]
+
+
+@pytest.mark.parametrize("entries", INVALID.values(), ids=INVALID)
+def test_an_entry_that_cannot_be_is_corrupt(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
+    with pytest.raises(CorruptFile, match="an entry is not valid"):
+        index_with(tmp_path, entries).check()
+
+
+def test_a_file_that_ends_inside_an_entry_is_corrupt(tmp_path: Path) -> None:
+    index = index_with(tmp_path, [(0, 7, 10, 12, 10)])
+    with open(index.path, "ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(CorruptFile, match="35 bytes"):
+        index.check()
