@@ -345,6 +345,7 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
+        future_logs=storage.logs,
     )
     lifecycle.add("replicas", replicas)
     if isr_znodes is not None:

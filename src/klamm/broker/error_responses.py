@@ -209,6 +209,20 @@ def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: 
     )
 
 
+def _alter_replica_log_dirs_error(
+    message: m.AlterReplicaLogDirsRequest, version: int, error: ErrorCode
+) -> m.AlterReplicaLogDirsResponse:
+    return m.AlterReplicaLogDirsResponse(
+        results=[
+            m.AlterReplicaLogDirTopicResult(
+                topic.name, [m.AlterReplicaLogDirPartitionResult(p, error) for p in topic.partitions]
+            )
+            for directory in message.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
 def _create_partitions_error(
     message: m.CreatePartitionsRequest, version: int, error: ErrorCode
 ) -> m.CreatePartitionsResponse:
@@ -411,6 +425,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
     ApiKey.ALTER_CONFIGS: _alter_configs_error,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs_error,
     ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: _create_partitions_error,
     ApiKey.DELETE_GROUPS: _delete_groups_error,

@@ -80,6 +80,8 @@ class ProduceService:
                 try:
                     await own_log.flush_before_ack()
                 except StorageFailed as error:
+                    if partition is not None and partition.log not in (own_log, None):
+                        continue  # the replica moved to another log directory, flushed
                     del required[topic_partition]
                     results[topic_partition] = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 

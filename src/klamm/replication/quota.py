@@ -146,12 +146,14 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas(NamedTuple):
-    """The quotas of one broker: for what it sends as leader and what it fetches as follower."""
+    """The quotas of one broker: what it sends as leader, fetches as follower, copies between log directories."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota
+    log_dir_moves: ReplicationQuota
+    """For what is copied between log directories, whatever the partition."""
 
     @classmethod
     def new(cls, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> "ReplicationQuotas":
-        """Create both quotas, without a limit."""
-        return cls(ReplicationQuota(now_ms, samples, window_s), ReplicationQuota(now_ms, samples, window_s))
+        """Create the quotas, without a limit."""
+        return cls(*(ReplicationQuota(now_ms, samples, window_s) for _ in cls._fields))
