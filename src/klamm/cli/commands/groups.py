@@ -52,6 +52,7 @@ def describe(
     """Show state, members and offsets of groups."""
 
     async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        """Return each named group with the lag of its partitions."""
         described = [await groups.describe_group(admin, name) for name in group]
         return [(g, await groups.read_lag(admin, g)) for g in described]
 
@@ -80,6 +81,7 @@ def lag(
     """Show by how many records groups lag behind, for each topic."""
 
     async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        """Return each named group with the lag of its partitions."""
         described = [await groups.describe_group(admin, name) for name in group]
         return [(g, await groups.read_lag(admin, g)) for g in described]
 
@@ -118,6 +120,10 @@ def reset_offsets(
     reset = _one_reset(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
 
     async def plan_and_execute(admin: Admin) -> tuple[list[PlannedReset], list[Refusal]]:
+        """Plan the new offsets of the group, and commit them if `--execute` is given.
+
+        Returns the plan and the refused partitions.
+        """
         await _check_inactive(admin, group)
         partitions = await offset_resets.select_partitions(admin, group, topic or [], all_topics=all_topics)
         plan = await offset_resets.plan_reset(admin, group, partitions, reset)
@@ -152,6 +158,10 @@ def delete_offsets(
     confirm(f"This deletes the offsets of group {group} in {', '.join(topic)}.", yes)
 
     async def delete_selected(admin: Admin) -> tuple[list[TopicPartition], list[Refusal]]:
+        """Delete the group's offsets of the named topics.
+
+        Returns the partitions that were deleted, and the refusals.
+        """
         selected = await offset_resets.select_partitions(admin, group, topic, all_topics=False)
         refused = await groups.delete_offsets(admin, group, selected)
         left = {refusal.subject.rpartition(", ")[2] for refusal in refused}
@@ -178,6 +188,7 @@ def delete(
     confirm(f"This deletes {', '.join(group)} and every committed offset.", yes)
 
     async def delete_all(admin: Admin) -> list[Refusal]:
+        """Delete each named group and return the refusals."""
         return [refusal for name in group if (refusal := await groups.delete_group(admin, name)) is not None]
 
     refused = with_admin(bootstrap, timeout, delete_all)
@@ -239,6 +250,7 @@ async def _check_inactive(admin: Admin, name: str) -> None:
 
 
 def _headline(group: Group) -> str:
+    """Return the first line about a group: name, state, number of members, assignor."""
     if group.state == DEAD:
         return f"Group {group.name} does not exist."
     assignor = f", assignor {group.assignor}" if group.assignor else ""
@@ -246,11 +258,13 @@ def _headline(group: Group) -> str:
 
 
 def _print_members(group: Group) -> None:
+    """Print a table of the group's members."""
     rows = [(m.member_id, m.instance_id, m.client_id, m.host, len(m.partitions)) for m in group.members]
     print_table(("member", "instance", "client", "host", "partitions"), rows)
 
 
 def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
+    """Print a table with committed offset, log end and lag of each partition, and the member that has it."""
     columns = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client")
     rows = [
         (
@@ -267,6 +281,7 @@ def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
 
 
 def _shown(number: int | None) -> str:
+    """Return the number as text; a dash where it is not known."""
     return _NO_VALUE if number is None else str(number)
 
 
