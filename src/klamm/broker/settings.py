@@ -76,6 +76,7 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
 
 
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    """Return the settings of the log cleaner from the node's configs."""
     return CleanerSettings(
         enable=config.log_cleaner_enable,
         threads=config.log_cleaner_threads,
@@ -122,6 +123,7 @@ def group_settings(config: NodeConfig) -> GroupSettings:
 
 
 def transaction_settings(config: NodeConfig) -> TransactionSettings:
+    """Return the settings of the transaction coordinator from the node's configs."""
     names = TransactionSettings.__dataclass_fields__
     return TransactionSettings(**{name: getattr(config, name) for name in names})
 

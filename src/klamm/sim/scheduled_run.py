@@ -68,7 +68,8 @@ class ScheduledRun(ABC):
 
     @property
     @abstractmethod
-    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
+    def nodes(self) -> Mapping[int, NodeUnderTest]:
+        """All nodes by broker id, stopped ones included."""
 
     @abstractmethod
     async def _start_nodes(self) -> None:
@@ -94,10 +95,12 @@ class ScheduledRun(ABC):
 
     @property
     def tree(self) -> Tree:
+        """The znodes as the ZooKeeper leader has committed them."""
         return self.ensemble.tree
 
     @property
     def clocks(self) -> dict[str, SimulatedClock]:
+        """The clock of each host by the host's name."""
         return self.universe.clocks
 
     @property
@@ -212,6 +215,7 @@ class ScheduledRun(ABC):
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
         if loss in REFUSALS:
+            self.history.states.on_refused(op.path for op in ops)
             self._on_refused(writer)
         return loss
 

@@ -128,6 +128,7 @@ class Admin:
         """
 
         def attempt_at_broker() -> Steps[Any]:
+            """Send the request to the broker once. Raises CannotAsk where the broker is not alive."""
             if broker not in self.brokers:
                 yield from self._cluster.refresh(())
             if broker not in self.brokers:
@@ -186,6 +187,10 @@ class Admin:
         what = f"the {_COORDINATED[kind]} {key}"
 
         def attempt_at_coordinator() -> Steps[Any]:
+            """Find the coordinator and send it the request once.
+
+            Raises RetriableError where it no longer coordinates the key.
+            """
             address = yield from coordinator(self._cluster, kind, key)
             answer = yield Ask(address, request, self.left_s)
             if error_of(answer) in _NOT_COORDINATING:
@@ -198,6 +203,7 @@ class Admin:
         """Send a request to the leader of a partition, and follow it when it moves. Raises CannotAsk."""
 
         def attempt_at_leader() -> Steps[Any]:
+            """Find the leader and send it the request once. Raises RetriableError where it no longer leads."""
             try:
                 address = yield from self._cluster.leader(partition)
             except TopicGone as error:
