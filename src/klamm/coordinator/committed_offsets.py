@@ -3,7 +3,7 @@
 Source: GroupMetadata.scala (3.9). What was appended later wins, in whatever order the appends are replicated.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from klamm.model.ids import TopicPartition
@@ -142,13 +142,22 @@ class GroupOffsets:
 
     # ---- removal
 
+    def among(self, partitions: Container[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that have an offset here, committed or under way."""
+        known = dict.fromkeys((*self.committed, *self._pending))
+        for offsets in self.transactional.values():
+            known.update(dict.fromkeys(offsets))
+        return [partition for partition in known if partition in partitions]
+
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove what is committed or under way; the partitions that had a committed offset."""
-        removed = []
-        for partition in partitions:
+        asked = list(partitions)
+        for partition in asked:
             self._pending.pop(partition, None)
             for offsets in self.transactional.values():
                 offsets.pop(partition, None)
-            if self.committed.pop(partition, None) is not None:
-                removed.append(partition)
-        return removed
+        return self.expire(asked)
+
+    def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Remove what is committed; those of the partitions that had a committed offset."""
+        return [partition for partition in partitions if self.committed.pop(partition, None) is not None]

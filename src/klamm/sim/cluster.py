@@ -224,6 +224,7 @@ class SimulatedCluster(ScheduledRun):
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
+        self.history.at.now_s = self.loop.now
         try:
             for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1
