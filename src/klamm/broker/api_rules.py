@@ -95,6 +95,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
         (Operation.DESCRIBE_CONFIGS, _TOPIC), (Operation.DESCRIBE_CONFIGS, _CLUSTER)
     ),
     ApiKey.ALTER_CONFIGS: _ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _on_cluster(Operation.ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE),
     ApiKey.CREATE_PARTITIONS: _on_resources((Operation.ALTER, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION),
     ApiKey.DELETE_GROUPS: _on_resources((Operation.DELETE, _GROUP)),

@@ -138,6 +138,7 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
     failures = lifecycle.add("log directory failures", LogDirFailures(context))
 
     def on_directory_failed(failure: DirectoryFailure) -> None:
+        """Hand the failure of a log directory to the parts of the broker that act on it."""
         failures.on_failure(failure, logs)
 
     logs = LogManager(
@@ -237,6 +238,7 @@ def _build_journal(context: NodeContext, storage: Storage) -> Journal:
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
 
     def move_journal(failure: DirectoryFailure) -> None:
+        """Continue the journal in the first live log directory if its own directory failed."""
         if logs.live_directories:
             files.move_from(failure.directory, logs.live_directories[0])
 
@@ -248,6 +250,7 @@ def _journal_error_reporter(journal: Journal) -> OnUnexpectedError:
     """A callback that logs an unexpected error and writes it to the journal."""
 
     def report(what: str, error: Exception) -> None:
+        """Log an unexpected error, and write it to the journal at once; `what` names the work that failed."""
         log_unexpected_error(what, error)
         journal.line(journal.event("UnexpectedError"), "failed", what=what, why=repr(error))
         journal.flush()
@@ -278,6 +281,7 @@ def _build_controller(
     )
 
     def start() -> None:
+        """Start the controller: it takes part in the election and follows the ZooKeeper sessions."""
         context.sessions.add_listener(controller)
         controller.start(context.store())
 
@@ -304,6 +308,7 @@ def _build_controller_channel(
     stale_topics = StaleTopics(cache, context.store, throttles.topic_deleted, on_error)
 
     def on_metadata_update() -> None:
+        """After new metadata, check whether another broker is controller, and which topics here are stale."""
         channel.controller_may_have_changed()
         stale_topics.metadata_updated()
 
@@ -339,6 +344,7 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
+        future_logs=storage.logs,
     )
     lifecycle.add("replicas", replicas)
     if isr_znodes is not None:
@@ -353,6 +359,10 @@ def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lif
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
 
     async def start() -> None:
+        """Start the group coordinator with the partition count of `__consumer_offsets`.
+
+        The count is read from ZooKeeper; before the topic exists it is `offsets.topic.num.partitions`.
+        """
         stored = await context.store().read_partition_count(OFFSETS_TOPIC)
         groups.start(stored or context.config.offsets_topic_num_partitions)
 
@@ -399,6 +409,10 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
     """A function that sends AlterPartition to the active controller through `channel`."""
 
     async def send(build: Callable[[int], AlterPartitionRequest], newest: int) -> AlterPartitionResponse:
+        """Send an AlterPartition request to the controller and return its response.
+
+        `build` makes the request for a version, `newest` is the highest that may be sent.
+        """
         answer: AlterPartitionResponse = await channel.ask(
             ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere
         )
@@ -493,4 +507,5 @@ async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) 
 
 
 def _loop_time_ms() -> float:
+    """Return the time of the running event loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000

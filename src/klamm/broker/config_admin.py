@@ -89,6 +89,7 @@ class ConfigAdmin:
         """AlterConfigs: the given configs replace all others."""
 
         def build(_stored: Mapping[str, str]) -> dict[str, str]:
+            """Return the new configs of the resource: those given with a value, whatever was stored before."""
             return {c.name: c.value for c in changes if c.value is not None}
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
@@ -97,6 +98,7 @@ class ConfigAdmin:
         """IncrementalAlterConfigs: configs that are not named stay."""
 
         def build(stored: Mapping[str, str]) -> dict[str, str]:
+            """Return the stored configs of the resource with the changes applied."""
             return apply_changes(stored, changes, kind)
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))

@@ -5,6 +5,7 @@ from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.config_policy import load_alter_policy
 from klamm.broker.dispatch import Route
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
+from klamm.broker.handlers.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
 from klamm.broker.handlers.controller_apis import (
@@ -85,6 +86,7 @@ def routes(parts: Parts) -> list[Route]:
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
+        """Read the topic's own configs from ZooKeeper, without defaults."""
         return await context.store().read_config("topics", topic)
 
     groups = parts.groups
@@ -146,6 +148,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
+        Route(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs(replicas).handle),
         Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, context.world.disk).handle),
         Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),

@@ -76,6 +76,7 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
 
 
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    """Return the settings of the log cleaner from the node's configs."""
     return CleanerSettings(
         enable=config.log_cleaner_enable,
         threads=config.log_cleaner_threads,

@@ -47,8 +47,11 @@ class TopicStore(Protocol):
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         """For each name, why the topic cannot be created; None if it can."""
 
-    async def list_topics(self) -> list[str]: ...
-    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]: ...
+    async def list_topics(self) -> list[str]:
+        """Return the names of all topics in ZooKeeper."""
+
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
+        """Write the topics to ZooKeeper; return the error of each that was not created, by name."""
 
 
 class NewTopic(NamedTuple):

@@ -51,6 +51,7 @@ class GroupOffsets:
         return not (self.committed or self._pending or self.transactional or self._pending_transactional)
 
     def get(self, partition: TopicPartition) -> Offset | None:
+        """Return the committed offset of the partition; None where the group has none."""
         committed = self.committed.get(partition)
         return None if committed is None else committed.offset
 

@@ -107,6 +107,7 @@ class OffsetsTopic:
     async def _append(
         self, partition: int, records: Sequence[NewRecord], acks: int, producer: ProducerIdAndEpoch | None = None
     ) -> Appended:
+        """Append the records as one batch to partition `partition` of `__consumer_offsets`."""
         codec = self._settings.offsets_topic_codec
         if producer is None:
             batch = build_batch(records, codec)

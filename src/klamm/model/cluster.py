@@ -64,6 +64,7 @@ class Cluster:
 
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:
+        """All partitions of all topics, by topic and partition."""
         return {TopicPartition(t.name, n): p for t in self.topics.values() for n, p in t.partitions.items()}
 
 

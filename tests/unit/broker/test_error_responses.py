@@ -55,6 +55,9 @@ def _request(key: ApiKey, version: int) -> Any:
         ApiKey.DELETE_RECORDS: m.DeleteRecordsRequest(
             topics=[m.DeleteRecordsTopic("t", [m.DeleteRecordsPartition(3)])]
         ),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: m.AlterReplicaLogDirsRequest(
+            dirs=[m.AlterReplicaLogDir("/d", [m.AlterReplicaLogDirTopic("t", (3,))])]
+        ),
         ApiKey.CREATE_PARTITIONS: m.CreatePartitionsRequest(topics=[m.CreatePartitionsTopic("t", 2, None)]),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: m.OffsetForLeaderEpochRequest(
             topics=[m.OffsetForLeaderTopic("t", [m.OffsetForLeaderPartition(3)])]

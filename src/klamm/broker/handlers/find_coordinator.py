@@ -47,6 +47,7 @@ class FindCoordinator:
         """By key type: the coordinator's topic, and the partition of a key."""
 
     async def handle(self, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        """Answer FindCoordinator: the broker that coordinates each group or transactional id."""
         if request.version < _SEVERAL_KEYS:
             found = await self._find(request, message.key_type, message.key)
             return FindCoordinatorResponse(
@@ -76,6 +77,10 @@ class FindCoordinator:
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if knows_share_groups else ErrorCode.INVALID_REQUEST)
 
     def _leader(self, request: Request, topic_partition: TopicPartition) -> _Found:
+        """Return the leader of the partition and its address on the request's listener.
+
+        COORDINATOR_NOT_AVAILABLE where there is no leader or it has no such listener.
+        """
         state = self._cache.state(topic_partition)
         if state is None:
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)

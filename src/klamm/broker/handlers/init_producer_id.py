@@ -45,4 +45,5 @@ class InitProducerId:
 
 
 def _error_response(error: ErrorCode) -> InitProducerIdResponse:
+    """Return a response with this error, and -1 for producer id and epoch."""
     return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

@@ -118,6 +118,7 @@ class Produce:
         return {tp: _unverified_result(error) for tp, error in errors.items()}
 
     def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
+        """Return the response with the result of each partition, and the current leaders where the version has them."""
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -153,6 +154,7 @@ class Produce:
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
+    """Return the result of appending to partition `index` in the form of the response."""
     if not result.error:
         return PartitionProduceResponse(
             index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
@@ -177,6 +179,7 @@ def _remove_records(message: ProduceRequest) -> dict[TopicPartition, Records | N
 
 
 def _is_transactional(records: Records | None) -> bool:
+    """Whether the records begin with a transactional batch; false for other formats and corrupt headers."""
     return records is not None and _transactional_header(records) is not None
 
 
@@ -204,6 +207,7 @@ def _unverified_result(error: ErrorCode) -> AppendResult:
 
 
 def _is_zstd(records: Records) -> bool:
+    """Whether the first batch is compressed with zstd; false for a corrupt header."""
     try:
         return header_at(records).codec is Codec.ZSTD
     except CorruptRecords:

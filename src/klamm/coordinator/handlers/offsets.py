@@ -79,6 +79,7 @@ async def _store(
     if accepted:
 
         async def store() -> None:
+            """Append the accepted offsets to `__consumer_offsets`, and set each partition's result in `errors`."""
             if producer is None:
                 error = await _append(context, group, accepted)
             else:
@@ -91,6 +92,10 @@ async def _store(
 
 
 async def _append(context: CoordinatorContext, group: Group, offsets: Offsets) -> ErrorCode:
+    """Append the offsets to `__consumer_offsets`; once they are replicated, they are the group's committed offsets.
+
+    Returns the error; after one, the earlier offsets stay in force.
+    """
     group.offsets.prepare(offsets)
     partition = context.groups.partition_of(group.group_id)
     try:
@@ -140,6 +145,10 @@ def fetch_offsets(
 
 
 def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
+    """Return the committed offset of the partition, or NO_OFFSET.
+
+    With `require_stable`, UNSTABLE_OFFSET_COMMIT where an open transaction has an offset of the partition.
+    """
     if require_stable and group.offsets.is_unstable(partition):
         return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return FetchedOffset(group.offsets.get(partition) or NO_OFFSET)
