@@ -42,6 +42,7 @@ def set_znode(s: Snapshot, path: str, value: str) -> str:
 
 
 def _quoted_path(path: str) -> str:
+    """Return the path for a shell command, in quotes where it needs them."""
     return path if re.fullmatch(r"[\w./-]+", path) else f"'{path}'"
 
 
@@ -57,9 +58,8 @@ def bootstrap_option(s: Snapshot) -> str:
 def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
     """The command that aborts an open transaction."""
     topic, partition = transaction.partition
-    server = bootstrap_option(s).replace(" -b ", "") or "HOST:PORT"
     return (
-        f"kafka-transactions.sh --bootstrap-server {server} abort --topic {topic} --partition {partition} "
+        f"klamm transactions abort{bootstrap_option(s) or ' -b HOST:PORT'} --topic {topic} --partition {partition} "
         f"--start-offset {transaction.start_offset} (its records are dropped)"
     )
 
@@ -226,6 +226,7 @@ def unset_topic_configs(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
 
 
 def _unset_command(whose: str, keys: Iterable[str]) -> str:
+    """Return the command that removes these configs; `whose` is the option that names the entity."""
     return f"klamm config unset {whose} {' '.join(keys)}"
 
 

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
     "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
     "groups": CommandEntry("groups", "groups_app", "List, describe, reset and delete consumer groups; show their lag."),
+    "transactions": CommandEntry("transactions", "transactions_app", "List, describe and abort transactions."),
     "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
     "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),
@@ -43,6 +44,7 @@ class LazyGroup(typer.core.TyperGroup):
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return name, command and remaining arguments; the module of the command is imported only here."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
 
@@ -72,6 +74,7 @@ app = typer.Typer(
 
 
 def _print_version(is_asked: bool) -> None:
+    """Print the version and exit, if `--version` was given."""
     if is_asked:
         print(f"klamm {__version__}")
         raise typer.Exit
@@ -83,4 +86,4 @@ def _main_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    """Declare the options that all commands have."""
