@@ -32,9 +32,9 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
         try:
             disk.make_directories(directory)
             disk.list_directory(directory)
-        except OSError as error:
-            failures.append((directory, error))
-            log.error("log directory cannot be used", directory=directory, reason=reason_of(error))
+        except OSError as failure:
+            failures.append((directory, failure))
+            log.error("log directory cannot be used", directory=directory, reason=reason_of(failure))
     if len(failures) == len(config.log_directories):
         directory, error = failures[0]
         raise CannotStart(
@@ -59,8 +59,8 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
     for directory in config.log_directories:
         try:
             known = read_meta_properties(disk, directory)
-        except OSError as error:
-            unreadable[directory] = error
+        except OSError as failure:
+            unreadable[directory] = failure
             continue
         theirs = known.get("cluster.id")
         if theirs is not None and theirs != cluster_id:
