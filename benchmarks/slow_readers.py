@@ -73,14 +73,6 @@ def connect(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), 30)
 
 
-def send_fetch(address: str, replica_id: int, max_bytes: int, first: int) -> socket.socket:
-    """Connect a client that sends one Fetch and reads nothing."""
-    client = connect(address)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-    client.sendall(fetch_frame(replica_id, max_bytes, max_bytes, first))
-    return client
-
-
 def receive(connected: socket.socket, count: int) -> bytes:
     parts = []
     while count:

@@ -33,7 +33,7 @@ def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
 def test_a_server_that_never_answers_fails_with_a_timeout() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(AnswerTimedOut, match="no answer to API_VERSIONS v3"),
+        pytest.raises(AnswerTimedOut, match="no response to API_VERSIONS v3"),
     ):
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 

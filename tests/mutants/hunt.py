@@ -1,7 +1,7 @@
 """Ask the killers about each mutant of a sample, and keep their verdicts."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -69,7 +69,7 @@ class Hunt:
     def known(self, mutant: Mutant, killer: KillerName) -> Verdict | None:
         is_asked = any(each.name == killer for each in self._killers)
         tree = self._digests[killer] if is_asked else None
-        return self._results.get(mutant, killer, _digest_of_module(mutant.path), tree)
+        return self._results.get(mutant, killer, tree)
 
     def close(self) -> None:
         for killer in self._killers:
@@ -80,7 +80,7 @@ class Hunt:
             self._maps[killer.name] = map_of(killer)
         items = killer.ordered(mutant, self._maps[killer.name].covering(mutant))
         verdict = partial(Verdict, mutant.id, mutant.after, killer.name)
-        digests = _digest_of_module(mutant.path), self._digests[killer.name]
+        digests = mutant.code, self._digests[killer.name]
         if not items:
             return verdict(NOT_REACHED, "", 0, 0, 0.0, *digests)
         killer.prepare(len(items))
@@ -105,8 +105,3 @@ def _run_mutated(mutant: Mutant, killer: Killer, items: Sequence[Item], director
     except Exception as error:
         return Outcome(f"the module cannot be imported: {error!r}"[:200], 0)
     return killer.run(items, directory)
-
-
-@cache
-def _digest_of_module(path: Path) -> str:
-    return digest_of([path])

@@ -8,6 +8,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,6 +31,8 @@ class Mutant(NamedTuple):
     """First and last line of the statement: what runs none of them cannot notice."""
     at_import: bool
     """The statement runs when the module is imported."""
+    code: str
+    """Digest of the function, or of the statement where it stands in none; without docstrings and comments."""
     before: str
     after: str
 
@@ -55,6 +58,7 @@ class _Change(NamedTuple):
     function: str
     lines: tuple[int, int]
     at_import: bool
+    code: str
     before: str
     after: str
     apply: Callable[[], None]
@@ -64,6 +68,7 @@ class _Place(NamedTuple):
     function: str
     lines: tuple[int, int]
     at_import: bool
+    code: str
 
 
 def mutants_of(file: str) -> list[Mutant]:
@@ -96,11 +101,11 @@ def _numbered(file: str, source: str, tree: ast.Module | None = None) -> Iterato
     for change in _changes(tree or ast.parse(source)):
         numbers[change.operator, change.function] += 1
         number = numbers[change.operator, change.function]
-        yield Mutant(file, change.operator, change.function, number, *change[2:6]), change
+        yield Mutant(file, change.operator, change.function, number, *change[2:7]), change
 
 
 def _changes(tree: ast.Module) -> Iterator[_Change]:
-    yield from _in_lists(tree, _Place(MODULE, (1, 1), True))
+    yield from _in_lists(tree, _Place(MODULE, (1, 1), True, ""))
 
 
 def _in_lists(owner: ast.AST, place: _Place) -> Iterator[_Change]:
@@ -115,13 +120,14 @@ def _in_lists(owner: ast.AST, place: _Place) -> Iterator[_Change]:
 def _of_statement(body: list[ast.stmt], i: int, statement: ast.stmt, place: _Place) -> Iterator[_Change]:
     if is_text(statement) or is_log_call(statement) or isinstance(statement, ast.Assert | ast.Import | ast.ImportFrom):
         return
-    here = place._replace(lines=_lines_of(statement))
+    here = place._replace(lines=_lines_of(statement), code=place.code or _digest_of(statement))
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from _of_function(body, i, statement, here)
         return
     yield from _on_list(body, i, here)
     if isinstance(statement, ast.ClassDef):
-        yield from _in_lists(statement, here._replace(function=_joined(place.function, statement.name)))
+        inside = _Place(_joined(place.function, statement.name), here.lines, True, "")
+        yield from _in_lists(statement, inside)
         return
     yield from _on_node(statement, here, _replacing_statement(body, i))
     if not isinstance(statement, ast.Raise):
@@ -142,7 +148,7 @@ def _of_function(
         for n, default in enumerate(defaults):
             if default is not None:
                 yield from _of_expression(default, place._replace(function=name), _replacing_item(defaults, n))
-    inside = _Place(name, _first_lines(function), False)
+    inside = _Place(name, _first_lines(function), False, place.code)
     yield from _on_list(body, i, inside)
     yield from _in_lists(function, inside)
 
@@ -245,6 +251,18 @@ def _lines_of(statement: ast.stmt) -> tuple[int, int]:
 def _first_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
     first = next((s for s in function.body if not is_text(s)), function.body[0])
     return _lines_of(first)
+
+
+def _digest_of(node: ast.stmt) -> str:
+    """Of a class nobody asks: each of its members has its own."""
+    if isinstance(node, ast.ClassDef):
+        return ""
+    copied = ast.parse(ast.unparse(node))
+    for inner in ast.walk(copied):
+        body = getattr(inner, "body", None)
+        if isinstance(body, list):
+            body[:] = [statement for statement in body if not is_text(statement)]
+    return sha256(ast.dump(copied).encode()).hexdigest()[:16]
 
 
 def _text(node: ast.AST) -> str:

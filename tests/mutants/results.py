@@ -1,6 +1,6 @@
 """Verdicts, one line of JSON each: a run that was broken off goes on where it was.
 
-A verdict holds while nothing changed that it depends on: a kill, while the mutated module is the same; a survival,
+A verdict holds while nothing changed that it depends on: a kill, while the mutated function is the same; a survival,
 while all that the killer runs is. Of killers that a run does not ask, survivals are also shown from earlier trees.
 """
 
@@ -30,8 +30,8 @@ class Verdict(NamedTuple):
     changed: int
     """Schedules that ran otherwise, and broke no invariant."""
     cpu_s: float
-    module: str
-    """Digest of the mutated module."""
+    code: str
+    """Digest of the function before the mutation."""
     tree: str
     """Digest of all that the killer runs."""
 
@@ -57,9 +57,9 @@ class Results:
         with self._path.open("a") as file:
             file.write(json.dumps(verdict._asdict()) + "\n")
 
-    def get(self, mutant: Mutant, killer: KillerName, module: str, tree: str | None) -> Verdict | None:
-        """The verdict, if it still holds for a module and tree of these digests; in any tree where that is None."""
+    def get(self, mutant: Mutant, killer: KillerName, tree: str | None) -> Verdict | None:
+        """The verdict, if it still holds for a tree of this digest; for any tree where that is None."""
         verdict = self._verdicts.get((mutant.id, killer))
-        if verdict is None or (verdict.module, verdict.after) != (module, mutant.after):
+        if verdict is None or (verdict.code, verdict.after) != (mutant.code, mutant.after):
             return None
         return verdict if verdict.is_kill or tree in (verdict.tree, None) else None

@@ -24,22 +24,23 @@ class DiskWithoutThreads(RealDisk):
 
 
 class RealLogs:
-    """Real logs for the replicas of one broker, in one directory."""
+    """Real logs for the replicas of one broker, in one directory or several."""
 
-    def __init__(self, world: World, directory: str, broker: int, min_insync_replicas: int = 1) -> None:
+    def __init__(
+        self, world: World, directory: str, broker: int, min_insync_replicas: int = 1, directory_count: int = 1
+    ) -> None:
         self._world = replace(world, disk=DiskWithoutThreads())
-        self._directory = directory
+        self.directories = [f"{directory}{'x' * number}" for number in range(directory_count)]
         self._broker = broker
         self._overrides = {"min.insync.replicas": str(min_insync_replicas)}
         self.on_failed: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
-        self._world.disk.make_directories(directory)
         self._manager: LogManager | None = None
 
     async def load(self) -> None:
         """Open the logs on disk, as a starting process does."""
         self._manager = LogManager(
             self._world,
-            [self._directory],
+            self.directories,
             self._broker,
             "cluster",
             on_directory_failed=lambda failure: self.on_failed(failure.partitions),

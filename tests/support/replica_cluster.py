@@ -196,12 +196,16 @@ class ReplicaCluster:
             self.boot(b)
 
     @classmethod
-    async def on_disk(cls, directory: str, brokers: Sequence[int] = (1, 2, 3), **how: Any) -> "ReplicaCluster":
-        """With real logs below `directory`."""
+    async def on_disk(
+        cls, directory: str, brokers: Sequence[int] = (1, 2, 3), directory_count: int = 1, **how: Any
+    ) -> "ReplicaCluster":
+        """With real logs below `directory`, in so many log directories for each broker."""
         cluster = cls((), **how)
         cluster.make_batch = real_batch
         for b in brokers:
-            cluster.logs[b] = RealLogs(cluster.world, f"{directory}/{b}", b, how.get("min_insync_replicas", 1))
+            cluster.logs[b] = RealLogs(
+                cluster.world, f"{directory}/{b}", b, how.get("min_insync_replicas", 1), directory_count
+            )
             await cluster.start(b)
         return cluster
 
@@ -222,6 +226,7 @@ class ReplicaCluster:
             lambda build, newest: self.controller.alter_partition(build, newest),
             lambda host, port, client_id: self._connect(broker, port),
             self.settings,
+            future_logs=self.logs[broker].manager if isinstance(self.logs[broker], RealLogs) else None,
         )
         self.logs[broker].on_failed = self.brokers[broker].set_offline
         self.brokers[broker].start()

@@ -95,6 +95,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
         (Operation.DESCRIBE_CONFIGS, _TOPIC), (Operation.DESCRIBE_CONFIGS, _CLUSTER)
     ),
     ApiKey.ALTER_CONFIGS: _ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _on_cluster(Operation.ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE),
     ApiKey.CREATE_PARTITIONS: _on_resources((Operation.ALTER, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION),
     ApiKey.DELETE_GROUPS: _on_resources((Operation.DELETE, _GROUP)),
@@ -109,6 +110,17 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
         Authorization((Permission(Operation.ALTER, _CLUSTER), Permission(Operation.CLUSTER_ACTION, _CLUSTER))),
         QuotaClass.EXEMPT,
     ),
+    # from version 4 on brokers ask, with CLUSTER_ACTION instead
+    ApiKey.ADD_PARTITIONS_TO_TXN: _on_resources(
+        (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.WRITE, _TOPIC), (Operation.CLUSTER_ACTION, _CLUSTER)
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: _on_resources((Operation.WRITE, _TRANSACTIONAL_ID), (Operation.READ, _GROUP)),
+    ApiKey.END_TXN: _on_resources((Operation.WRITE, _TRANSACTIONAL_ID)),
+    ApiKey.TXN_OFFSET_COMMIT: _on_resources(
+        (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.READ, _GROUP), (Operation.READ, _TOPIC)
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: _on_resources((Operation.DESCRIBE, _TRANSACTIONAL_ID), (Operation.DESCRIBE, _TOPIC)),
+    ApiKey.LIST_TRANSACTIONS: _on_resources((Operation.DESCRIBE, _TRANSACTIONAL_ID)),
     ApiKey.DESCRIBE_PRODUCERS: _on_resources((Operation.READ, _TOPIC)),
     # only decides whether the answer lists the operations that the client may do
     ApiKey.DESCRIBE_CLUSTER: _on_resources((Operation.DESCRIBE, _CLUSTER)),

@@ -47,8 +47,11 @@ from klamm.broker.settings import (
     log_settings,
     replication_settings,
     server_limits,
+    transaction_settings,
 )
 from klamm.broker.stale_topics import StaleTopics
+from klamm.broker.transaction_channels import TransactionMarkers, VerificationChannel
+from klamm.broker.transaction_verification import TransactionVerification
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
@@ -59,14 +62,16 @@ from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
+from klamm.replication.leadership import LeadershipChange
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices
@@ -133,6 +138,7 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
     failures = lifecycle.add("log directory failures", LogDirFailures(context))
 
     def on_directory_failed(failure: DirectoryFailure) -> None:
+        """Hand the failure of a log directory to the parts of the broker that act on it."""
         failures.on_failure(failure, logs)
 
     logs = LogManager(
@@ -194,6 +200,13 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     groups = _build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
+    transactions, verification = _build_transactions(context, cache, replicas, producer_ids, lifecycle)
+
+    def on_leadership_change(change: LeadershipChange) -> None:
+        groups.on_leadership_change(change)
+        transactions.on_leadership_change(change)
+
+    replicas.on_leadership_change = on_leadership_change
     changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
     parts = Parts(
         context=context,
@@ -209,6 +222,8 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         fetch=Fetch(cache, replicas, config.fetch_max_bytes),
         producer_ids=producer_ids,
         groups=groups,
+        transactions=transactions,
+        verification=verification,
         config_changes=changes,
         journal_topic=_build_journal_topic(context, cache, channel),
     )
@@ -223,6 +238,7 @@ def _build_journal(context: NodeContext, storage: Storage) -> Journal:
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
 
     def move_journal(failure: DirectoryFailure) -> None:
+        """Continue the journal in the first live log directory if its own directory failed."""
         if logs.live_directories:
             files.move_from(failure.directory, logs.live_directories[0])
 
@@ -234,6 +250,7 @@ def _journal_error_reporter(journal: Journal) -> OnUnexpectedError:
     """A callback that logs an unexpected error and writes it to the journal."""
 
     def report(what: str, error: Exception) -> None:
+        """Log an unexpected error, and write it to the journal at once; `what` names the work that failed."""
         log_unexpected_error(what, error)
         journal.line(journal.event("UnexpectedError"), "failed", what=what, why=repr(error))
         journal.flush()
@@ -264,6 +281,7 @@ def _build_controller(
     )
 
     def start() -> None:
+        """Start the controller: it takes part in the election and follows the ZooKeeper sessions."""
         context.sessions.add_listener(controller)
         controller.start(context.store())
 
@@ -290,6 +308,7 @@ def _build_controller_channel(
     stale_topics = StaleTopics(cache, context.store, throttles.topic_deleted, on_error)
 
     def on_metadata_update() -> None:
+        """After new metadata, check whether another broker is controller, and which topics here are stale."""
         channel.controller_may_have_changed()
         stale_topics.metadata_updated()
 
@@ -325,6 +344,7 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
+        future_logs=storage.logs,
     )
     lifecycle.add("replicas", replicas)
     if isr_znodes is not None:
@@ -337,9 +357,12 @@ def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lif
     """The group coordinator; it takes over groups as the controller makes this broker leader."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
-    replicas.on_leadership_change = groups.on_leadership_change
 
     async def start() -> None:
+        """Start the group coordinator with the partition count of `__consumer_offsets`.
+
+        The count is read from ZooKeeper; before the topic exists it is `offsets.topic.num.partitions`.
+        """
         stored = await context.store().read_partition_count(OFFSETS_TOPIC)
         groups.start(stored or context.config.offsets_topic_num_partitions)
 
@@ -347,10 +370,49 @@ def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lif
     return groups
 
 
+def _build_transactions(
+    context: NodeContext,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    producer_ids: ProducerIds,
+    lifecycle: Lifecycle,
+) -> tuple[TransactionCoordinator, TransactionVerification]:
+    """The transaction coordinator, and what verifies transactions with the coordinators of others."""
+    timeout_s = context.config.request_timeout_ms / 1000
+    client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
+    lifecycle.add("transaction client", Step(close=client.close))
+    markers = TransactionMarkers(cache, client)
+    channel = VerificationChannel(cache, client)
+    lifecycle.add("transaction verification", Step(close=channel.close))
+    lifecycle.add("transaction markers", Step(close=markers.close))
+    coordinator = TransactionCoordinator(
+        transaction_settings(context.config),
+        ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
+        context.world.clock,
+        producer_ids,
+        markers,
+        TimeSlices(),
+    )
+
+    async def start() -> None:
+        stored = await context.store().read_partition_count(TRANSACTIONS_TOPIC)
+        coordinator.start(stored or context.config.transaction_state_log_num_partitions)
+
+    lifecycle.add("transaction coordinator", Step(start, coordinator.close))
+    verification = TransactionVerification(
+        replicas, channel, lambda: context.dynamic.current.transaction_partition_verification_enable
+    )
+    return coordinator, verification
+
+
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
     """A function that sends AlterPartition to the active controller through `channel`."""
 
     async def send(build: Callable[[int], AlterPartitionRequest], newest: int) -> AlterPartitionResponse:
+        """Send an AlterPartition request to the controller and return its response.
+
+        `build` makes the request for a version, `newest` is the highest that may be sent.
+        """
         answer: AlterPartitionResponse = await channel.ask(
             ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere
         )
@@ -445,4 +507,5 @@ async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) 
 
 
 def _loop_time_ms() -> float:
+    """Return the time of the running event loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000

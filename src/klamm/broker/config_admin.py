@@ -89,6 +89,7 @@ class ConfigAdmin:
         """AlterConfigs: the given configs replace all others."""
 
         def build(_stored: Mapping[str, str]) -> dict[str, str]:
+            """Return the new configs of the resource: those given with a value, whatever was stored before."""
             return {c.name: c.value for c in changes if c.value is not None}
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
@@ -97,6 +98,7 @@ class ConfigAdmin:
         """IncrementalAlterConfigs: configs that are not named stay."""
 
         def build(stored: Mapping[str, str]) -> dict[str, str]:
+            """Return the stored configs of the resource with the changes applied."""
             return apply_changes(stored, changes, kind)
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
@@ -187,15 +189,8 @@ class ConfigAdmin:
         """The broker id as text, or the default entity without a name. Raises Refusal for another broker."""
         if not name:
             return DEFAULT_ENTITY
-        try:
-            number = int(name)
-        except ValueError:
-            text = f"Node id must be an integer, but it is: {name}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, text) from None
-        if number != self._broker_id:
-            text = f"Unexpected broker id, expected {self._broker_id}, but received {name}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, text)
-        return str(number)
+        check_broker_id(name, self._broker_id, f"Unexpected broker id, expected {self._broker_id}, but received {name}")
+        return str(self._broker_id)
 
     def _check_configs(self, kind: int, name: str, entity: str, wanted: Mapping[str, str]) -> None:
         """Raises Refusal where the resulting configs would be invalid."""
@@ -213,6 +208,16 @@ class ConfigAdmin:
         except InvalidConfig as error:
             text = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): {error}"
             raise Refusal(ErrorCode.INVALID_CONFIG, text) from error
+
+
+def check_broker_id(name: str, own_id: int, mismatch: str) -> None:
+    """Raises Refusal where the name of a resource is no number, and with the text `mismatch` where it is another."""
+    try:
+        number = int(name)
+    except ValueError:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if number != own_id:
+        raise Refusal(ErrorCode.INVALID_REQUEST, mismatch)
 
 
 def check_request(changes: Sequence[Change]) -> None:

@@ -72,6 +72,7 @@ class ControllerChannel:
             await asyncio.sleep(_RETRY_BACKOFF_S)
 
     def close(self) -> None:
+        """Close the connection to the controller, if there is one."""
         if self._connection is not None:
             self._connection.close()
 

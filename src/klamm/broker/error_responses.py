@@ -23,6 +23,7 @@ _FETCH_OFFSETS_WITH_ERROR: Final = 2
 _FETCH_OFFSETS_OF_GROUPS: Final = 8
 _FIND_SEVERAL_COORDINATORS: Final = 4
 _JOIN_WITHOUT_PROTOCOL: Final = 7
+_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
@@ -31,6 +32,7 @@ def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode
 
 
 def _produce_error(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.ProduceResponse | None:
+    """Return a response with this error for each partition; None for acks=0, where nothing is answered."""
     if message.acks == 0:
         return None
     return m.ProduceResponse(
@@ -65,6 +67,7 @@ def _fetch_error(message: m.FetchRequest, version: int, error: ErrorCode) -> m.F
 
 
 def _list_offsets_error(message: m.ListOffsetsRequest, version: int, error: ErrorCode) -> m.ListOffsetsResponse:
+    """Return a response with this error for each partition of the request."""
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsTopicResponse(
@@ -76,6 +79,7 @@ def _list_offsets_error(message: m.ListOffsetsRequest, version: int, error: Erro
 
 
 def _metadata_error(message: m.MetadataRequest, version: int, error: ErrorCode) -> m.MetadataResponse:
+    """Return a response with this error for each topic of the request, and without brokers."""
     topics = message.topics or []
     return m.MetadataResponse(
         topics=[m.MetadataResponseTopic(error_code=error, name=t.name or "", topic_id=t.topic_id) for t in topics]
@@ -110,6 +114,7 @@ def _stop_replica_error(message: m.StopReplicaRequest, version: int, error: Erro
 
 
 def _offset_commit_error(message: m.OffsetCommitRequest, version: int, error: ErrorCode) -> m.OffsetCommitResponse:
+    """Return a response with this error for each partition of the request."""
     partition = m.OffsetCommitResponsePartition
     return m.OffsetCommitResponse(
         topics=[
@@ -138,6 +143,7 @@ def _offset_fetch_error(message: m.OffsetFetchRequest, version: int, error: Erro
 def _find_coordinator_error(
     message: m.FindCoordinatorRequest, version: int, error: ErrorCode
 ) -> m.FindCoordinatorResponse:
+    """Return a response with this error for the key, or for each key where the version has several."""
     if version < _FIND_SEVERAL_COORDINATORS:
         return m.FindCoordinatorResponse(error_code=error, node_id=_UNKNOWN, port=_UNKNOWN)
     return m.FindCoordinatorResponse(
@@ -146,6 +152,7 @@ def _find_coordinator_error(
 
 
 def _join_group_error(message: m.JoinGroupRequest, version: int, error: ErrorCode) -> m.JoinGroupResponse:
+    """Return a response with this error, and with a protocol name that the version can encode."""
     name = "" if version < _JOIN_WITHOUT_PROTOCOL else None
     return m.JoinGroupResponse(error_code=error, protocol_name=name)
 
@@ -153,6 +160,7 @@ def _join_group_error(message: m.JoinGroupRequest, version: int, error: ErrorCod
 def _describe_groups_error(
     message: m.DescribeGroupsRequest, version: int, error: ErrorCode
 ) -> m.DescribeGroupsResponse:
+    """Return a response with this error for each group of the request."""
     group = m.DescribeGroupsResponseDescribedGroup
     return m.DescribeGroupsResponse(groups=[group(error_code=error, group_id=name) for name in message.groups])
 
@@ -160,15 +168,18 @@ def _describe_groups_error(
 def _consumer_group_describe_error(
     message: m.ConsumerGroupDescribeRequest, version: int, error: ErrorCode
 ) -> m.ConsumerGroupDescribeResponse:
+    """Return a response with this error for each group of the request."""
     group = m.ConsumerGroupDescribeResponseDescribedGroup
     return m.ConsumerGroupDescribeResponse(groups=[group(error, group_id=name) for name in message.group_ids])
 
 
 def _delete_groups_error(message: m.DeleteGroupsRequest, version: int, error: ErrorCode) -> m.DeleteGroupsResponse:
+    """Return a response with this error for each group of the request."""
     return m.DeleteGroupsResponse(results=[m.DeletableGroupResult(name, error) for name in message.groups_names])
 
 
 def _create_topics_error(message: m.CreateTopicsRequest, version: int, error: ErrorCode) -> m.CreateTopicsResponse:
+    """Return a response with this error for each topic of the request."""
     return m.CreateTopicsResponse(
         topics=[
             m.CreatableTopicResult(name=topic.name, error_code=error, error_message=None) for topic in message.topics
@@ -177,6 +188,7 @@ def _create_topics_error(message: m.CreateTopicsRequest, version: int, error: Er
 
 
 def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: ErrorCode) -> m.DeleteTopicsResponse:
+    """Return a response with this error for each topic of the request, by name or by id as the version asks."""
     if version < _DELETE_BY_STATE:
         responses = [m.DeletableTopicResult(name=name, error_code=error) for name in message.topic_names]
     else:
@@ -185,6 +197,7 @@ def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: Er
 
 
 def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: ErrorCode) -> m.DeleteRecordsResponse:
+    """Return a response with this error for each partition of the request."""
     return m.DeleteRecordsResponse(
         topics=[
             m.DeleteRecordsTopicResult(
@@ -196,9 +209,24 @@ def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: 
     )
 
 
+def _alter_replica_log_dirs_error(
+    message: m.AlterReplicaLogDirsRequest, version: int, error: ErrorCode
+) -> m.AlterReplicaLogDirsResponse:
+    return m.AlterReplicaLogDirsResponse(
+        results=[
+            m.AlterReplicaLogDirTopicResult(
+                topic.name, [m.AlterReplicaLogDirPartitionResult(p, error) for p in topic.partitions]
+            )
+            for directory in message.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
 def _create_partitions_error(
     message: m.CreatePartitionsRequest, version: int, error: ErrorCode
 ) -> m.CreatePartitionsResponse:
+    """Return a response with this error for each topic of the request."""
     return m.CreatePartitionsResponse(
         results=[m.CreatePartitionsTopicResult(topic.name, error) for topic in message.topics]
     )
@@ -207,12 +235,14 @@ def _create_partitions_error(
 def _init_producer_id_error(
     message: m.InitProducerIdRequest, version: int, error: ErrorCode
 ) -> m.InitProducerIdResponse:
+    """Return a response with this error, and -1 for producer id and epoch."""
     return m.InitProducerIdResponse(error_code=error, producer_id=_UNKNOWN, producer_epoch=_UNKNOWN)
 
 
 def _offset_for_leader_epoch_error(
     message: m.OffsetForLeaderEpochRequest, version: int, error: ErrorCode
 ) -> m.OffsetForLeaderEpochResponse:
+    """Return a response with this error for each partition of the request."""
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderTopicResult(
@@ -225,6 +255,7 @@ def _offset_for_leader_epoch_error(
 
 
 def _elect_leaders_error(message: m.ElectLeadersRequest, version: int, error: ErrorCode) -> m.ElectLeadersResponse:
+    """Return a response with this error for each partition of the request, and as a whole from version 1."""
     return m.ElectLeadersResponse(
         error_code=error if version >= 1 else ErrorCode.NONE,
         replica_election_results=[
@@ -237,6 +268,7 @@ def _elect_leaders_error(message: m.ElectLeadersRequest, version: int, error: Er
 def _alter_reassignments_error(
     message: m.AlterPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
+    """Return a response with this error as a whole and for each partition of the request."""
     return m.AlterPartitionReassignmentsResponse(
         error_code=error,
         error_message=None,
@@ -253,6 +285,7 @@ def _alter_reassignments_error(
 def _list_reassignments_error(
     message: m.ListPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.ListPartitionReassignmentsResponse:
+    """Return a response with this error, and with the partitions of the request without replicas."""
     return m.ListPartitionReassignmentsResponse(
         error_code=error,
         error_message=None,
@@ -266,12 +299,14 @@ def _list_reassignments_error(
 def _describe_configs_error(
     message: m.DescribeConfigsRequest, version: int, error: ErrorCode
 ) -> m.DescribeConfigsResponse:
+    """Return a response with this error for each resource of the request."""
     return m.DescribeConfigsResponse(
         results=[m.DescribeConfigsResult(error, None, r.resource_type, r.resource_name) for r in message.resources]
     )
 
 
 def _alter_configs_error(message: m.AlterConfigsRequest, version: int, error: ErrorCode) -> m.AlterConfigsResponse:
+    """Return a response with this error for each resource of the request."""
     result = m.AlterConfigsResponseAlterConfigsResourceResponse
     return m.AlterConfigsResponse(
         responses=[result(error, None, r.resource_type, r.resource_name) for r in message.resources]
@@ -281,15 +316,54 @@ def _alter_configs_error(message: m.AlterConfigsRequest, version: int, error: Er
 def _incremental_alter_configs_error(
     message: m.IncrementalAlterConfigsRequest, version: int, error: ErrorCode
 ) -> m.IncrementalAlterConfigsResponse:
+    """Return a response with this error for each resource of the request."""
     result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
     return m.IncrementalAlterConfigsResponse(
         responses=[result(error, None, r.resource_type, r.resource_name) for r in message.resources]
     )
 
 
+def _add_partitions_to_txn_error(
+    message: m.AddPartitionsToTxnRequest, version: int, error: ErrorCode
+) -> m.AddPartitionsToTxnResponse:
+    if version >= _ADD_PARTITIONS_OF_BROKERS:
+        return m.AddPartitionsToTxnResponse(error_code=error)
+    return m.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            m.AddPartitionsToTxnTopicResult(
+                topic.name, [m.AddPartitionsToTxnPartitionResult(p, error) for p in topic.partitions]
+            )
+            for topic in message.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit_error(
+    message: m.TxnOffsetCommitRequest, version: int, error: ErrorCode
+) -> m.TxnOffsetCommitResponse:
+    partition = m.TxnOffsetCommitResponsePartition
+    return m.TxnOffsetCommitResponse(
+        topics=[
+            m.TxnOffsetCommitResponseTopic(topic.name, [partition(p.partition_index, error) for p in topic.partitions])
+            for topic in message.topics
+        ]
+    )
+
+
+def _describe_transactions_error(
+    message: m.DescribeTransactionsRequest, version: int, error: ErrorCode
+) -> m.DescribeTransactionsResponse:
+    return m.DescribeTransactionsResponse(
+        transaction_states=[
+            m.DescribeTransactionsResponseTransactionState(error, name) for name in message.transactional_ids
+        ]
+    )
+
+
 def _write_txn_markers_error(
     message: m.WriteTxnMarkersRequest, version: int, error: ErrorCode
 ) -> m.WriteTxnMarkersResponse:
+    """Return a response with this error for each partition of each marker of the request."""
     partition = m.WritableTxnMarkerPartitionResult
     return m.WriteTxnMarkersResponse(
         markers=[
@@ -308,6 +382,7 @@ def _write_txn_markers_error(
 def _describe_producers_error(
     message: m.DescribeProducersRequest, version: int, error: ErrorCode
 ) -> m.DescribeProducersResponse:
+    """Return a response with this error for each partition of the request."""
     return m.DescribeProducersResponse(
         topics=[
             m.TopicResponse(topic.name, [m.PartitionResponse(p, error) for p in topic.partition_indexes])
@@ -347,6 +422,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
     ApiKey.ALTER_CONFIGS: _alter_configs_error,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs_error,
     ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: _create_partitions_error,
     ApiKey.DELETE_GROUPS: _delete_groups_error,
@@ -355,6 +431,12 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments_error,
     ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn_error,
+    ApiKey.ADD_OFFSETS_TO_TXN: _build_with_code(m.AddOffsetsToTxnResponse),
+    ApiKey.END_TXN: _build_with_code(m.EndTxnResponse),
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit_error,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions_error,
+    ApiKey.LIST_TRANSACTIONS: _build_with_code(m.ListTransactionsResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),

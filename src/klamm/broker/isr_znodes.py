@@ -54,11 +54,13 @@ class IsrZnodes:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Start the task that writes ISR change notifications."""
         loop = asyncio.get_running_loop()
         self._last_notified = loop.time()
         self._task = loop.create_task(self._notify_in_loop(), name="isr-change-propagation")
 
     async def close(self) -> None:
+        """Stop the task that writes ISR change notifications; those not yet written are lost."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -42,19 +42,31 @@ AskController = Callable[[ApiKey, int, Callable[[int], Any]], Awaitable[Any]]
 class Client(Protocol):
     """`AsyncClient`, as far as it is needed here."""
 
-    async def ask(self, address: Address, request: Request, timeout_s: float | None = None) -> Any: ...
-    def drop(self, address: Address) -> None: ...
-    def close(self) -> None: ...
+    async def ask(self, address: Address, request: Request, timeout_s: float | None = None) -> Any:
+        """Send the request to the address and return the response; `timeout_s` None means the default timeout."""
+
+    def drop(self, address: Address) -> None:
+        """Close the connection to the address; the next request opens a new one."""
+
+    def close(self) -> None:
+        """Close all connections."""
 
 
 class Metadata(Protocol):
     """What is needed of the metadata cache."""
 
     @property
-    def brokers(self) -> Any: ...
-    def has_topic(self, topic: str) -> bool: ...
-    def state(self, topic_partition: TopicPartition) -> Any: ...
-    def endpoint(self, broker_id: BrokerId) -> tuple[str, int] | None: ...
+    def brokers(self) -> Any:
+        """The live brokers by id."""
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the metadata cache knows the topic."""
+
+    def state(self, topic_partition: TopicPartition) -> Any:
+        """Return leader and ISR of the partition; None where it is not known."""
+
+    def endpoint(self, broker_id: BrokerId) -> tuple[str, int] | None:
+        """Return host and port of the broker; None where it is not live."""
 
 
 class _Line(msgspec.Struct):
@@ -95,9 +107,11 @@ class JournalTopic:
         """Whether the last batch was not written."""
 
     def start(self) -> None:
+        """Start the task that publishes journal lines to the topic."""
         self._task = asyncio.get_running_loop().create_task(self._publish_in_loop(), name="journal-topic")
 
     async def close(self) -> None:
+        """Stop publishing and close the connections; lines that were not published remain in the journal file."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

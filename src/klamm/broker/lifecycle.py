@@ -32,6 +32,7 @@ class BrokerState(IntEnum):
 
 
 def _new_future() -> "asyncio.Future[str]":
+    """Return a future of the running event loop, without a result."""
     return asyncio.get_running_loop().create_future()
 
 
@@ -64,7 +65,8 @@ class Part(Protocol):
 
 
 def _do_nothing() -> None:
-    return None
+    """Do nothing: the default of a Step that needs no start or no close."""
+    return
 
 
 @dataclass(frozen=True, slots=True)

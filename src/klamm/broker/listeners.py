@@ -45,6 +45,7 @@ class BoundListeners:
             ) from error
 
     async def close(self) -> None:
+        """Stop listening and close all client connections."""
         await self._server.close()
 
     def advertised_broker(self, broker_id: BrokerId, config: NodeConfig) -> Broker:

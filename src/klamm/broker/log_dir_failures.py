@@ -36,6 +36,7 @@ class LogDirFailures:
         """Does nothing: work begins with the first failure."""
 
     async def close(self) -> None:
+        """Stop the task that reports failed directories to the controller."""
         await self._notifier.close()
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
@@ -76,6 +77,7 @@ class LogDirFailureNotifier:
         self._task = asyncio.get_running_loop().create_task(self._write_notification(broker_id), name="log-dir-failure")
 
     async def close(self) -> None:
+        """Stop reporting failed directories to the controller."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

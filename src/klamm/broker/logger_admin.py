@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.config_admin import Change, Operation, Outcome, Refusal, check_request
+from klamm.broker.config_admin import Change, Operation, Outcome, Refusal, check_broker_id, check_request
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.logs import KAFKA_LEVELS, ROOT, LogLevels
 
@@ -45,14 +45,7 @@ class LoggerAdmin:
 
     def _check_broker(self, name: str) -> None:
         """Raises Refusal where the resource is not this broker."""
-        try:
-            number = int(name)
-        except ValueError:
-            text = f"Node id must be an integer, but it is: {name}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, text) from None
-        if number != self._broker_id:
-            text = f"Unexpected node id. Expected {self._broker_id}, but received {name}"
-            raise Refusal(ErrorCode.INVALID_REQUEST, text)
+        check_broker_id(name, self._broker_id, f"Unexpected node id. Expected {self._broker_id}, but received {name}")
 
     def _check_change(self, change: Change) -> None:
         """Raises Refusal where the logger or the level does not exist, or the operation does not fit."""

@@ -52,6 +52,7 @@ class NodeMetrics:
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
     def _group_readings(self) -> Iterator[Reading]:
+        """Yield the metrics of the group coordinator."""
         manager, counts = "kafka_coordinator_group_groupmetadatamanager_num", self._groups.counts
         by_state = self._groups.count_groups()
         yield Reading(f"{manager}groups", sum(by_state.values()))
@@ -102,6 +103,7 @@ class NodeMetrics:
                 yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)
 
     def _cleaner_readings(self) -> Iterator[Reading]:
+        """Yield the metrics of the log cleaner."""
         statistics, manager = self._cleaner.statistics, "kafka_log_logcleanermanager_"
         now_ms = self._clock.now_ms()
         last_run_ms = now_ms if statistics.last_run_ms is None else statistics.last_run_ms

@@ -38,12 +38,14 @@ class MetricsEndpoint:
         return self._listener.port
 
     async def close(self) -> None:
+        """Stop listening and abort the open connections."""
         if self._listener is not None:
             await self._listener.close()
         for exchange in list(self._open):
             exchange.abort()
 
     def _new_connection(self) -> "_Exchange":
+        """Return the protocol for one accepted connection."""
         return _Exchange(self._page, self._open)
 
 
@@ -59,6 +61,7 @@ class _Exchange(asyncio.Protocol):
         self._too_late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept the connection with a time limit; abort it where `MAX_CONNECTIONS` are open."""
         self._transport = stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         if len(self._others) >= MAX_CONNECTIONS:
             stream.abort()
@@ -67,6 +70,7 @@ class _Exchange(asyncio.Protocol):
         self._too_late = asyncio.get_running_loop().call_later(TIMEOUT_S, stream.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Cancel the time limit and the response that is being written."""
         self._others.discard(self)
         if self._too_late is not None:
             self._too_late.cancel()
@@ -74,6 +78,7 @@ class _Exchange(asyncio.Protocol):
             self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
+        """Collect the bytes of the request, and answer once its headers are complete; 431 where they are too long."""
         if self._answering is not None:
             return  # one request is all that is served
         self._received += data

@@ -11,8 +11,10 @@ from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.replication_throttles import ReplicationThrottles
+from klamm.broker.transaction_verification import TransactionVerification
 from klamm.controller.controller import Controller
 from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
 from klamm.replication.replica_manager import ReplicaManager
@@ -36,5 +38,7 @@ class Parts:
     fetch: Fetch
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verification: TransactionVerification
     config_changes: ConfigChanges
     journal_topic: JournalTopic | None

@@ -60,6 +60,7 @@ class ProducerIds:
         return given
 
     def close(self) -> None:
+        """Cancel the request for a block of producer ids, if one is under way."""
         if self._fetching is not None:
             self._fetching.cancel()
 

@@ -57,6 +57,7 @@ class Registration:
         self.on_registered(store.session_id)
 
     async def close(self) -> None:
+        """Cancel the update of the broker znode, if one is under way."""
         if self._update is not None:
             self._update.cancel()
             await asyncio.gather(self._update, return_exceptions=True)

@@ -11,6 +11,7 @@ from klamm.config.dynamic_keys import (
     FOLLOWER_THROTTLED_REPLICAS,
     LEADER_THROTTLED_RATE,
     LEADER_THROTTLED_REPLICAS,
+    LOG_DIR_MOVES_RATE,
 )
 from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.model.ids import BrokerId
@@ -28,7 +29,7 @@ class ReplicationThrottles:
 
     def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Apply a topic's lists of throttled replicas; an invalid list changes nothing."""
-        leader, follower = self._quotas
+        leader, follower = self._quotas.leader, self._quotas.follower
         given = {
             name: overrides[name]
             for name in (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
@@ -54,7 +55,7 @@ class ReplicationThrottles:
 
     def topic_deleted(self, topic: str) -> None:
         """Drop a deleted topic's lists, which must not throttle a new topic of the same name."""
-        for quota in self._quotas:
+        for quota in (self._quotas.leader, self._quotas.follower):
             quota.throttle(topic, frozenset())
 
     def rates_changed(self, dynamic: DynamicConfig) -> None:
@@ -62,6 +63,7 @@ class ReplicationThrottles:
         for name, quota in (
             (LEADER_THROTTLED_RATE, self._quotas.leader),
             (FOLLOWER_THROTTLED_RATE, self._quotas.follower),
+            (LOG_DIR_MOVES_RATE, self._quotas.log_dir_moves),
         ):
             self._set_rate(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
 

@@ -5,6 +5,7 @@ from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.config_policy import load_alter_policy
 from klamm.broker.dispatch import Route
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
+from klamm.broker.handlers.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
 from klamm.broker.handlers.controller_apis import (
@@ -44,11 +45,20 @@ from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderE
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
 from klamm.broker.handlers.metadata import METADATA, Metadata
 from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.broker.handlers.producer_transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    LIST_TRANSACTIONS,
+    ProducerTransactions,
+)
 from klamm.broker.handlers.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     Reassignments,
 )
+from klamm.broker.handlers.transactional_offsets import TXN_OFFSET_COMMIT, TransactionalOffsets
 from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, Transactions
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.logger_admin import LoggerAdmin
@@ -76,6 +86,7 @@ def routes(parts: Parts) -> list[Route]:
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
+        """Read the topic's own configs from ZooKeeper, without defaults."""
         return await context.store().read_config("topics", topic)
 
     groups = parts.groups
@@ -92,8 +103,10 @@ def routes(parts: Parts) -> list[Route]:
     transactions = Transactions(
         replicas, context.world.clock, config.request_timeout_ms, groups.on_transaction_completed
     )
+    producer_transactions = ProducerTransactions(parts.transactions, groups, cache)
+    transactional_offsets = TransactionalOffsets(groups, cache, context.world.clock, parts.verification)
     served = [
-        Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
+        Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(METADATA, metadata.handle),
@@ -103,7 +116,10 @@ def routes(parts: Parts) -> list[Route]:
         Route(CONTROLLED_SHUTDOWN, controller_apis.controlled_shutdown),
         Route(OFFSET_COMMIT, group_offsets.commit),
         Route(OFFSET_FETCH, group_offsets.fetch),
-        Route(FIND_COORDINATOR, FindCoordinator(cache, creation, groups.partition_for).handle),
+        Route(
+            FIND_COORDINATOR,
+            FindCoordinator(cache, creation, groups.partition_for, parts.transactions.partition_for).handle,
+        ),
         Route(JOIN_GROUP, members.join),
         Route(HEARTBEAT, members.heartbeat),
         Route(LEAVE_GROUP, members.leave),
@@ -118,7 +134,13 @@ def routes(parts: Parts) -> list[Route]:
         Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
         Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
-        Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids).handle),
+        Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids, parts.transactions).handle),
+        Route(ADD_PARTITIONS_TO_TXN, producer_transactions.add_partitions),
+        Route(ADD_OFFSETS_TO_TXN, producer_transactions.add_offsets),
+        Route(END_TXN, producer_transactions.end),
+        Route(TXN_OFFSET_COMMIT, transactional_offsets.commit),
+        Route(DESCRIBE_TRANSACTIONS, producer_transactions.describe),
+        Route(LIST_TRANSACTIONS, producer_transactions.list),
         Route(WRITE_TXN_MARKERS, transactions.write_markers),
         Route(DESCRIBE_PRODUCERS, transactions.describe_producers),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
@@ -126,6 +148,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
+        Route(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs(replicas).handle),
         Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, context.world.disk).handle),
         Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),

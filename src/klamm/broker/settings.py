@@ -5,6 +5,7 @@ from typing import Final
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId
@@ -75,6 +76,7 @@ def replication_settings(config: NodeConfig) -> ReplicationSettings:
 
 
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    """Return the settings of the log cleaner from the node's configs."""
     return CleanerSettings(
         enable=config.log_cleaner_enable,
         threads=config.log_cleaner_threads,
@@ -118,6 +120,11 @@ def group_settings(config: NodeConfig) -> GroupSettings:
         offset_value_version=1 + sum(ibp >= i for i in (_FIRST_WITHOUT_EXPIRE_TIMESTAMP, _FIRST_WITH_LEADER_EPOCH)),
         group_value_version=1 + sum(ibp >= i for i in (_FIRST_WITHOUT_EXPIRE_TIMESTAMP, FIRST_WITH_STATIC_MEMBERS)),
     )
+
+
+def transaction_settings(config: NodeConfig) -> TransactionSettings:
+    names = TransactionSettings.__dataclass_fields__
+    return TransactionSettings(**{name: getattr(config, name) for name in names})
 
 
 def allows_static_members(config: NodeConfig) -> bool:

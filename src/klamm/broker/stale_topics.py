@@ -53,6 +53,7 @@ class StaleTopics:
         self._task = asyncio.get_running_loop().create_task(self._remove_deleted(), name="forgotten-topics")
 
     async def close(self) -> None:
+        """Stop the check of stale topics."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

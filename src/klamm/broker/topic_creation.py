@@ -47,8 +47,11 @@ class TopicStore(Protocol):
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         """For each name, why the topic cannot be created; None if it can."""
 
-    async def list_topics(self) -> list[str]: ...
-    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]: ...
+    async def list_topics(self) -> list[str]:
+        """Return the names of all topics in ZooKeeper."""
+
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
+        """Write the topics to ZooKeeper; return the error of each that was not created, by name."""
 
 
 class NewTopic(NamedTuple):
@@ -201,13 +204,22 @@ class TopicCreation:
         config = self._config
         configs: list[tuple[str, str]] = []
         if name in INTERNAL_TOPICS:
-            configs = [("cleanup.policy", "compact"), ("compression.type", "producer")]
+            configs.append(("cleanup.policy", "compact"))
         match name:
             case "__consumer_offsets":
                 shape = (config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
-                configs.append(("segment.bytes", str(config.offsets_topic_segment_bytes)))
+                configs += [
+                    ("compression.type", "producer"),
+                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+                ]
             case "__transaction_state":
                 shape = (config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor)
+                configs += [
+                    ("compression.type", "uncompressed"),
+                    ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+                    ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                    ("unclean.leader.election.enable", "false"),
+                ]
             case _:
                 shape = (USE_DEFAULT, USE_DEFAULT)
         return NewTopic(name, *shape, configs=configs)

@@ -59,10 +59,12 @@ class ZnodeFollower:
         return not self._is_reading and not self._may_be_new.is_set()
 
     def start(self) -> None:
+        """Start the task that reads the znode now and after each change."""
         self._may_be_new.set()
         self._task = asyncio.get_running_loop().create_task(self._read_in_loop(), name=self._what)
 
     async def close(self) -> None:
+        """Stop reading the znode."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -57,6 +57,7 @@ class ZooKeeperSessions:
 
     @property
     def is_connected(self) -> bool:
+        """Whether the current ZooKeeper session is connected."""
         return self._state is SessionState.CONNECTED
 
     @property

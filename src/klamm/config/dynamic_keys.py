@@ -14,6 +14,7 @@ LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
 LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
+LOG_DIR_MOVES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 THROTTLED_RATES: Final = (LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE)
 """Keys of brokers: how many bytes per second throttled replicas may copy."""
 THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
@@ -79,7 +80,7 @@ QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
     for name in (
         LEADER_THROTTLED_RATE,
         FOLLOWER_THROTTLED_RATE,
-        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LOG_DIR_MOVES_RATE,
     )
 }
 """Configs that can only be set dynamically."""

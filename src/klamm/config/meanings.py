@@ -96,8 +96,16 @@ socket.listen.backlog.size: Connections that may wait to be accepted.
 socket.receive.buffer.bytes: What the system may hold of what a client sends; -1 lets it decide.
 socket.request.max.bytes: The largest request that a broker reads.
 socket.send.buffer.bytes: What the system may hold of an answer that a client does not read; -1 lets it decide.
+transaction.abort.timed.out.transaction.cleanup.interval.ms: How often transactions that are open too long are aborted.
+transaction.max.timeout.ms: The longest timeout that a transactional producer may ask for.
+transaction.partition.verification.enable: Whether leaders verify transactions with their coordinator.
+transaction.remove.expired.transaction.cleanup.interval.ms: How often idle transactional ids are looked for.
+transaction.state.log.load.buffer.size: Bytes of transaction state that are read at once while it is loaded.
+transaction.state.log.min.isr: In-sync replicas that a change of a transaction's state needs.
 transaction.state.log.num.partitions: Partitions of the topic that keeps the state of transactions.
 transaction.state.log.replication.factor: Replicas of the topic that keeps the state of transactions.
+transaction.state.log.segment.bytes: Segment size of the topic that keeps the state of transactions.
+transactional.id.expiration.ms: How long an idle transactional id is remembered.
 zookeeper.connect: The ensemble, HOST:PORT with commas in between, and a chroot after the last.
 zookeeper.connection.timeout.ms: How long a node waits for ZooKeeper when it starts.
 zookeeper.max.in.flight.requests: Requests that may be on their way to ZooKeeper at once.

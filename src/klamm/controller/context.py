@@ -37,6 +37,7 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
+        """The brokers of all replicas in assignment order, those being added and removed included."""
         return self.assignment.replicas
 
     @property
@@ -51,6 +52,7 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
+        """The leader epoch last read or written; `NO_EPOCH` where the partition has no state yet."""
         return self.leadership.leader_epoch if self.leadership else NO_EPOCH
 
     @property
@@ -87,10 +89,13 @@ Partitions = dict[Partition, None]  # an ordered set
 class TransitionObserver(Protocol):
     """Is notified of every state that a partition or a replica enters."""
 
-    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None: ...
+    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+        """The state of the partition changed from `before` to `after`."""
+
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
-    ) -> None: ...
+    ) -> None:
+        """The state of the partition's replica on the broker changed from `before` to `after`."""
 
 
 class ReplicasInDeletion(NamedTuple):
@@ -181,11 +186,13 @@ class ControllerContext:
     # ---- brokers
 
     def add_brokers(self, brokers: Iterable[Broker]) -> None:
+        """Add the brokers to those registered; the live brokers follow from them."""
         self.registered.update((b.id, b) for b in brokers)
         self.registered = dict(sorted(self.registered.items()))
         self._brokers_changed()
 
     def remove_brokers(self, brokers: Collection[BrokerId]) -> None:
+        """Remove the brokers from those registered; unknown ones are ignored."""
         for broker in brokers:
             self.registered.pop(broker, None)
         self._brokers_changed()
@@ -238,10 +245,12 @@ class ControllerContext:
         return ReplicasInDeletion(left, states.count(ReplicaState.DELETION_INELIGIBLE))
 
     def partitions(self) -> Iterator[Partition]:
+        """Yield all partitions of all topics."""
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
     def partition(self, topic: str, number: int) -> Partition | None:
+        """Return the partition; None where topic or number is unknown."""
         found = self.topics.get(topic)
         return found.partitions.get(number) if found else None
 
@@ -260,6 +269,7 @@ class ControllerContext:
         return new
 
     def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic with this id; None where there is none."""
         return self._topics_by_id.get(topic_id)
 
     def add_topic(self, name: str, topic_id: uuid.UUID | None, czxid: int = 0) -> Topic:

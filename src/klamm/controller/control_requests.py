@@ -63,6 +63,7 @@ class LeaderAndIsrItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose leader and ISR the item has."""
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
@@ -104,6 +105,7 @@ class UpdateMetadataItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose metadata the item has."""
         return self.states
 
     def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
@@ -125,6 +127,7 @@ class StopReplicaItem:
 
     @property
     def partitions(self) -> Collection[Partition]:
+        """The partitions whose replicas the item stops."""
         return self.stops
 
 

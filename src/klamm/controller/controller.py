@@ -252,6 +252,7 @@ class Controller:
         return await event.reply
 
     def is_queued_for_deletion(self, topic: str) -> bool:
+        """Whether this broker is controller and the topic's deletion has been requested and is not complete."""
         term = self._election.term
         return term is not None and topic in term.context.topics_to_be_deleted
 

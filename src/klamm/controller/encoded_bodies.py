@@ -51,12 +51,15 @@ class BodyForBroker:
         return self._body.request
 
     def encode_pieces(self, version: int) -> list[Any]:
+        """Return the encoded body as a list of buffers, with this broker's epoch in its place."""
         return self._body.pieces(self.broker_epoch)
 
     def encode_parts(self, version: int) -> list[Any]:
+        """Return the same buffers as `encode_pieces`."""
         return self.encode_pieces(version)
 
     def encode(self, version: int) -> bytes:
+        """Return the encoded body as one byte string."""
         return b"".join(self.encode_pieces(version))
 
 

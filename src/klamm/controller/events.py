@@ -69,6 +69,7 @@ class Answered(Event, ABC, Generic[T]):
 
     @property
     def owes_answer(self) -> bool:
+        """Whether the event's reply has not been given."""
         return not self.reply.done()
 
     def answer(self, value: T) -> None:
@@ -77,6 +78,7 @@ class Answered(Event, ABC, Generic[T]):
             self.reply.set_result(value)
 
     def refuse(self, error: ErrorCode) -> None:
+        """Answer the event with this error."""
         self.answer(self.refusal(error))
 
     @abstractmethod
@@ -119,6 +121,7 @@ class BecomeController(Answered[bool]):
     state = ControllerState.CONTROLLER_CHANGE
 
     def refusal(self, error: ErrorCode) -> bool:
+        """Return false: this broker did not become controller."""
         return False
 
 
@@ -173,6 +176,7 @@ class BrokerModifications(Event):
 
     @property
     def retry_key(self) -> RetryKey:
+        """The key under which a retry of the event waits: one for each broker."""
         return RetryKey(type(self), self.broker)
 
 
@@ -191,6 +195,7 @@ class ControlledShutdown(Answered[ShutdownAnswer]):
     state = ControllerState.CONTROLLED_SHUTDOWN
 
     def refusal(self, error: ErrorCode) -> ShutdownAnswer:
+        """Return the answer with this error; NOT_CONTROLLER becomes STALE_CONTROLLER_EPOCH, as in Apache Kafka."""
         moved = error is ErrorCode.NOT_CONTROLLER  # Kafka's word for it here
         return ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH if moved else error)
 
@@ -224,6 +229,7 @@ class PartitionModifications(Event):
 
     @property
     def retry_key(self) -> RetryKey:
+        """The key under which a retry of the event waits: one for each topic."""
         return RetryKey(type(self), self.topic)
 
 
@@ -281,13 +287,16 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
 
     @property
     def retry_key(self) -> RetryKey:
+        """The key under which a retry of the event waits: one for each set of partitions and kind of election."""
         return RetryKey(type(self), (None if self.partitions is None else tuple(self.partitions), self.unclean))
 
     @property
     def owes_answer(self) -> bool:
+        """Whether the election was requested for partitions and its reply has not been given."""
         return self.partitions is not None and not self.reply.done()
 
     def refusal(self, error: ErrorCode) -> ElectionAnswer:
+        """Return the answer with this error for each requested partition."""
         return ElectionAnswer(refused=dict.fromkeys(self.partitions or (), Refusal(error, "")))
 
 
@@ -344,6 +353,7 @@ class AlterPartitionReceived(Answered[AlterPartitionResponse]):
     state = ControllerState.ISR_CHANGE
 
     def refusal(self, error: ErrorCode) -> AlterPartitionResponse:
+        """Return the response with this error for the whole request."""
         return AlterPartitionResponse(error_code=error)
 
 
@@ -373,6 +383,7 @@ class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
 
     def refusal(self, error: ErrorCode) -> ReassignmentAnswer:
+        """Return the answer with this error for the whole request."""
         return ReassignmentAnswer(error)
 
 
@@ -386,6 +397,7 @@ class PartitionReassignmentIsrChange(Event):
 
     @property
     def retry_key(self) -> RetryKey:
+        """The key under which a retry of the event waits: one for each partition."""
         return RetryKey(type(self), self.partition)
 
 
@@ -410,6 +422,7 @@ class ListPartitionReassignments(Answered[ReassignmentList]):
     state = ControllerState.LIST_PARTITION_REASSIGNMENT
 
     def refusal(self, error: ErrorCode) -> ReassignmentList:
+        """Return the answer with this error and without reassignments."""
         return ReassignmentList(error)
 
 
@@ -425,6 +438,7 @@ class UpdateFeatures(Answered[FeatureAnswer]):
     state = ControllerState.UPDATE_FEATURES
 
     def refusal(self, error: ErrorCode) -> FeatureAnswer:
+        """Return the answer with this error for the whole request."""
         return FeatureAnswer(error)
 
 
@@ -452,4 +466,5 @@ class AllocateProducerIds(Answered[ProducerIds]):
     state = ControllerState.IDLE
 
     def refusal(self, error: ErrorCode) -> ProducerIds:
+        """Return the answer with this error and without a block."""
         return ProducerIds(error)

@@ -27,13 +27,15 @@ from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartition
 class Outbox(Protocol):
     """Takes the requests of a batch: `Channels` in production, a list in tests."""
 
-    def send(self, broker: BrokerId, item: ControlItem) -> None: ...
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        """Queue the control request for the broker."""
 
 
 class RequestObserver(Protocol):
     """Is notified of each queued request."""
 
-    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None: ...
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
+        """A control request was queued for the broker."""
 
 
 class RequestBatch:

@@ -13,6 +13,9 @@ class Timers:
         self._put = put
         self._waiting: dict[Hashable, asyncio.TimerHandle] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def __contains__(self, name: Hashable) -> bool:
         return name in self._waiting
 

@@ -3,7 +3,7 @@
 Source: GroupMetadata.scala (3.9). What was appended later wins, in whatever order the appends are replicated.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from klamm.model.ids import TopicPartition
@@ -39,6 +39,8 @@ class GroupOffsets:
         """Appended or about to be, and not yet replicated, in the order of the commits."""
         self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         """By producer id: in the log, and visible once the transaction commits."""
+        self._pending_transactional: dict[int, list[Offsets]] = {}
+        """By producer id: appended or about to be, and not yet replicated."""
 
     def __len__(self) -> int:
         return len(self.committed)
@@ -46,9 +48,10 @@ class GroupOffsets:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing, not even a commit under way."""
-        return not (self.committed or self._pending or self.transactional)
+        return not (self.committed or self._pending or self.transactional or self._pending_transactional)
 
     def get(self, partition: TopicPartition) -> Offset | None:
+        """Return the committed offset of the partition; None where the group has none."""
         committed = self.committed.get(partition)
         return None if committed is None else committed.offset
 
@@ -58,7 +61,11 @@ class GroupOffsets:
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit is under way, or waits for the end of its transaction."""
-        return partition in self._pending or any(partition in offsets for offsets in self.transactional.values())
+        return (
+            partition in self._pending
+            or any(partition in offsets for offsets in self.transactional.values())
+            or any(partition in offsets for pending in self._pending_transactional.values() for offsets in pending)
+        )
 
     # ---- commits
 
@@ -97,22 +104,61 @@ class GroupOffsets:
 
     # ---- transactions
 
+    @property
+    def open_producers(self) -> list[int]:
+        """Those whose open transactions hold offsets of the group."""
+        return list(dict.fromkeys((*self.transactional, *self._pending_transactional)))
+
+    def prepare_transactional(self, producer_id: int, offsets: Offsets) -> None:
+        """Note that these commits of a transaction are on their way into the log."""
+        self._pending_transactional.setdefault(producer_id, []).append(offsets)
+
+    def complete_transactional(self, producer_id: int, offsets: Offsets, record_offset: int) -> None:
+        """The prepared commits are replicated; they wait for the end of the transaction."""
+        if not self.fail_transactional(producer_id, offsets):
+            return
+        waiting = self.transactional.setdefault(producer_id, {})
+        for partition, offset in offsets.items():
+            known = waiting.get(partition)
+            if known is None or known.record_offset < record_offset:
+                waiting[partition] = CommittedOffset(offset, record_offset)
+
+    def fail_transactional(self, producer_id: int, offsets: Offsets) -> bool:
+        """The prepared commits are not in the log; False where they are not under way."""
+        pending = self._pending_transactional.get(producer_id, [])
+        left = [other for other in pending if other is not offsets]
+        if left:
+            self._pending_transactional[producer_id] = left
+        else:
+            self._pending_transactional.pop(producer_id, None)
+        return len(left) < len(pending)
+
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """The transaction's marker is in the log: its offsets become visible, or are dropped."""
         offsets = self.transactional.pop(producer_id, {})
+        self._pending_transactional.pop(producer_id, None)
         if is_commit:
             for partition, offset in offsets.items():
                 self.keep_newest(partition, offset)
 
     # ---- removal
 
+    def among(self, partitions: Container[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that have an offset here, committed or under way."""
+        known = dict.fromkeys((*self.committed, *self._pending))
+        for offsets in self.transactional.values():
+            known.update(dict.fromkeys(offsets))
+        return [partition for partition in known if partition in partitions]
+
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove what is committed or under way; the partitions that had a committed offset."""
-        removed = []
-        for partition in partitions:
+        asked = list(partitions)
+        for partition in asked:
             self._pending.pop(partition, None)
             for offsets in self.transactional.values():
                 offsets.pop(partition, None)
-            if self.committed.pop(partition, None) is not None:
-                removed.append(partition)
-        return removed
+        return self.expire(asked)
+
+    def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Remove what is committed; those of the partitions that had a committed offset."""
+        return [partition for partition in partitions if self.committed.pop(partition, None) is not None]

@@ -81,62 +81,90 @@ class GroupCoordinator:
             if group.state is not DEAD:
                 group.offsets.complete_transaction(producer_id, is_commit=is_commit)
 
+    def availability(self, group_id: str) -> ErrorCode:
+        """Why no request for the group can be served here now; NONE where it can."""
+        return self._context.availability(group_id)
+
     def partition_for(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that belongs to the group."""
         return self._context.groups.partition_of(group_id)
 
     # ---- members
 
     def _on_session_expired(self, group: Group, member_id: str) -> None:
+        """Remove the member, whose session expired, from the group; the others rebalance."""
         log.info("member's session expired", group=group.group_id, member=member_id)
         reason = f"the session of {member_id} expired"
         rebalance.remove_member(self._context, group, group.members[member_id], reason)
 
     def _on_pending_expired(self, group: Group, member_id: str) -> None:
+        """Remove a member id that was given out and with which no client joined in time."""
         log.info("member id was not used in time", group=group.group_id, member=member_id)
         rebalance.remove_pending(self._context, group, member_id)
 
     async def join_group(self, request: JoinRequest) -> JoinResult:
+        """Add the member to the group, and answer when the rebalance has all members."""
         return await joining.join_group(self._context, request)
 
     async def sync_group(self, request: SyncRequest) -> SyncResult:
+        """Return the member's assignment, once the leader of the group has sent it."""
         return await syncing.sync_group(self._context, request)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Extend the member's session; the error tells whether the member must rejoin."""
         return syncing.heartbeat(self._context, group_id, member_id, instance_id, generation)
 
     def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> leaving.LeaveResult:
+        """Remove the members from the group; the result has an error for each."""
         return leaving.leave_group(self._context, group_id, members)
 
     # ---- offsets
 
     async def commit_offsets(self, request: offsets.CommitRequest) -> offsets.Errors:
+        """Store the offsets in `__consumer_offsets`; return an error code for each partition."""
         return await offsets.commit_offsets(self._context, request)
+
+    async def commit_transactional_offsets(self, request: offsets.TransactionalCommitRequest) -> offsets.Errors:
+        """Visible once the producer's transaction commits."""
+        return await offsets.commit_transactional_offsets(self._context, request)
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, dict[TopicPartition, offsets.FetchedOffset]]:
+        """Return an error for the group, and the committed offsets; `partitions` None means all of the group.
+
+        With `require_stable`, a partition with an offset of an open transaction gets UNSTABLE_OFFSET_COMMIT.
+        """
         return offsets.fetch_offsets(self._context, group_id, partitions, require_stable=require_stable)
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, offsets.Errors]:
+        """Delete committed offsets of the group; return an error for the group and one for each partition."""
         return await offsets.delete_offsets(self._context, group_id, partitions)
 
     # ---- administration
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> tuple[ErrorCode, list[admin.ListedGroup]]:
+        """Return the groups that this broker coordinates, filtered by state and type; an empty filter passes all.
+
+        The error is COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
+        """
         return admin.list_groups(self._context, states, types)
 
     def describe_group(self, group_id: str) -> admin.DescribedGroup:
+        """Return state, protocol and members of the group, or its error."""
         return admin.describe_group(self._context, group_id)
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+        """Delete each group that is empty; return an error code for each group id."""
         return await admin.delete_groups(self._context, group_ids)
 
     # ---- metrics
 
     @property
     def counts(self) -> Counts:
+        """The counters for the metrics: commits, rebalances, loads and others."""
         return self._context.counts
 
     def count_groups(self) -> dict[GroupState, int]:
@@ -147,4 +175,5 @@ class GroupCoordinator:
         return counted
 
     def count_offsets(self) -> int:
+        """Return the number of committed offsets of all groups."""
         return sum(len(group.offsets) for group in self._context.groups)

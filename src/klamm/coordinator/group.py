@@ -52,6 +52,7 @@ class Group:
         """How many members support each protocol."""
 
     def move(self, target: GroupState, now_ms: int) -> None:
+        """Change the state of the group, and note the time of the change; asserts that the change is valid."""
         assert can_move(self.state, target), f"group {self.group_id}: {self.state} -> {target}"
         self.state = target
         self.state_since_ms = now_ms
@@ -60,14 +61,17 @@ class Group:
 
     @property
     def is_consumer_group(self) -> bool:
+        """Whether the members are consumers: the protocol type is `consumer`."""
         return self.protocol_type == CONSUMER
 
     @property
     def has_all_members_joined(self) -> bool:
+        """Whether every member waits for the end of the rebalance, and no given-out member id is unused."""
         return not self.pending_members and self.awaiting_join == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
@@ -82,6 +86,7 @@ class Group:
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def members_for_leader(self) -> tuple[JoinedMember, ...]:
+        """Return all members with their metadata, as the JoinGroup response to the leader has them."""
         protocol = self.protocol_name
         assert protocol is not None
         return tuple(JoinedMember(m.member_id, m.instance_id, m.metadata(protocol)) for m in self.members.values())
@@ -102,6 +107,7 @@ class Group:
     # ---- members
 
     def add(self, member: Member) -> None:
+        """Add the member; the first one becomes leader of the group and sets its protocol type."""
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
             self.static_members[member.instance_id] = member.member_id
@@ -127,6 +133,10 @@ class Group:
         self.pending_sync.pop(member_id, None)
 
     def forget_pending(self, member_id: str) -> None:
+        """Remove a member id that was given out and is unused, and cancel its timer.
+
+        Nothing happens where there is none.
+        """
         if (timer := self.pending_members.pop(member_id, None)) is not None:
             timer.cancel()
 
@@ -167,6 +177,7 @@ class Group:
         self.awaiting_join -= answer(reply, result)
 
     def _count_protocols(self, member: Member, sign: int) -> None:
+        """Add `sign`, 1 or -1, to the number of members that support each protocol of the member."""
         for name in {name for name, _ in member.protocols}:
             self._supported[name] += sign
 
@@ -215,12 +226,14 @@ class Group:
     # ---- timers
 
     def stop_join_timer(self) -> None:
+        """Cancel the timer that ends the wait for members to join, and end the initial delay."""
         self.in_initial_delay = False
         if self.join_timer is not None:
             self.join_timer.cancel()
             self.join_timer = None
 
     def stop_sync_timer(self) -> None:
+        """Cancel the timer that ends the wait for members to sync."""
         if self.sync_timer is not None:
             self.sync_timer.cancel()
             self.sync_timer = None

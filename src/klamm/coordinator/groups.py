@@ -23,13 +23,16 @@ class Groups:
         """Groups with offsets in an open transaction, by producer id."""
 
     def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that belongs to the group."""
         return partition_for(group_id, self.partition_count)
 
     def partition(self, number: int) -> OffsetsPartition:
+        """Return what this broker knows of partition `number` of `__consumer_offsets`, empty where it is new."""
         return self._partitions.setdefault(number, OffsetsPartition())
 
     @property
     def is_loading(self) -> bool:
+        """Whether any partition of `__consumer_offsets` is being loaded."""
         return any(partition.loading for partition in self._partitions.values())
 
     def availability(self, group_id: str) -> ErrorCode:
@@ -38,6 +41,7 @@ class Groups:
         return ErrorCode.NOT_COORDINATOR if partition is None else partition.availability
 
     def get(self, group_id: str) -> Group | None:
+        """Return the group; None where this broker does not have it."""
         partition = self._partitions.get(self.partition_of(group_id))
         return None if partition is None else partition.groups.get(group_id)
 
@@ -65,11 +69,17 @@ class Groups:
 
     def open_for_producers(self, group: Group) -> None:
         """Remember which producers' transactions hold offsets of the group."""
-        for producer_id in group.offsets.transactional:
+        for producer_id in group.offsets.open_producers:
             self._open_for.setdefault(producer_id, {})[group.group_id] = None
 
     def close_for_producers(self, group: Group) -> None:
-        for producer_id in group.offsets.transactional:
+        """Forget that producers have uncommitted offsets in the group."""
+        for producer_id in group.offsets.open_producers:
+            self._close_for(producer_id, group.group_id)
+
+    def close_unless_open(self, producer_id: int, group: Group) -> None:
+        """After a commit failed: forget the producer where nothing else of its transaction is in the group."""
+        if producer_id not in group.offsets.open_producers:
             self._close_for(producer_id, group.group_id)
 
     def take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:
@@ -81,6 +91,7 @@ class Groups:
         return [group for name in names if (group := self.get(name)) is not None]
 
     def _close_for(self, producer_id: int, group_id: str) -> None:
+        """Forget that the producer has uncommitted offsets in the group."""
         names = self._open_for.get(producer_id)
         if names is not None:
             names.pop(group_id, None)

@@ -114,6 +114,7 @@ class LoadedGroups:
 def _by_group(
     offsets: Iterable[tuple[OffsetKey, CommittedOffset]],
 ) -> dict[str, list[tuple[OffsetKey, CommittedOffset]]]:
+    """Return the offsets as lists by group id."""
     grouped: dict[str, list[tuple[OffsetKey, CommittedOffset]]] = {}
     for key, offset in offsets:
         grouped.setdefault(key.group_id, []).append((key, offset))

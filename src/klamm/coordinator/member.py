@@ -35,14 +35,17 @@ class Member:
 
     @property
     def is_static(self) -> bool:
+        """Whether the member has a `group.instance.id`."""
         return self.instance_id is not None
 
     @property
     def awaits_join(self) -> bool:
+        """Whether a JoinGroup request of the member waits for its response."""
         return self.join_reply is not None
 
     @property
     def awaits_sync(self) -> bool:
+        """Whether a SyncGroup request of the member waits for its response."""
         return self.sync_reply is not None
 
     @property
@@ -64,6 +67,7 @@ class Member:
         return answer(reply, result)
 
     def stop_session_timer(self) -> None:
+        """Cancel the timer of the member's session."""
         if self.session_timer is not None:
             self.session_timer.cancel()
             self.session_timer = None

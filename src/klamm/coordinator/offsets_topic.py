@@ -9,6 +9,7 @@ from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
 from klamm.coordinator.ports import Appended, CoordinatorLog
 from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
+from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import GroupSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -65,14 +66,20 @@ class OffsetsTopic:
             )
         return GROUP_ERRORS.get(error, error)
 
-    async def store_offsets(self, group_id: str, partition: int, offsets: Offsets) -> Appended:
-        """Store the offsets in one batch; the error is the one that the commit is answered with."""
+    async def store_offsets(
+        self, group_id: str, partition: int, offsets: Offsets, producer: ProducerIdAndEpoch | None = None
+    ) -> Appended:
+        """Store the offsets in one batch; the error is the one that the commit is answered with.
+
+        `producer`: they belong to its open transaction.
+        """
         now_ms, version = self._clock.now_ms(), self._settings.offset_value_version
         records = [
             NewRecord(offset_value(offset, version), offset_key(group_id, topic_partition), now_ms)
             for topic_partition, offset in offsets.items()
         ]
-        appended = await self._append(partition, records, self._settings.offsets_commit_required_acks)
+        acks = self._settings.offsets_commit_required_acks
+        appended = await self._append(partition, records, acks, producer)
         return appended._replace(error=OFFSET_ERRORS.get(appended.error, appended.error))
 
     async def store_removal(
@@ -97,6 +104,16 @@ class OffsetsTopic:
                 return False
         return True
 
-    async def _append(self, partition: int, records: Sequence[NewRecord], acks: int) -> Appended:
-        batch = build_batch(records, self._settings.offsets_topic_codec)
+    async def _append(
+        self, partition: int, records: Sequence[NewRecord], acks: int, producer: ProducerIdAndEpoch | None = None
+    ) -> Appended:
+        """Append the records as one batch to partition `partition` of `__consumer_offsets`."""
+        codec = self._settings.offsets_topic_codec
+        if producer is None:
+            batch = build_batch(records, codec)
+        else:
+            producer_id, epoch = producer
+            batch = build_batch(
+                records, codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+            )
         return await self._log.append(partition, batch, acks, self._settings.offsets_commit_timeout_ms)

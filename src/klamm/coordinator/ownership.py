@@ -64,7 +64,8 @@ class PartitionOwnership(ABC):
         self._one_at_a_time = asyncio.Lock()
 
     @abstractmethod
-    def partition(self, number: int) -> CoordinatedPartition: ...
+    def partition(self, number: int) -> CoordinatedPartition:
+        """Return the state of partition `number`: whether it is owned or being loaded."""
 
     @abstractmethod
     async def load(self, number: int, loading: Loading) -> int:
@@ -78,7 +79,8 @@ class PartitionOwnership(ABC):
         """Give up what the partition holds; returns how many groups or transactions."""
 
     @abstractmethod
-    def observe_load(self, duration_ms: float) -> None: ...
+    def observe_load(self, duration_ms: float) -> None:
+        """Count a loaded partition and how long it took, for the metrics."""
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
         """Take over and give up partitions of the topic as the controller says."""
@@ -129,6 +131,10 @@ class PartitionOwnership(ABC):
             log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
+        """Load the partition once no other is being loaded, and then own it.
+
+        Nothing happens where a later change of leader has replaced this loading.
+        """
         async with self._one_at_a_time:
             if partition.loading is not loading:
                 return
@@ -184,6 +190,7 @@ class PartitionOwnership(ABC):
             bounds = self._log.bounds(number)
 
     def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
+        """Pass one batch to `add_batch`; a corrupt one is skipped with an error in the log."""
         try:
             add_batch(piece, header)
         except CorruptRecords as error:
@@ -195,4 +202,5 @@ class PartitionOwnership(ABC):
             )
 
     def _name(self, number: int) -> str:
+        """Return the name of partition `number`, as in `__consumer_offsets-7`."""
         return f"{self._topic}-{number}"

@@ -16,5 +16,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(name: str, partition_count: int) -> int:
+    """Return the partition for a group id or transactional id.
+
+    It is the absolute value of Java's string hash, modulo the partition count.
+    """
     code = java_hash(name)
     return (0 if code == _SMALLEST else abs(code)) % partition_count

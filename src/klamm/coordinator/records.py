@@ -50,10 +50,12 @@ class GroupKey(NamedTuple):
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    """Return the encoded key of the record that holds the group's committed offset of the partition."""
     return _with_version(OffsetCommitKey(group_id, partition.topic, partition.partition), _OFFSET_KEY)
 
 
 def group_key(group_id: str) -> bytes:
+    """Return the encoded key of the record that holds the group's metadata."""
     return _with_version(GroupMetadataKey(group_id), _GROUP_KEY)
 
 
@@ -114,6 +116,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes], version: int) ->
 
 
 def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMetadata:
+    """Return the member as it is stored in the group's metadata record."""
     protocol = group.protocol_name
     assert protocol is not None, f"group {group.group_id} has members and no protocol"
     return MemberMetadata(
@@ -151,6 +154,7 @@ def read_group_value(group_id: str, value: bytes) -> Group:
 
 
 def _read_member(group: GroupMetadataValue, stored: MemberMetadata, version: int) -> Member:
+    """Return the member that a group's metadata record of this version holds."""
     has_rebalance_timeout = version >= _WITH_REBALANCE_TIMEOUT
     return Member(
         stored.member_id,
@@ -179,10 +183,12 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _with_version(record: WireMessage, version: int) -> bytes:
+    """Return the encoded record behind its version, two bytes."""
     return _VERSION.pack(version) + record.encode(version)
 
 
 def _version_of(record: bytes) -> int:
+    """Return the version that the first two bytes name. Raises UnknownRecord where there are fewer."""
     if len(record) < _VERSION.size:
         raise UnknownRecord(f"{len(record)} bytes hold no version")
     version: int = _VERSION.unpack_from(record)[0]

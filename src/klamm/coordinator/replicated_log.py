@@ -16,18 +16,27 @@ class ReplicatedLog:
         self._replicas = replicas
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
+        """Append the batch to the partition's leader replica, and wait as `acks` says.
+
+        The result has the error and the base offset.
+        """
         topic_partition = TopicPartition(self._topic, partition)
         results = await self._replicas.append(acks, timeout_ms, {topic_partition: batch}, Origin.COORDINATOR)
         result = results[topic_partition]
         return Appended(result.error, result.base_offset)
 
     def bounds(self, partition: int) -> LogBounds | None:
+        """Return log start and end offset of the partition; None where this broker does not lead it."""
         hosted = self._replicas.partition(TopicPartition(self._topic, partition))
         if hosted is None or not hosted.is_leader or hosted.log is None:
             return None
         return LogBounds(hosted.log.start_offset, hosted.log.end_offset)
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
+        """Return the batches from `offset` on, at most `max_bytes` but at least one batch.
+
+        Raises PartitionRefused where this broker does not lead the partition.
+        """
         topic_partition = TopicPartition(self._topic, partition)
         hosted = self._replicas.partition(topic_partition)
         if hosted is None:

@@ -13,6 +13,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 """What a member supports, the preferred first: name and metadata."""
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
 class JoinRequest(NamedTuple):
     group_id: str
     member_id: str

@@ -18,7 +18,7 @@ _RESOLUTION_S: Final = 0.001
 
 
 def _ignore(group: Group, member_id: str) -> None:
-    pass
+    """Do nothing: the default where nobody is notified of expired members."""
 
 
 class Sessions:
@@ -40,10 +40,12 @@ class Sessions:
         self._set_timer(loop, group, member)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, group: Group, member: Member) -> None:
+        """Start the timer of the member's session for its current deadline."""
         member.session_timer_at = member.session_deadline
         member.session_timer = loop.call_at(member.session_deadline, self._on_timer, group, member)
 
     def _on_timer(self, group: Group, member: Member) -> None:
+        """Report the member as expired if its deadline has passed; else start the timer for the later deadline."""
         member.session_timer = None
         loop = asyncio.get_running_loop()
         if loop.time() + _RESOLUTION_S < member.session_deadline:
@@ -58,5 +60,6 @@ class Sessions:
         group.pending_members[member_id] = timer
 
     def _on_pending_timer(self, group: Group, member_id: str) -> None:
+        """Report a given-out member id as expired, unless the group is dead."""
         if group.state is not DEAD:
             self.on_pending_expired(group, member_id)

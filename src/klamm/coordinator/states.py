@@ -24,4 +24,5 @@ VALID_PREVIOUS: Final = {
 
 
 def can_move(state: GroupState, target: GroupState) -> bool:
+    """Whether a group may change from `state` to `target`."""
     return state in VALID_PREVIOUS[target]

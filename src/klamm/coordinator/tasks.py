@@ -32,6 +32,7 @@ class Tasks:
         return task
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
+        """Forget the finished task, and log an error that it raised."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
@@ -49,4 +50,5 @@ class Tasks:
 
 
 async def _finish(rest: Rest[None]) -> None:
+    """Run the awaitable to its end."""
     await rest

@@ -12,7 +12,7 @@ class CleaningState:
     all that is left of a key.
     """
 
-    __slots__ = ("_disk", "_end", "_failures", "_is_void", "_swap_paths", "first_dirty", "why_uncleanable")
+    __slots__ = ("_disk", "_end", "_failures", "_is_void", "_swap_paths", "first_dirty", "is_paused", "why_uncleanable")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -20,6 +20,7 @@ class CleaningState:
         self._is_void = False
         self._failures = 0
         self._swap_paths: Sequence[str] = ()
+        self.is_paused = False
         self.first_dirty: int | None = None
         """Records below it were compared with those behind them; None where the log was never cleaned."""
         self.why_uncleanable: str | None = None
@@ -34,6 +35,20 @@ class CleaningState:
     def is_void(self) -> bool:
         """Whether the log was truncated below the end of the cleaning under way."""
         return self._is_void
+
+    def pause(self) -> None:
+        """Void the cleaning under way and allow no other: the log is being copied to another log directory.
+
+        The copy would else keep records whose tombstone is gone. Raises OSError.
+        """
+        self.is_paused = True
+        if self.is_running:
+            self._is_void = True
+            self._remove_swap_files()
+
+    def resume(self) -> None:
+        """Allow cleanings again."""
+        self.is_paused = False
 
     def begin(self, end: int) -> None:
         """A cleaning of the records below `end` begins."""

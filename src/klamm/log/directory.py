@@ -43,9 +43,10 @@ _NOT_LOGS = {"__cluster_metadata-0"}
 
 @dataclass(slots=True)
 class Inventory:
-    """The log directories found in a data directory, and those left to delete."""
+    """The log directories and future log directories found in a data directory, and those left to delete."""
 
     logs: dict[TopicPartition, str] = field(default_factory=dict)
+    futures: dict[TopicPartition, str] = field(default_factory=dict)
     to_delete: list[str] = field(default_factory=list)
 
 
@@ -134,6 +135,11 @@ class LogDirectory:
                 ) from error
             if parsed.kind is DirectoryKind.LIVE:
                 found.logs[parsed.partition] = path
+            elif parsed.kind is DirectoryKind.FUTURE:
+                if parsed.partition in found.futures:
+                    found.to_delete.append(path)
+                else:
+                    found.futures[parsed.partition] = path
             elif parsed.kind is DirectoryKind.DELETE:
                 found.to_delete.append(path)
         return found

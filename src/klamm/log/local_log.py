@@ -214,6 +214,12 @@ class LocalLog:
         self.segments.add(segment)
         return renamed
 
+    def move_to(self, directory: str) -> None:
+        """The directory was renamed to this one."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.move_to(directory)
+
     def close_files(self) -> None:
         """Close the open files of all segments; they are opened again when needed."""
         for segment in self.segments:

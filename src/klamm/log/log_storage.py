@@ -175,6 +175,23 @@ class LogStorage:
             self._small_files.on_topic_id_assigned()
             self._report_small_files()
 
+    @property
+    def is_restoring_producers(self) -> bool:
+        """Whether a thread reads the state of producers again after a truncation; nothing can be appended then."""
+        return self._producer_state.is_restoring
+
+    def move_to(self, directory: str, owner: Owner) -> None:
+        """The log's directory was renamed to this one, and another owner takes over.
+
+        No thread may be using the log's files, nor be reading producers again.
+        """
+        self._owner = owner
+        self._local.move_to(directory)
+        self._producer_state.move_to(directory)
+        self._small_files.move_to(directory)
+        if self.has_changed_small_files:
+            self._report_small_files()
+
     # -- roll, flush, close --------------------------------------------------------------------------------------------
 
     def roll(self) -> None:

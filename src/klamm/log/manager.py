@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -13,13 +14,14 @@ from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, CorruptFile, StorageFailed
+from klamm.log.future_logs import FutureLogs
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
 from klamm.log.manager_settings import LogManagerSettings
 from klamm.log.meta_properties import read_all_meta
-from klamm.log.names import deleted_directory
+from klamm.log.names import REPLACED_BY, deleted_directory
 from klamm.log.open_files import OpenFiles
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
@@ -29,6 +31,7 @@ logger = structlog.get_logger("logs")
 
 _REPAIR: Final = "Repair the disk and restart the node."
 _MAX_CREATED_AT_ONCE: Final = 100
+_MAX_PREFERRED: Final = 100_000
 _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
 
@@ -78,6 +81,8 @@ class LogManager:
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
+        self._futures = FutureLogs(world, self._files, self._housekeeping)
+        self._preferred: dict[TopicPartition, str] = {}
         self._making = asyncio.Lock()
         self._checkpoints = CheckpointWriter(world.disk, self._live, self.logs_in, self._take_offline)
         self._closed = False
@@ -112,6 +117,7 @@ class LogManager:
             for directory in self._directories.values():
                 directory.unlock()
             raise problem
+        self._match_futures()
 
     async def _load_directory(self, directory: LogDirectory, configs: LoadedConfigs) -> None:
         """Open all logs of one data directory."""
@@ -125,6 +131,7 @@ class LogManager:
             loaded = await asyncio.gather(
                 *(disk.in_thread(self._open_logs, directory, share, configs) for share in shares)
             )
+            futures = await disk.in_thread(self._open_futures, directory, sorted(inventory.futures.items()), configs)
         except (OSError, CorruptFile) as error:
             self._take_offline(directory, str(error))
             return
@@ -133,6 +140,11 @@ class LogManager:
                 self._register(result, directory)
             else:
                 self._mark_unreadable(result, directory)
+        for result in futures:
+            if isinstance(result, Log) and result.partition not in self._futures.logs:
+                self._futures.add(result, directory)
+            else:
+                inventory.to_delete.append(inventory.futures[result.partition])
         directory.is_loaded = True
         for path in inventory.to_delete:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
@@ -143,20 +155,59 @@ class LogManager:
         """Open some logs of a directory in a thread."""
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
+    def _open_futures(
+        self, directory: LogDirectory, futures: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs
+    ) -> list[Log | UnreadableLog]:
+        """Open the future logs of a directory in a thread."""
+        return list(directory.load(self._world, futures, configs.of, self._files, self._futures.owner))
+
+    def _match_futures(self) -> None:
+        """After the load: a future log whose log is in another directory is copied on, any other is deleted."""
+        for partition in list(self._futures.logs):
+            log = self._logs.get(partition)
+            if log is None:
+                continue  # its directory is offline, or it is created by the first LeaderAndIsr
+            if self._futures.home_of(partition) is self._homes[partition]:
+                self.delete_future(partition)
+                continue
+            try:
+                self._begin_copying(log)
+            except OSError as error:
+                self._take_offline(self._homes[partition], str(error))
+
+    def _begin_copying(self, log: Log) -> None:
+        """Pause the log's cleaning; a promotion that a crash interrupted has not begun."""
+        log.cleaning.pause()
+        mark = f"{log.directory}/{REPLACED_BY}"
+        if self._world.disk.exists(mark):
+            self._world.disk.remove(mark)
+
     def _register(self, log: Log, directory: LogDirectory) -> None:
         """Add an opened log to the manager."""
         other = self._homes.get(log.partition)
         if other is not None:
-            raise BadLogDirectory(
-                f"{log.partition} is in two log directories, {other.path} and {directory.path}. Move the older copy "
-                "out of its log directory."
-            )
+            self._resolve_duplicate(log, directory, self._logs[log.partition], other)
+            return
         self._logs[log.partition] = log
         self._homes[log.partition] = directory
         for note in log.notes:
             logger.warning("log repaired", partition=str(log.partition), directory=log.directory, note=note)
         if log.has_changed_small_files:
             self._housekeeping.on_small_files_changed(log)
+
+    def _resolve_duplicate(self, log: Log, directory: LogDirectory, known: Log, home: LogDirectory) -> None:
+        """Of two logs of a partition, delete the one that the other replaced. Raises BadLogDirectory where none is."""
+        if self._world.disk.exists(f"{log.directory}/{REPLACED_BY}"):
+            self._retire(log, directory)
+        elif self._world.disk.exists(f"{known.directory}/{REPLACED_BY}"):
+            del self._logs[log.partition], self._homes[log.partition]
+            self._retire(known, home)
+            self._register(log, directory)
+        else:
+            raise BadLogDirectory(
+                f"{log.partition} is in two log directories, {home.path} and {directory.path}. Move the older copy "
+                "out of its log directory."
+            )
 
     def _mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
         """Make the partition of a log that cannot be opened offline."""
@@ -289,7 +340,8 @@ class LogManager:
             if why is not None:
                 refused[request.partition] = StorageFailed(why)
                 continue
-            home = min(counts, key=counts.__getitem__)
+            preferred = self._directories.get(self._preferred.pop(request.partition, ""))
+            home = preferred if preferred in counts else min(counts, key=counts.__getitem__)
             counts[home] += 1
             places.append((request, home))
         return places
@@ -349,15 +401,14 @@ class LogManager:
 
     def delete(self, partition: TopicPartition) -> bool:
         """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed."""
+        self.delete_future(partition)
+        self._preferred.pop(partition, None)
         log = self._logs.pop(partition, None)
         if log is None:
             return False
         home = self._homes.pop(partition)
-        unique = self._world.randomness.bytes(16).hex()
-        target = f"{home.path}/{deleted_directory(partition, unique)}"
-        log.discard()
         try:
-            self._world.disk.rename(log.directory, target)
+            self._retire(log, home)
             starts = home.checkpoint(LOG_STARTS)
             if partition in starts.written:
                 write_now(home, LOG_STARTS, self.logs_in(home))
@@ -365,16 +416,109 @@ class LogManager:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
             raise StorageFailed(f"cannot delete {partition} in {home.path}: {error}. {_REPAIR}") from error
+        return True
+
+    def _retire(self, log: Log, home: LogDirectory) -> None:
+        """Rename the directory of a log that is no longer listed, and remove it later. Raises OSError."""
+        target = f"{home.path}/{deleted_directory(log.partition, self._world.randomness.bytes(16).hex())}"
+        log.discard()
+        self._world.disk.rename(log.directory, target)
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
-        return True
+
+    # -- moves between log directories ---------------------------------------------------------------------------------
+
+    @property
+    def futures(self) -> Mapping[TopicPartition, Log]:
+        """The future logs: copies under way in another log directory."""
+        return self._futures.logs
+
+    def future_directory_of(self, partition: TopicPartition) -> str | None:
+        home = self._futures.home_of(partition)
+        return None if home is None else home.path
+
+    def prefer_directory(self, partition: TopicPartition, directory: str) -> None:
+        """Create the partition's log in this log directory, if it is created here at all."""
+        if directory in (self.directory_of(partition), self.future_directory_of(partition)):
+            return
+        if len(self._preferred) < _MAX_PREFERRED or partition in self._preferred:
+            self._preferred[partition] = directory
+
+    def create_future(self, partition: TopicPartition, directory: str) -> Log:
+        """Begin a copy of the partition's log in another log directory. Raises StorageFailed.
+
+        Not while a directory is offline: it may have such a copy already.
+        """
+        log, home = self._logs[partition], self._directories[directory]
+        assert home is not self._homes[partition], f"{partition} is in {directory} already"
+        assert partition not in self._futures.logs, f"{partition} has a future log already"
+        if self.offline_directories:
+            offline = ", ".join(self.offline_directories)
+            raise StorageFailed(f"cannot move {partition} while a log directory is offline: {offline}. {_REPAIR}")
+        self._preferred.pop(partition, None)
+        try:
+            self._begin_copying(log)
+        except OSError as error:
+            raise self._failure(self._homes[partition], f"cannot move {partition}", error) from error
+        try:
+            return self._futures.create(partition, home, log.config, log.topic_id)
+        except OSError as error:
+            raise self._failure(home, f"cannot copy {partition}", error) from error
+
+    def delete_future(self, partition: TopicPartition) -> None:
+        """Delete the copy of the partition's log, if there is one. A directory that fails is taken offline."""
+        removed = self._futures.remove(partition)
+        if removed is None:
+            return
+        if (log := self._logs.get(partition)) is not None:
+            log.cleaning.resume()
+        try:
+            self._retire(*removed)
+        except OSError as error:
+            self._take_offline(removed[1], str(error))
+
+    def promote_future(self, partition: TopicPartition) -> Log:
+        """Replace the partition's log by its complete and flushed copy, which is returned. Raises StorageFailed.
+
+        The log that is replaced gets a mark before, so that a start after a crash knows which of two logs is the old
+        one.
+        """
+        old, old_home = self._logs[partition], self._homes[partition]
+        new, new_home = self._futures.logs[partition], self._futures.home_of(partition)
+        assert new_home is not None
+        disk, path = self._world.disk, f"{new_home.path}/{partition}"
+        try:
+            disk.write_atomically(f"{old.directory}/{REPLACED_BY}", f"{path}\n".encode())
+        except OSError as error:
+            raise self._failure(old_home, f"cannot move {partition}", error) from error
+        try:
+            disk.rename(new.directory, path)
+            disk.sync_directory(new_home.path)
+        except OSError as error:
+            raise self._failure(new_home, f"cannot move {partition}", error) from error
+        new.move_to(path, self._housekeeping)
+        new.update_high_watermark(old.high_watermark)
+        new.cleaning.first_dirty = old.cleaning.first_dirty
+        self._futures.remove(partition)
+        self._logs[partition], self._homes[partition] = new, new_home
+        self._housekeeping.on_logs_changed(new_home)
+        try:
+            self._retire(old, old_home)
+        except OSError as error:
+            self._take_offline(old_home, str(error))
+        return new
+
+    def _failure(self, home: LogDirectory, what: str, error: OSError) -> StorageFailed:
+        """Take a directory offline after an I/O error; the error for the caller."""
+        self._take_offline(home, str(error))
+        return StorageFailed(f"{what} in {home.path}: {error}. {_REPAIR}")
 
     def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         """Apply the configs at once to every log of these topics."""
         if not configs:
             return
-        for partition, log in self._logs.items():
-            if (config := configs.get(partition.topic)) is not None:
+        for log in chain(self._logs.values(), self._futures.logs.values()):
+            if (config := configs.get(log.partition.topic)) is not None:
                 log.update_config(config)
 
     def update_default_configs(self, defaults: Mapping[str, str]) -> bool:
@@ -409,8 +553,9 @@ class LogManager:
         await self._housekeeping.write_small_files()
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
-        """The logs in this data directory."""
-        return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
+        """The logs in this data directory, future ones as well."""
+        own = [log for partition, log in self._logs.items() if self._homes[partition] is directory]
+        return own + self._futures.logs_in(directory)
 
     def _live(self) -> list[LogDirectory]:
         """The data directories that are online."""
@@ -420,7 +565,8 @@ class LogManager:
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's data directory offline."""
-        home = self._homes.get(log.partition)
+        is_future = self._futures.logs.get(log.partition) is log
+        home = self._futures.home_of(log.partition) if is_future else self._homes.get(log.partition)
         if home is not None:
             self._take_offline(home, str(error))
 
@@ -429,6 +575,11 @@ class LogManager:
         if not directory.is_online:
             return
         directory.offline_reason = reason
+        for log in self._futures.logs_in(directory):
+            log.mark_failed()
+            self._futures.remove(log.partition)
+            if (copied := self._logs.get(log.partition)) is not None:
+                copied.cleaning.resume()
         lost = self.logs_in(directory)
         for log in lost:
             log.mark_failed()

@@ -16,6 +16,8 @@ SWAP: Final = ".swap"
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+REPLACED_BY: Final = "replaced-by"
+"""Names the copy that replaces this log: after a crash in between, the log with this file is the one to delete."""
 
 _MAX_NAME_LENGTH: Final = 255
 _OFFSET_DIGITS: Final = 20
@@ -56,6 +58,16 @@ def parse_directory(name: str) -> DirectoryName:
         if stem != name and dot and len(unique) == 32 and not set(unique) - set("0123456789abcdef"):
             return DirectoryName(parse_topic_partition(front), kind)
     return DirectoryName(parse_topic_partition(name), DirectoryKind.LIVE)
+
+
+def future_directory(partition: TopicPartition, unique: str) -> str:
+    """The directory name of a log's copy in another log directory; for long topic names it is no valid file name."""
+    return f"{partition}.{unique}{DirectoryKind.FUTURE}"
+
+
+def can_have_future_directory(partition: TopicPartition) -> bool:
+    """Whether the directory name of a future log is short enough (KAFKA-4893)."""
+    return len(future_directory(partition, "0" * 32)) <= _MAX_NAME_LENGTH
 
 
 def deleted_directory(partition: TopicPartition, unique: str) -> str:

@@ -17,6 +17,11 @@ class PartitionFiles:
         self._epochs = SmallFile(f"{directory}/{LEADER_EPOCHS}")
         self._metadata = SmallFile(f"{directory}/{PARTITION_METADATA}")
 
+    def move_to(self, directory: str) -> None:
+        """The directory was renamed to this one; no thread may be writing the files."""
+        self._epochs.path = f"{directory}/{LEADER_EPOCHS}"
+        self._metadata.path = f"{directory}/{PARTITION_METADATA}"
+
     @property
     def is_changed(self) -> bool:
         """Whether epochs or topic id have changes that are not written."""

@@ -40,6 +40,11 @@ class ProducerState:
         """Whether a thread replays batches after a truncation; nothing may be appended meanwhile."""
         return self._restoring_to is not None
 
+    def move_to(self, directory: str) -> None:
+        """The directory was renamed to this one; no thread may be replaying batches."""
+        assert not self.is_restoring
+        self._directory = self._snapshots.directory = directory
+
     def on_batch_written(self, header: BatchHeader, buffer: Buffer, active: Segment) -> None:
         """Update the producer state with a written batch. Raises OSError."""
         completed = update_producers(self.producers, header, buffer)

@@ -15,6 +15,7 @@ from klamm.wire.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, add_to_sequ
 
 BATCHES_REMEMBERED: Final = 5
 NO_COORDINATOR_EPOCH: Final = -1
+_MAX_SEQUENCE: Final = 2**31 - 1
 
 
 class Origin(Enum):
@@ -95,15 +96,47 @@ class Producer:
         return None
 
 
+class Verification:
+    """Whether a transaction may begin on this partition: its coordinator has to know of the partition (KIP-890).
+
+    It ends with the first batch of the transaction, and an end marker makes it worthless: a new one has to begin.
+    """
+
+    __slots__ = ("began_ms", "epoch", "is_verified", "lowest_sequence")
+
+    def __init__(self, began_ms: int, epoch: int) -> None:
+        self.began_ms = began_ms
+        self.epoch = epoch
+        self.lowest_sequence = _MAX_SEQUENCE
+        """That was tried: a later batch must not be written before it."""
+        self.is_verified = False
+
+    def note_sequence(self, epoch: int, sequence: int) -> None:
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(sequence, self.lowest_sequence)
+
+
 class Producers:
     """The state of all producers of one log; it includes all batches below `end_offset`."""
 
-    __slots__ = ("_newest_offset", "_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
+    __slots__ = (
+        "_newest_offset",
+        "_open_transactions",
+        "_producers",
+        "_unreplicated",
+        "_verifications",
+        "end_offset",
+        "snapshot_offset",
+    )
 
     def __init__(self, end_offset: int = 0) -> None:
         self._producers: dict[int, Producer] = {}
         self._open_transactions: dict[int, int] = {}
         self._unreplicated: deque[CompletedTransaction] = deque()  # closed, but the marker is not below the HW yet
+        self._verifications: dict[int, Verification] = {}
+        """Of producers whose transaction is about to begin here."""
         self._newest_offset = -1
         """No batch of a producer, data or end marker, is known to lie behind this offset."""
         self.end_offset = end_offset
@@ -126,10 +159,12 @@ class Producers:
         Raises AppendRefused.
         """
         known = self._producers.get(header.producer_id)
+        if known is not None and origin is Origin.CLIENT and (mark := known.duplicate_of(header)) is not None:
+            return mark
+        if self._verifications:
+            self._check_verified(known, header, origin)
         if known is None:
             return None  # its state may have expired: any sequence may come
-        if origin is Origin.CLIENT and (mark := known.duplicate_of(header)) is not None:
-            return mark
         _check_epoch(known, header)
         if origin is Origin.CLIENT:
             _check_sequence(known, header)
@@ -140,6 +175,36 @@ class Producers:
                 "Commit or abort the transaction first.",
             )
         return None
+
+    def _check_verified(self, known: Producer | None, header: BatchHeader, origin: Origin) -> None:
+        """Raise AppendRefused where a transaction would begin that its coordinator did not confirm."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        is_open = known is not None and known.transaction_start is not None
+        if header.is_transactional and not is_open and not verification.is_verified:
+            raise AppendRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} sent a batch that is not part of an open transaction: it ended "
+                "meanwhile. Abort the transaction and begin another one.",
+            )
+        if origin is Origin.CLIENT and header.base_sequence > verification.lowest_sequence:
+            raise AppendRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, and before it "
+                f"{verification.lowest_sequence}, which is not written yet. Send that one again first.",
+            )
+
+    def start_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
+        """What has to be verified before the producer's next batch; None where its transaction is open here."""
+        known = self._producers.get(producer_id)
+        if known is not None and known.transaction_start is not None:
+            return None
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = self._verifications[producer_id] = Verification(now_ms, epoch)
+        verification.note_sequence(epoch, sequence)
+        return verification
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
         """Check an end marker before a leader writes it. Raises AppendRefused."""
@@ -171,6 +236,7 @@ class Producers:
         if header.attributes & 0x10 and producer.transaction_start is None:
             producer.transaction_start = first_offset
             self._open_transactions[header.producer_id] = first_offset
+        self._verifications.pop(header.producer_id, None)
 
     def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
         """Update the producer of a written end marker; the transaction it completed, None where that had no data."""
@@ -180,6 +246,9 @@ class Producers:
         if producer.epoch != header.producer_epoch:
             producer.marks.clear()
             producer.epoch = header.producer_epoch
+        if (old := self._verifications.get(header.producer_id)) is not None:
+            # an answer that is still on its way verified the transaction that ends here
+            self._verifications[header.producer_id] = Verification(old.began_ms, old.epoch)
         self._newest_offset = offset
         start = producer.transaction_start
         producer.transaction_start = None
@@ -252,6 +321,11 @@ class Producers:
         ]
         for producer_id in gone:
             del self._producers[producer_id]
+        self._verifications = {
+            producer_id: verification
+            for producer_id, verification in self._verifications.items()
+            if now_ms - verification.began_ms < expiration_ms
+        }
         return len(gone)
 
 

@@ -302,6 +302,15 @@ class Segment:
         """Open files through this cache from now on."""
         self._files = files
 
+    def move_to(self, directory: str) -> None:
+        """The directory was renamed to this one."""
+        self.close_files()
+        self.directory = directory
+        self.log_path = self.path(LOG)
+        self.offset_index.path = self.path(INDEX)
+        self.time_index.path = self.path(TIME_INDEX)
+        self.transaction_index.path = self.path(TRANSACTION_INDEX)
+
     def close_files(self) -> None:
         """Close the `.log` file; it is opened again when needed."""
         self._files.forget(self.log_path)

@@ -19,6 +19,7 @@ class ReplicaAssignment(NamedTuple):
 
     @property
     def is_being_reassigned(self) -> bool:
+        """Whether replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     @property

@@ -33,6 +33,7 @@ class LeaderAndIsr(NamedTuple):
 
     @property
     def has_leader(self) -> bool:
+        """Whether the leader is a broker, not -1."""
         return self.leader != NO_BROKER
 
     def with_leader(

@@ -80,6 +80,8 @@ class ProduceService:
                 try:
                     await own_log.flush_before_ack()
                 except StorageFailed as error:
+                    if partition is not None and partition.log not in (own_log, None):
+                        continue  # the replica moved to another log directory, flushed
                     del required[topic_partition]
                     results[topic_partition] = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 
@@ -120,6 +122,11 @@ class ProduceService:
         """Prepare the batch, wait for the partition's earlier batches, then append it."""
 
         def append(checked: CheckedBatch | None) -> _Appended:
+            """Append the batch if this broker still leads the same log.
+
+            `checked` is a batch already prepared, None means the original. Raises PartitionRefused where the log was
+            replaced meanwhile.
+            """
             if self._hosted.find(topic_partition).leader_log is not own_log:
                 raise PartitionRefused(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -177,6 +184,10 @@ class ProduceService:
         """A function that removes decided partitions from `required` and says whether none is left."""
 
         def is_done() -> bool:
+            """Whether every partition is replicated up to its required offset or has failed.
+
+            Errors are put into the results.
+            """
             for topic_partition, offset in list(required.items()):
                 error = self._replication_error(topic_partition, offset)
                 if error is None:

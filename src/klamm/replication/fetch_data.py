@@ -49,6 +49,7 @@ class FetchParams(NamedTuple):
 
     @property
     def is_follower(self) -> bool:
+        """Whether a follower fetches, not a consumer."""
         return self.replica_id >= 0
 
 

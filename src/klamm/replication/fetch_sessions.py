@@ -152,6 +152,7 @@ class FullFetch(FetchContext):
         self.waiter.changed.update(dict.fromkeys(self._partitions.values()))
 
     def has_partitions(self) -> bool:
+        """Whether the request names any partition."""
         return bool(self._partitions)
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
@@ -189,9 +190,11 @@ class IncrementalFetch(FetchContext):
         self._expected_epoch = session.epoch
 
     def has_partitions(self) -> bool:
+        """Whether the session has any partition."""
         return bool(self._session.partitions)
 
     def is_superseded(self) -> bool:
+        """Whether a later request of the session has arrived meanwhile."""
         return self._session.epoch != self._expected_epoch
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
@@ -237,6 +240,7 @@ class FetchSessions:
 
     @property
     def partition_count(self) -> int:
+        """The number of partitions in all fetch sessions together."""
         return sum(len(s.partitions) for s in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -277,6 +281,7 @@ class FetchSessions:
         return session
 
     def remove(self, session_id: int) -> None:
+        """Remove the session and mark it as ended; nothing happens where it does not exist."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.epoch = FINAL_EPOCH  # a fetch still waiting in it is void
@@ -315,6 +320,7 @@ class FetchSessions:
         )
 
     def _unused_session_id(self) -> int:
+        """Return a random session id, 1 to 2^31 - 1, that no session has."""
         while (session_id := self._dice.randrange(1, 2**31)) in self._sessions:
             continue
         return session_id

@@ -43,6 +43,7 @@ class CachedPartition:
 
     @property
     def topic_partition(self) -> TopicPartition | None:
+        """The topic and partition; None where the topic id is not known."""
         topic = self.request.topic
         return None if topic is None else TopicPartition(topic, self.request.partition)
 

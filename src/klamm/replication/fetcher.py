@@ -323,7 +323,9 @@ class Fetcher:
             try:
                 await own_log.flush_before_ack()
             except StorageFailed as error:
-                self._mark_failed(topic_partition, error)
+                followed = self._followed.get(topic_partition)
+                if followed is not None and followed.partition.log in (own_log, None):
+                    self._mark_failed(topic_partition, error)  # else it moved to another log directory, flushed
 
     def _append_records(
         self, topic_partition: TopicPartition, followed: PartitionFetchState, answer: FetchResponsePartitionData

@@ -96,6 +96,7 @@ class FetcherManager:
         self._admits = False
 
     async def close(self) -> None:
+        """Stop all fetchers, wait until they have ended, and start no more."""
         self._admits = False
         for key in list(self._fetchers):
             self._stop_fetcher(key)

@@ -25,10 +25,12 @@ class HostedPartitions:
 
     @property
     def metadata(self) -> MetadataPort:
+        """The metadata cache of the broker."""
         return self._context.metadata
 
     @property
     def offline(self) -> frozenset[TopicPartition]:
+        """The partitions whose log directory has failed."""
         return frozenset(self._offline)
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:

@@ -75,6 +75,7 @@ def _instruction(
 
 
 def _broker_ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
+    """Return the numbers as broker ids, in the same order."""
     return tuple(BrokerId(n) for n in numbers)
 
 

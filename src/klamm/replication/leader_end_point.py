@@ -53,6 +53,7 @@ class LeaderEndPoint:
         self._connection: BrokerConnection | None = None
 
     async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
+        """Send the fetch request in this version to the leader and return its response."""
         response: FetchResponse = await self._send_request(ApiKey.FETCH, version, request)
         return response
 
@@ -79,6 +80,7 @@ class LeaderEndPoint:
         return offset
 
     def close(self) -> None:
+        """Close the connection to the leader, if there is one; the next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -274,6 +274,7 @@ class Leadership:
 
 
 def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted]]:
+    """Yield the items in order, in lists of at most `count`."""
     return (items[start : start + count] for start in range(0, len(items), count))
 
 

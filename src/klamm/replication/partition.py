@@ -56,6 +56,7 @@ class Partition:
         "_followers",
         "assignment",
         "controller_epoch",
+        "future_log",
         "is_leader",
         "isr_state",
         "leader_epoch",
@@ -80,6 +81,8 @@ class Partition:
         self.isr_state: IsrState = Committed(())
         self.replicas: dict[BrokerId, RemoteReplica] = {}
         self.log: Log | None = None
+        self.future_log: Log | None = None
+        """The copy that will replace the log, while the replica moves to another log directory."""
         self._followers: dict[CachedPartition, None] = {}
         self._consumers: dict[CachedPartition, None] = {}
 
@@ -117,6 +120,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
+        """Whether the ISR has fewer replicas than `min.insync.replicas` demands."""
         return len(self.isr_state.isr) < self.effective_min_isr
 
     @property
@@ -127,7 +131,10 @@ class Partition:
         """
         is_alive = self._context.metadata.is_alive
         followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
-        return min(self.leader_log.start_offset, *followers)
+        own_start = self.leader_log.start_offset
+        if self.future_log is not None and not self.future_log.has_failed:
+            own_start = min(own_start, self.future_log.start_offset)
+        return min(own_start, *followers)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
@@ -192,10 +199,16 @@ class Partition:
         self._on_role_changed()
         return newer
 
+    def replace_log(self, new_log: Log) -> None:
+        """The replica moved to another log directory; requests that wait on it are checked again."""
+        self.log, self.future_log = new_log, None
+        new_log.on_start_moved = self.on_log_start_moved
+        self._on_role_changed()
+
     def stop_hosting(self) -> None:
         """The replica is deleted or its directory failed: drop its state and wake the requests that wait on it."""
         self.is_leader = False
-        self.log = None
+        self.log = self.future_log = None
         self.isr_state = Committed(())
         self.replicas = {}
         watchers = [*self._followers, *self._consumers]
@@ -555,6 +568,7 @@ class Partition:
         self._check_waiting_requests()
 
     def _check_waiting_requests(self) -> None:
+        """Answer the waiting Produce and DeleteRecords requests that the new state of the partition completes."""
         self.check_waiting_produces()
         self.check_waiting_deletes()
 

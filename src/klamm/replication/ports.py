@@ -1,7 +1,7 @@
 """The interfaces that replication needs: metadata, logs, other brokers, the controller."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from klamm.log.log import Log
@@ -35,6 +35,47 @@ class LogsPort(Protocol):
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write the high watermark checkpoints of all log directories."""
+
+
+class FutureLogsPort(Protocol):
+    """Copies of logs in other log directories of this broker."""
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """All log directories."""
+        ...
+
+    @property
+    def offline_directories(self) -> Mapping[str, str]:
+        """Why each offline directory failed, by path."""
+        ...
+
+    @property
+    def futures(self) -> Mapping[TopicPartition, Log]:
+        """The copies under way."""
+        ...
+
+    def directory_of(self, partition: TopicPartition) -> str | None:
+        """The log directory that has the partition's log, or None."""
+        ...
+
+    def future_directory_of(self, partition: TopicPartition) -> str | None:
+        """The log directory that has its copy, or None."""
+        ...
+
+    def prefer_directory(self, partition: TopicPartition, directory: str) -> None:
+        """Create the partition's log there, if it is created at all."""
+
+    def create_future(self, partition: TopicPartition, directory: str) -> Log:
+        """Begin a copy of the partition's log. Raises StorageFailed."""
+        ...
+
+    def delete_future(self, partition: TopicPartition) -> None:
+        """Delete the copy, if there is one."""
+
+    def promote_future(self, partition: TopicPartition) -> Log:
+        """Replace the partition's log by its copy, which is returned. Raises StorageFailed."""
+        ...
 
 
 class MetadataPort(Protocol):

@@ -39,6 +39,7 @@ class Purgatory(Generic[KeyT]):
 
     @property
     def keys(self) -> Iterable[KeyT]:
+        """The keys that at least one operation waits for."""
         return self._by_key.keys()
 
     async def wait(self, keys: Iterable[KeyT], is_done: Callable[[], bool], timeout_s: float) -> bool:

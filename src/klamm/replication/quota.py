@@ -81,6 +81,7 @@ class ByteRate:
         return max(min(falls_ms, expires_ms), now_ms + _MIN_PAUSE_MS)
 
     def _total_bytes(self) -> int:
+        """Return the number of bytes in all samples of the window."""
         return sum(s.amount for s in self._ring)
 
 
@@ -100,6 +101,7 @@ class ReplicationQuota:
         """Whether any partition is throttled; where none is, nothing else needs to be asked."""
 
     def set_limit(self, bytes_per_second: int) -> None:
+        """Set the limit in bytes per second; traffic is checked against it from now on."""
         self.limit = bytes_per_second
         self._exceeded_until_ms = 0.0
 
@@ -139,16 +141,19 @@ class ReplicationQuota:
         return self._exceeded_until_ms
 
     def byte_rate(self) -> float:
+        """Return the current rate in bytes per second."""
         return self._rate.rate_at(self._now_ms())
 
 
 class ReplicationQuotas(NamedTuple):
-    """The quotas of one broker: for what it sends as leader and what it fetches as follower."""
+    """The quotas of one broker: what it sends as leader, fetches as follower, copies between log directories."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota
+    log_dir_moves: ReplicationQuota
+    """For what is copied between log directories, whatever the partition."""
 
     @classmethod
     def new(cls, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> "ReplicationQuotas":
-        """Create both quotas, without a limit."""
-        return cls(ReplicationQuota(now_ms, samples, window_s), ReplicationQuota(now_ms, samples, window_s))
+        """Create the quotas, without a limit."""
+        return cls(*(ReplicationQuota(now_ms, samples, window_s) for _ in cls._fields))

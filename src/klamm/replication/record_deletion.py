@@ -62,6 +62,7 @@ class RecordDeletion:
         """A function that removes decided partitions from `required` and says whether none is left."""
 
         def is_done() -> bool:
+            """Whether every partition has its final result; final results are moved from `required` to `results`."""
             for topic_partition, offset in list(required.items()):
                 result = self._final_result(topic_partition, offset)
                 if result is not None:

@@ -8,7 +8,7 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import REPLACE_REPLICA, StorageFailed
-from klamm.log.producers import Origin, Producer
+from klamm.log.producers import Origin, Producer, Verification
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
@@ -23,9 +23,10 @@ from klamm.replication.health import PartitionHealth
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
+from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.offset_lookup import FoundOffset, look_up_offset
 from klamm.replication.partition import Partition
-from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
+from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.record_deletion import DeletionResult, RecordDeletion
@@ -70,10 +71,12 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         quotas: ReplicationQuotas | None = None,
+        future_logs: FutureLogsPort | None = None,
     ) -> None:
         """`broker_epoch()` is the czxid of our registration.
 
-        Without `quotas`, nothing can be throttled but through `quotas` of this object.
+        Without `quotas`, nothing can be throttled but through `quotas` of this object. Without `future_logs`, replicas
+        cannot move between log directories.
         """
         self.quotas = quotas = quotas or ReplicationQuotas.new(_now_ms)
         self._settings = settings = settings or ReplicationSettings()
@@ -122,7 +125,13 @@ class ReplicaManager:
         )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._deletion = RecordDeletion(self._hosted, deletes)
+        self._moves = None
+        if future_logs is not None:
+            chunk_bytes = settings.replica_fetch_max_bytes
+            lock = self._leadership.lock
+            self._moves = LogDirMoves(self._hosted, future_logs, quotas.log_dir_moves, lock, chunk_bytes)
         self._workers = world.workers
+        self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
@@ -134,6 +143,8 @@ class ReplicaManager:
     def start(self) -> None:
         """Start the task that shrinks ISRs; the high watermarks are kept from the first LeaderAndIsr on."""
         self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+        if self._moves is not None:
+            self._moves.start()
 
     def begin_shutdown(self) -> None:
         """Controlled shutdown began: partitions that become followers here are no longer fetched."""
@@ -144,6 +155,8 @@ class ReplicaManager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._moves is not None:
+            await self._moves.close()
         await self._fetchers.close()
         await self._alter_partition.close()
         self._sessions.close()
@@ -156,6 +169,8 @@ class ReplicaManager:
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Apply a LeaderAndIsr; the caller has checked that the sender may send one."""
         response = await self._leadership.become_leader_or_follower(request, version)
+        if self._moves is not None:
+            self._moves.on_replicas_changed()
         if not self._checkpoints_run and not response.error_code:
             self._checkpoints_run = True
             seconds = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
@@ -193,6 +208,11 @@ class ReplicaManager:
     ) -> dict[TopicPartition, DeletionResult]:
         """Delete the records before each offset (-1: the high watermark), and wait for the live replicas."""
         return await self._deletion.delete(offsets, timeout_ms)
+
+    async def alter_log_dirs(self, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
+        """Begin to move each replica of this broker to its log directory."""
+        assert self._moves is not None, "created without future logs"
+        return await self._moves.alter(directories)
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""
@@ -237,6 +257,19 @@ class ReplicaManager:
         """The active producers in the leader's log. Raises PartitionRefused."""
         return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
 
+    def start_verification(
+        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
+    ) -> Verification | None:
+        """What has to be verified before the producer's transactional batch is appended (KIP-890).
+
+        None where its transaction is open on the partition, or where the append itself will be refused.
+        """
+        try:
+            producers = self._hosted.find(topic_partition).leader_log.producers
+        except PartitionRefused:
+            return None
+        return producers.start_verification(producer_id, epoch, sequence, self._clock.now_ms())
+
     # ---- facts
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
@@ -244,10 +277,12 @@ class ReplicaManager:
         return self._hosted.get(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
+        """Return an iterator over the partitions that have a replica on this broker."""
         return iter(self._hosted)
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
+        """The partitions whose log directory has failed."""
         return self._hosted.offline
 
     async def partition_health(self) -> PartitionHealth:
@@ -261,10 +296,12 @@ class ReplicaManager:
 
     @property
     def fetchers(self) -> FetcherManager:
+        """The manager of the fetchers that follow leaders on other brokers."""
         return self._fetchers
 
     @property
     def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions of followers and consumers."""
         return self._sessions
 
     # ---- failures
@@ -274,6 +311,8 @@ class ReplicaManager:
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosted.set_offline(partitions)
+        for partition in self._hosted:
+            partition.check_waiting_deletes()  # a future log in that directory delays them no longer
 
     # ---- background
 
@@ -306,4 +345,5 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _now_ms() -> float:
+    """Return the time of the running event loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000

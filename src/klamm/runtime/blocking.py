@@ -13,7 +13,9 @@ Buffer = bytes | bytearray | memoryview
 class BlockingConnection(Protocol):
     """A blocking TCP connection. Every call may raise OSError (TimeoutError, too); it is unusable afterwards."""
 
-    def send(self, buffers: Sequence[Buffer]) -> None: ...
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Send the buffers in order; returns when the system has taken all bytes. Raises OSError."""
+
     def receive(self, count: int) -> bytes:
         """Exactly `count` bytes."""
         ...
@@ -22,7 +24,8 @@ class BlockingConnection(Protocol):
         """Whether the peer has neither closed the connection nor sent anything; never raises."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class BlockingWorld(Protocol):
@@ -36,8 +39,11 @@ class BlockingWorld(Protocol):
         """A monotonic time; only differences have a meaning."""
         ...
 
-    def sleep(self, seconds: float) -> None: ...
-    def processors(self) -> int: ...
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread for this many seconds."""
+
+    def processors(self) -> int:
+        """Return the number of processors of the machine, at least 1."""
 
 
 class _RealConnection:
@@ -45,10 +51,12 @@ class _RealConnection:
         self._socket = connected
 
     def send(self, buffers: Sequence[Buffer]) -> None:
+        """Send the buffers in order; returns when the system has taken all bytes. Raises OSError."""
         for buffer in buffers:
             self._socket.sendall(buffer)
 
     def receive(self, count: int) -> bytes:
+        """Return exactly `count` bytes. Raises TimeoutError, or ConnectionResetError where the other side closes."""
         # the kernel gathers all of it: no extra copy, and one wake-up for many megabytes
         parts: list[bytes] = []
         while count:
@@ -65,6 +73,7 @@ class _RealConnection:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def is_quiet(self) -> bool:
+        """Whether the connection is open and no byte waits to be received."""
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -74,11 +83,16 @@ class _RealConnection:
         return False
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
 class RealBlockingWorld:
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
+        """Connect within `connect_timeout_s`; each later send or receive may block for `answer_timeout_s`.
+
+        Raises OSError.
+        """
         connected = socket.create_connection((host, port), connect_timeout_s)
         connected.settimeout(None)  # the kernel's own time-outs let a call wait for all of an answer
         seconds, rest = divmod(answer_timeout_s, 1)
@@ -89,10 +103,13 @@ class RealBlockingWorld:
         return _RealConnection(connected)
 
     def now_s(self) -> float:
+        """Return the monotonic time in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Block the calling thread for this many seconds."""
         time.sleep(seconds)
 
     def processors(self) -> int:
+        """Return the number of processors of the machine, at least 1."""
         return os.cpu_count() or 1

@@ -12,4 +12,5 @@ class Clock(Protocol):
 
 class RealClock:
     def now_ms(self) -> int:
+        """Return the wall clock time in milliseconds since 1970."""
         return time.time_ns() // 1_000_000

@@ -39,17 +39,23 @@ class File(Protocol):
         """Write all buffers one after the other from `position`; the number of bytes. Raises OSError."""
         ...
 
-    def truncate(self, size: int) -> None: ...
-    def size(self) -> int: ...
+    def truncate(self, size: int) -> None:
+        """Set the file's size in bytes: cut its end, or extend it with zeros."""
+
+    def size(self) -> int:
+        """Return the file's size in bytes."""
+
     def sync(self) -> None:
         """fsync; waits for the device, so call it through `Disk.in_thread`."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 class DirectoryLock(Protocol):
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Release the lock, so that another process can take it."""
 
 
 class Disk(Protocol):
@@ -59,8 +65,12 @@ class Disk(Protocol):
         """Open for reading and writing; raises FileNotFoundError unless `create`."""
         ...
 
-    def open_read(self, path: str) -> File: ...
-    def read(self, path: str) -> bytes: ...
+    def open_read(self, path: str) -> File:
+        """Open an existing file for reading. Raises FileNotFoundError."""
+
+    def read(self, path: str) -> bytes:
+        """Return the whole content of the file."""
+
     def write_atomically(self, path: str, content: bytes) -> None:
         """Write a temporary file, sync, rename, sync the directory: readers see the old or the new content."""
         ...
@@ -69,19 +79,37 @@ class Disk(Protocol):
         """A name beside `path` that no other writer uses; it ends in `.tmp`, leftovers are removed at a start."""
         ...
 
-    def rename(self, source: str, target: str) -> None: ...
-    def remove(self, path: str) -> None: ...
-    def remove_tree(self, path: str) -> None: ...
-    def make_directories(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory; an existing file `target` is replaced. Not durable before `sync_directory`."""
+
+    def remove(self, path: str) -> None:
+        """Remove the file. Raises FileNotFoundError."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove the directory and everything below it."""
+
+    def make_directories(self, path: str) -> None:
+        """Create the directory and its missing parents; nothing happens where it exists."""
+
     def list_directory(self, path: str) -> list[str]:
         """Names, sorted."""
         ...
 
-    def exists(self, path: str) -> bool: ...
-    def is_directory(self, path: str) -> bool: ...
-    def size(self, path: str) -> int: ...
-    def modified_ms(self, path: str) -> int: ...
-    def sync_directory(self, path: str) -> None: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at the path."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory at the path."""
+
+    def size(self, path: str) -> int:
+        """Return the size of the file in bytes."""
+
+    def modified_ms(self, path: str) -> int:
+        """Return when the file was last modified, in ms since 1970."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable: files created, renamed or removed in it."""
+
     def sync_filesystem(self, path: str) -> None:
         """Sync everything written to the filesystem of `path`, which is faster than syncing many files."""
         ...
@@ -90,7 +118,9 @@ class Disk(Protocol):
         """Lock the file at `path`; None if another process has locked it."""
         ...
 
-    def usage(self, path: str) -> DiskUsage: ...
+    def usage(self, path: str) -> DiskUsage:
+        """Return total and usable bytes of the file system that has the path."""
+
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call that waits for the device without holding the loop."""
         ...
@@ -111,6 +141,7 @@ class _RealFile:
         self._open_descriptor = descriptor
 
     def pread(self, count: int, position: int) -> bytes:
+        """Return up to `count` bytes from the position; fewer only at the end of the file."""
         first = os.pread(self._open_descriptor, count, position)
         if len(first) == count or not first:
             return first
@@ -122,6 +153,7 @@ class _RealFile:
         return b"".join(parts)
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
+        """Return up to `count` bytes if they are in the page cache; None where reading would wait for the device."""
         if _ONLY_CACHED is None:
             return None
         content = bytearray(count)
@@ -136,6 +168,7 @@ class _RealFile:
         return content
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after the other from the position on; return the number of bytes."""
         start = position
         pending = [memoryview(b) for b in buffers if len(b)]
         while pending:
@@ -148,15 +181,19 @@ class _RealFile:
         return position - start
 
     def truncate(self, size: int) -> None:
+        """Set the file's size in bytes."""
         os.ftruncate(self._open_descriptor, size)
 
     def size(self) -> int:
+        """Return the file's size in bytes."""
         return os.fstat(self._open_descriptor).st_size
 
     def sync(self) -> None:
+        """Make the content of the file durable (fsync)."""
         os.fsync(self._open_descriptor)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._open_descriptor)
 
 
@@ -165,21 +202,26 @@ class _RealLock:
         self._open_descriptor = descriptor
 
     def release(self) -> None:
+        """Release the lock by closing its file."""
         os.close(self._open_descriptor)
 
 
 class RealDisk:
     def open(self, path: str, *, create: bool = False) -> File:
+        """Open the file for reading and writing; `create` makes it where it is missing."""
         return _RealFile(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
 
     def open_read(self, path: str) -> File:
+        """Open an existing file for reading only."""
         return _RealFile(os.open(path, os.O_RDONLY))
 
     def read(self, path: str) -> bytes:
+        """Return the whole content of the file."""
         with _open_descriptor(path, os.O_RDONLY) as descriptor:
             return _RealFile(descriptor).pread(os.fstat(descriptor).st_size, 0)
 
     def write_atomically(self, path: str, content: bytes) -> None:
+        """Replace the file's content durably: after a crash it has the old content or the new one, never a part."""
         temporary = self.temporary_name(path)
         try:
             with _open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
@@ -193,40 +235,55 @@ class RealDisk:
         self.sync_directory(os.path.dirname(path) or ".")
 
     def temporary_name(self, path: str) -> str:
+        """Return a path next to `path` that no other file uses."""
         return f"{path}.{os.getpid()}-{next(_temporary_numbers)}{TEMPORARY}"
 
     def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory; an existing file `target` is replaced."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
+        """Remove the file."""
         os.remove(path)
 
     def remove_tree(self, path: str) -> None:
+        """Remove the directory and everything below it."""
         shutil.rmtree(path)
 
     def make_directories(self, path: str) -> None:
+        """Create the directory and its missing parents; nothing happens where it exists."""
         os.makedirs(path, exist_ok=True)
 
     def list_directory(self, path: str) -> list[str]:
+        """Return the names in the directory, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
+        """Whether there is a file, directory or link at the path."""
         return os.path.lexists(path)
 
     def is_directory(self, path: str) -> bool:
+        """Whether there is a directory at the path."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
+        """Return the size of the file in bytes."""
         return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
+        """Return when the file was last modified, in ms since 1970."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable (fsync)."""
         with _open_descriptor(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
 
     def sync_filesystem(self, path: str) -> None:
+        """Make everything durable that was written to the file system of the path.
+
+        Where syncfs is missing, all file systems are synced.
+        """
         if _syncfs is None:
             os.sync()
             return
@@ -236,6 +293,7 @@ class RealDisk:
                 raise OSError(number, os.strerror(number), path)
 
     def lock(self, path: str) -> DirectoryLock | None:
+        """Lock the file, created where missing, for this process; None where another process has the lock."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             # a POSIX record lock, the kind that Java's FileChannel.tryLock takes
@@ -246,10 +304,12 @@ class RealDisk:
         return _RealLock(descriptor)
 
     def usage(self, path: str) -> DiskUsage:
+        """Return total and usable bytes of the file system that has the path."""
         facts = os.statvfs(path)
         return DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the call in a thread and return its result; exceptions pass through."""
         return await asyncio.to_thread(call, *args, **kwargs)
 
 

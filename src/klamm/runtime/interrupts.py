@@ -12,6 +12,7 @@ def exiting_at_once_on_interrupt(status: int) -> Iterator[None]:
     """End the process on Ctrl-C in the block, without an exception that an import could catch."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
+        """Handle the signal: end the process at once with the exit status, without cleanup."""
         os._exit(status)
 
     before = signal.signal(signal.SIGINT, end)

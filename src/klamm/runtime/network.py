@@ -65,18 +65,22 @@ class _RealListener:
 
     @property
     def port(self) -> int:
+        """The port that is bound, also where port 0 let the system choose."""
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
+        """Begin to accept connections."""
         await self._server.start_serving()
 
     async def close(self) -> None:
+        """Stop accepting connections; open ones stay."""
         self._server.close()
 
 
 class RealNetwork:
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+        """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`. Raises OSError."""
         transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
         _disable_nagle(transport)
         return protocol
@@ -89,6 +93,10 @@ class RealNetwork:
         backlog: int = 50,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> Listener:
+        """Bind host and port (an empty host means all addresses); connections are accepted after `Listener.start`.
+
+        Raises OSError.
+        """
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             make, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
@@ -99,6 +107,7 @@ class RealNetwork:
         return _RealListener(server)
 
     def host_name(self) -> str:
+        """Return the fully qualified name of this machine."""
         return socket.getfqdn()
 
 
@@ -116,11 +125,13 @@ def reason_of(error: OSError) -> str:
 
 
 def _set_socket_buffer(listening: socket.socket, option: int, size: int) -> None:
+    """Set the buffer size in bytes; 0 or less leaves it to the system."""
     if size > 0:
         listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def _disable_nagle(transport: asyncio.BaseTransport) -> None:
+    """Set TCP_NODELAY on a TCP connection, so that small packets are sent at once."""
     raw = transport.get_extra_info("socket")
     if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -45,6 +45,7 @@ def _first_ephemeral_port() -> int:
 
 
 def is_listening(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Whether a connection to the port succeeds within `timeout_s` seconds."""
     try:
         socket.create_connection((host, port), timeout_s).close()
     except OSError:

@@ -46,6 +46,7 @@ class Child:
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return self._process.pid
 
     @property
@@ -56,6 +57,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
+        """Whether the process has not ended."""
         return self.exit_status is None
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
@@ -155,6 +157,7 @@ def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
 
 
 def own_pid() -> int:
+    """Return the id of this process."""
     return os.getpid()
 
 
@@ -189,6 +192,7 @@ def python() -> str:
 
 
 def environment_variable(name: str) -> str | None:
+    """Return the variable's value; None where it is not set or empty."""
     return os.environ.get(name) or None
 
 

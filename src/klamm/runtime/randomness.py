@@ -25,7 +25,9 @@ class RealRandomness:
         self._system = random.SystemRandom()
 
     def stream(self, name: str) -> random.Random:
+        """Return the random generator of this name; each name has one, which is kept."""
         return self._streams.setdefault(name, random.Random())
 
     def bytes(self, count: int) -> bytes:
+        """Return `count` random bytes from the system."""
         return self._system.randbytes(count)

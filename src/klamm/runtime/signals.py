@@ -23,6 +23,7 @@ def interrupted_by_stop_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt in the block on each of these signals; for code without a loop."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        """Handle the stop signal: raise KeyboardInterrupt in the main thread."""
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in STOPPING}

@@ -92,6 +92,7 @@ def replace_files(disk: Disk, replacements: Sequence[Replacement]) -> None:
 
 
 def _write_temporary(disk: Disk, replacement: Replacement, *, sync: bool) -> str:
+    """Write the new content to a temporary file next to the target, with `sync` durably, and return its path."""
     temporary = disk.temporary_name(replacement.file.path)
     file = disk.open(temporary, create=True)
     try:
@@ -104,4 +105,5 @@ def _write_temporary(disk: Disk, replacement: Replacement, *, sync: bool) -> str
 
 
 def _parent(path: str) -> str:
+    """Return the directory part of the path; `.` where it has none."""
     return path.rpartition("/")[0] or "."

@@ -26,8 +26,11 @@ COUNTED_ITEMS: Final = 250
 class SliceObserver(Protocol):
     """Is notified of the end of slices and of the work (see `memory.LongWork`)."""
 
-    def on_slice_end(self) -> None: ...
-    def on_work_end(self) -> None: ...
+    def on_slice_end(self) -> None:
+        """A slice of the work has ended, and other callbacks of the event loop run next."""
+
+    def on_work_end(self) -> None:
+        """The whole work has ended."""
 
 
 class Slices(Protocol):
@@ -56,23 +59,28 @@ class _Pieces(ABC):
     """The methods that follow from `checkpoint` and `yield_now`."""
 
     @abstractmethod
-    async def checkpoint(self, items: int = 1) -> None: ...
+    async def checkpoint(self, items: int = 1) -> None:
+        """Let the event loop run other callbacks if this pass of the loop has done enough work."""
 
     async def yield_now(self) -> None:
+        """Let the event loop run other callbacks in any case."""
         await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
+        """Yield the items in lists of at most `size`, with a checkpoint before each."""
         rest = iter(items)
         while piece := list(islice(rest, size)):
             await self.checkpoint(len(piece))
             yield piece
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield the items one by one, with a checkpoint before each `PIECE` of them."""
         async for piece in self.over(items):
             for item in piece:
                 yield item
 
     async def clear_dict(self, contents: dict[Any, Any]) -> None:
+        """Remove all entries of the dict, with a checkpoint before each `PIECE` of them."""
         while contents:
             going = min(PIECE, len(contents))
             await self.checkpoint(going)
@@ -92,6 +100,7 @@ class TimeSlices(_Pieces):
         self._is_waking = False
 
     async def checkpoint(self, items: int = 1) -> None:  # noqa: ARG002 - the clock tells what they cost
+        """Wait for the next slice if this pass of the event loop has used up its time."""
         loop = asyncio.get_running_loop()
         if self._pass_began_at is None:
             self._pass_began_at = loop.time()
@@ -102,6 +111,7 @@ class TimeSlices(_Pieces):
             loop.call_soon(self._start_slice)
 
     def close(self) -> None:
+        """Tell the observer that the work is over."""
         if self._observer is not None:
             self._observer.on_work_end()
 
@@ -142,6 +152,7 @@ class CountedSlices(_Pieces):
         self._count = 0
 
     async def checkpoint(self, items: int = 1) -> None:
+        """Wait for the next pass of the event loop if this one has had its number of items."""
         if self._count == 0:
             asyncio.get_running_loop().call_soon(self._next_pass)
         self._count += items
@@ -150,6 +161,7 @@ class CountedSlices(_Pieces):
             self._count = items
 
     def close(self) -> None:
+        """Begin to count anew."""
         self._count = 0
 
     def _next_pass(self) -> None:

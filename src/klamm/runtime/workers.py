@@ -56,13 +56,16 @@ class InlineWorkers:
     """Runs every call in this process, after one pass of the event loop: for tests and simulated time."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function in this process after one pass of the event loop, and return its result."""
         await asyncio.sleep(0)
         return call(*args, **kwargs)
 
     def pool(self, processes: int) -> "InlineWorkers":  # noqa: ARG002 - all work is done here
+        """Return this object: without processes there is nothing to limit."""
         return self
 
     async def close(self) -> None:
+        """Do nothing: there is no process to end."""
         return
 
 
@@ -78,6 +81,10 @@ class ProcessWorkers:
         self._running: set[_Worker] = set()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function in a worker process and return its result. Raises WorkerFailed where it fails.
+
+        Arguments and result are pickled.
+        """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._processes, "worker")
             self._is_closed = False
@@ -89,9 +96,11 @@ class ProcessWorkers:
         return value
 
     def pool(self, processes: int) -> "ProcessWorkers":
+        """Return a new, separate pool of at most `processes` worker processes."""
         return ProcessWorkers(processes)
 
     async def close(self) -> None:
+        """Kill the processes that work, and end the idle ones; a later `run` starts new ones."""
         threads, self._threads = self._threads, None
         if threads is None:
             return
@@ -149,6 +158,7 @@ class _Worker:
 
     @property
     def is_running(self) -> bool:
+        """Whether the process has not ended."""
         return self._process.returncode is None
 
     def ask(self, request: object) -> tuple[bool, Any]:
@@ -161,6 +171,7 @@ class _Worker:
         return answer
 
     def kill(self) -> None:
+        """Kill the process at once."""
         self._process.kill()
 
     def end(self) -> int:
@@ -177,6 +188,7 @@ class _Worker:
 
 
 def _send(pipe: IO[bytes], content: object) -> None:
+    """Write the pickled content to the pipe, behind its length."""
     encoded = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
     for part in (_LENGTH.pack(len(encoded)), encoded):
         view = memoryview(part)

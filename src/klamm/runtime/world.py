@@ -26,6 +26,7 @@ class World:
 
 
 def real_world() -> World:
+    """Return a world of the real clock, network, disk, randomness and worker processes."""
     return World(
         RealClock(),
         RealNetwork(),

@@ -45,16 +45,22 @@ class NodeUnderTest(Protocol):
     """One node process, as faults see it."""
 
     @property
-    def host(self) -> Host: ...
+    def host(self) -> Host:
+        """The simulated machine on which the node runs."""
+
     @property
     def session(self) -> int:
         """The id of its ZooKeeper session; 0 where it has none."""
         ...
 
     @property
-    def session_timeout_ms(self) -> int: ...
+    def session_timeout_ms(self) -> int:
+        """The node's ZooKeeper session timeout, in ms."""
+
     @property
-    def is_controller(self) -> bool: ...
+    def is_controller(self) -> bool:
+        """Whether the node is the active controller."""
+
     @property
     def waits_for_alter_partition(self) -> bool:
         """Whether it leads a partition whose ISR change has no answer yet."""
@@ -74,7 +80,9 @@ class ScheduledCluster(Protocol):
     """Nothing bad is to begin any more."""
 
     @property
-    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
+    def nodes(self) -> Mapping[int, NodeUnderTest]:
+        """All nodes by broker id, stopped ones included."""
+
     @property
     def admin(self) -> World:
         """The machine from which an operator works."""
@@ -116,7 +124,9 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
     """The simulated cluster as verbs see and change it: a `ScheduledCluster` of simulated brokers."""
 
     @property
-    def nodes(self) -> Mapping[int, Node]: ...
+    def nodes(self) -> Mapping[int, Node]:
+        """All nodes by broker id, stopped ones included."""
+
     @property
     def topic_size(self) -> tuple[int, int]:
         """The greatest number of partitions of a new topic, and of replicas of each."""

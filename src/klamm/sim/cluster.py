@@ -63,6 +63,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def nodes(self) -> dict[int, Node]:
+        """All nodes by broker id, stopped ones included."""
         return self._nodes
 
     @property
@@ -86,6 +87,10 @@ class SimulatedCluster(ScheduledRun):
     # ---- the schedule
 
     async def _heal_and_check(self) -> None:
+        """End all faults, wait until the cluster is at rest, and check the invariants that hold then.
+
+        With `heals_core`, first heal only a part and check that the cluster recovers with it.
+        """
         if self.options.heals_core:
             is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_RECOVERY_SHARE or not self.running
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
@@ -133,6 +138,7 @@ class SimulatedCluster(ScheduledRun):
                 raise Violation(f"{name}: {wrong}")
 
     async def _start_nodes(self) -> None:
+        """Start the nodes in order of their ids; the first gets a head start."""
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
@@ -140,10 +146,12 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def _server_names(self) -> Sequence[str]:
+        """The host names of the ZooKeeper servers."""
         return [f"zk-{n}" for n in range(1, self.options.servers + 1)]
 
     @property
     def topic_size(self) -> tuple[int, int]:
+        """The partition count and the replication factor of the topics that the workload creates."""
         return self.options.partitions, self.options.replication
 
     @property
@@ -210,9 +218,11 @@ class SimulatedCluster(ScheduledRun):
     # ---- what happens, as it happens
 
     def _on_refused(self, writer: int) -> None:
+        """Note that a write of this controller was refused for its epoch."""
         self.history.controllers.refused.add(BrokerId(writer))
 
     def _verb_worked(self, what: str) -> None:
+        """Count the action in the coverage if it is one of the known verbs."""
         if what in VERBS:
             self.coverage.count_verb(what)
 
@@ -224,6 +234,7 @@ class SimulatedCluster(ScheduledRun):
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
+        self.history.at.now_s = self.loop.now
         try:
             for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
                 self.checks += 1

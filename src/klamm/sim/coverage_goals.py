@@ -88,7 +88,8 @@ class Cluster(Protocol):
     history: History
 
     @property
-    def nodes(self) -> Mapping[int, Node]: ...
+    def nodes(self) -> Mapping[int, Node]:
+        """All nodes by broker id, stopped ones included."""
 
 
 class CoverageGoals:

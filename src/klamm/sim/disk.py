@@ -199,6 +199,7 @@ class SimulatedDisk:
     # ---- runtime.disk.Disk
 
     def open(self, path: str, *, create: bool = False) -> File:
+        """Open the file for reading and writing; `create` makes it where it is missing."""
         path = self._check_call("open", path)
         inode = self._names.get(path)
         if inode is None:
@@ -212,12 +213,15 @@ class SimulatedDisk:
         return SimulatedFile(self, path, inode)
 
     def open_read(self, path: str) -> File:
+        """Open an existing file."""
         return self.open(path)
 
     def read(self, path: str) -> bytes:
+        """Return the whole content of the file."""
         return bytes(self._file("read", path).content)
 
     def write_atomically(self, path: str, content: bytes) -> None:
+        """Replace the file's content durably: after a power loss it has the old content or the new one."""
         temporary = self.temporary_name(path)
         file = self.open(temporary, create=True)
         file.pwrite([content], 0)
@@ -226,6 +230,7 @@ class SimulatedDisk:
         self.sync_directory(posixpath.dirname(path) or ".")
 
     def temporary_name(self, path: str) -> str:
+        """Return a path next to `path` that no other file uses."""
         self._temporary_files += 1
         return f"{path}.{self._temporary_files}{TEMPORARY}"
 
@@ -243,18 +248,21 @@ class SimulatedDisk:
             self._record_name(path, self._names[path], False)
 
     def remove(self, path: str) -> None:
+        """Remove the file; a power loss undoes it until the directory is synced."""
         path = self._check_call("remove", path)
         self._file("remove", path)
         self.observer.on_remove(path)
         self._record_name(path, None, False)
 
     def remove_tree(self, path: str) -> None:
+        """Remove the directory and everything below it."""
         path = self._check_call("remove", path)
         self._require_existing(path)
         for each in sorted((p for p in self._names if p == path or p.startswith(path + "/")), reverse=True):
             self._record_name(each, None, False)
 
     def make_directories(self, path: str) -> None:
+        """Create the directory and its missing parents."""
         path = self._check_call("mkdir", path)
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
@@ -265,24 +273,30 @@ class SimulatedDisk:
                 self._record_name(each, None, True)
 
     def list_directory(self, path: str) -> list[str]:
+        """Return the names directly below the path, sorted."""
         path = self._check_call("list", path)
         self._require_existing(path)
         return self.children(path)
 
     def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at the path."""
         return _normalize_path(path) in self._names
 
     def is_directory(self, path: str) -> bool:
+        """Whether there is a directory at the path."""
         path = _normalize_path(path)
         return path in self._names and self._names[path] is None
 
     def size(self, path: str) -> int:
+        """Return the size of the file in bytes."""
         return len(self._file("stat", path).content)
 
     def modified_ms(self, path: str) -> int:
+        """Return when the file was last modified, in ms of simulated time."""
         return self._file("stat", path).modified_ms
 
     def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable, so that a power loss keeps them."""
         path = self._check_call("sync", path)
         left = []
         for change in self._unsynced:
@@ -293,6 +307,7 @@ class SimulatedDisk:
         self._unsynced = left
 
     def sync_filesystem(self, path: str) -> None:
+        """Make all names and contents of the disk durable."""
         self._check_call("sync", path)
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
@@ -301,6 +316,7 @@ class SimulatedDisk:
         self._unsynced.clear()
 
     def lock(self, path: str) -> DirectoryLock | None:
+        """Lock the file, created where missing; None where it is locked already."""
         path = _normalize_path(path)
         if path in self._locks:
             return None
@@ -309,9 +325,11 @@ class SimulatedDisk:
         return _Lock(self._locks, path)
 
     def usage(self, path: str) -> DiskUsage:
+        """Return total and free bytes of the disk."""
         return DiskUsage(self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes()))
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call after the latency of the disk and return its result."""
         await asyncio.sleep(self.latency_s)
         return call(*args, **kwargs)
 
@@ -371,6 +389,7 @@ def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> N
 
 
 def _normalize_path(path: str) -> str:
+    """Return the path as absolute, without `.`, `..` and double slashes."""
     return posixpath.normpath(posixpath.join("/", path))
 
 
@@ -385,13 +404,16 @@ class SimulatedFile:
         self._inode = inode
 
     def pread(self, count: int, position: int) -> bytes:
+        """Return up to `count` bytes from the position."""
         self._disk.check("read", self._path)
         return bytes(self._inode.content[position : position + count])
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
+        """Return up to `count` bytes; None while a fault keeps the file out of the page cache."""
         return None if self._disk.is_cold(self._path) else self.pread(count, position)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers from the position on and return the number of bytes; lost in a power loss until `sync`."""
         self._disk.check("write", self._path)
         data = b"".join(buffers)
         growth = position + len(data) - len(self._inode.content)
@@ -403,14 +425,17 @@ class SimulatedFile:
         return len(data)
 
     def truncate(self, size: int) -> None:
+        """Set the file's size in bytes; a power loss undoes it until `sync`."""
         self._disk.check("truncate", self._path)
         self._disk.observer.on_truncate(self._path, size)
         self._inode.apply(size, None)
 
     def size(self) -> int:
+        """Return the file's size in bytes."""
         return len(self._inode.content)
 
     def sync(self) -> None:
+        """Make the content of the file durable, so that a power loss keeps it."""
         self._disk.check("sync", self._path)
         self._inode.sync()
 
@@ -426,4 +451,5 @@ class _Lock:
         self._path = path
 
     def release(self) -> None:
+        """Release the lock, so that the file can be locked again."""
         self._locks.discard(self._path)

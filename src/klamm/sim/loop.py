@@ -278,11 +278,13 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     # ---- what asyncio asks of a loop
 
     def time(self) -> float:
+        """Return the simulated time in seconds."""
         return self.now
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
     ) -> ScheduledCallback:
+        """Schedule the callback for the current time; the schedule of the run chooses its place."""
         entry = self._entry(callback, args, context)
         self._add(entry)
         return entry
@@ -296,6 +298,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
     ) -> ScheduledCallback:
+        """Schedule the callback for this simulated time in seconds."""
         entry = self._entry(callback, args, context, when)
         heapq.heappush(self._timers, (when, next(self._sequence), entry))
         return entry
@@ -303,6 +306,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
     ) -> ScheduledCallback:
+        """Schedule the callback for `delay` simulated seconds from now."""
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def _entry(
@@ -314,9 +318,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return ScheduledCallback(context.get(CURRENT_HOST) or self.main_host, callback, args, context, when)
 
     def create_future(self) -> "asyncio.Future[Any]":
+        """Return a new future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> "Task[Any]":
+        """Start a task on the current simulated host, or on that of `context`."""
         current = self._current if context is None else context.get(CURRENT_HOST)
         label = name or str(getattr(coro, "__qualname__", "task"))
         return self._task(current or self.main_host, coro, label, context)
@@ -329,16 +335,20 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the error for the report of the run; errors of tasks on dead hosts are ignored."""
         task = context.get("task") or context.get("future")
         if isinstance(task, Task) and not self._host_of(task).is_alive:
             return  # it will never end: its process was killed
         self.errors.append(context)
 
     def get_debug(self) -> bool:
+        """Return false: asyncio's debug mode is off."""
         return False
 
     def is_running(self) -> bool:
+        """Whether the loop runs callbacks now."""
         return self._is_running
 
     def is_closed(self) -> bool:
+        """Whether the loop was closed."""
         return self._closed

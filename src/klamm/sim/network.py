@@ -225,9 +225,11 @@ class _Listener:
         self.is_open = False
 
     async def start(self) -> None:
+        """Begin to accept connections."""
         self.is_open = True
 
     async def close(self) -> None:
+        """Stop accepting connections and free the port."""
         self.is_open = False
         self._network.unbind(self)
 
@@ -240,6 +242,7 @@ class HostNetwork:
         self._host = host
 
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+        """Connect this host to the host and port, and return the protocol made by `make`."""
         return await self._network.connect(self._host, make, host, port)
 
     async def listen(
@@ -250,7 +253,9 @@ class HostNetwork:
         backlog: int = 50,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> Listener:
+        """Bind the port on this host; each accepted connection gets a protocol made by `make`."""
         return self._network.bind(self._host, make, port)
 
     def host_name(self) -> str:
+        """Return the name of the simulated host."""
         return self._host.name

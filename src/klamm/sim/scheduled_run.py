@@ -68,7 +68,8 @@ class ScheduledRun(ABC):
 
     @property
     @abstractmethod
-    def nodes(self) -> Mapping[int, NodeUnderTest]: ...
+    def nodes(self) -> Mapping[int, NodeUnderTest]:
+        """All nodes by broker id, stopped ones included."""
 
     @abstractmethod
     async def _start_nodes(self) -> None:
@@ -94,10 +95,12 @@ class ScheduledRun(ABC):
 
     @property
     def tree(self) -> Tree:
+        """The znodes as the ZooKeeper leader has committed them."""
         return self.ensemble.tree
 
     @property
     def clocks(self) -> dict[str, SimulatedClock]:
+        """The clock of each host by the host's name."""
         return self.universe.clocks
 
     @property

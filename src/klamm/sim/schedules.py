@@ -41,6 +41,7 @@ class Fifo:
         self.add = self._ready.append
 
     def pop_next(self) -> ScheduledCallback | None:
+        """Remove and return the callback that waits longest; None where none is ready."""
         return self._ready.popleft() if self._ready else None
 
 
@@ -53,6 +54,7 @@ class Shuffled:
         self.add = self._ready.append
 
     def pop_next(self) -> ScheduledCallback | None:
+        """Remove and return a random ready callback; None where none is ready."""
         ready = self._ready
         if not ready:
             return None
@@ -69,12 +71,14 @@ class HostQueues:
         self._random = rng.random
 
     def add(self, entry: ScheduledCallback) -> None:
+        """Append the callback to the queue of its host."""
         queue = entry.host.ready
         if not queue:
             self._busy.append(entry.host)
         queue.append(entry)
 
     def pop_next(self) -> ScheduledCallback | None:
+        """Choose a host and remove and return its oldest ready callback; None where none is ready."""
         busy = self._busy
         if not busy:
             return None
@@ -106,6 +110,10 @@ class Priorities(HostQueues):
         self._lowest = 0.0
 
     def _choose(self) -> int:
+        """Return the index of the busy host with the highest priority.
+
+        Now and then that host's priority becomes the lowest.
+        """
         busy = self._busy
         first = max(range(len(busy)), key=lambda i: self._priority_of(busy[i]))
         if self._random() * CHOICES_PER_PRIORITY_CHANGE < 1:

@@ -212,13 +212,16 @@ class ConnectionEnd(asyncio.Transport):
     # ---- asyncio.Transport
 
     def write(self, data: Any) -> None:
+        """Send the bytes to the other end; nothing happens on a closed connection."""
         if self.is_open and len(data):
             self._send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Send the byte strings to the other end in order."""
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
+        """Close the connection: the other end receives what was sent, then the end of the stream."""
         if self.is_open:
             self.is_open = False
             self._send(StreamMark.END)
@@ -226,32 +229,41 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._lost, None)
 
     def abort(self) -> None:
+        """Close the connection; here the same as `close`."""
         self.close()
 
     def is_closing(self) -> bool:
+        """Whether this end was closed."""
         return not self.is_open
 
     def pause_reading(self) -> None:
+        """Keep received bytes until `resume_reading`."""
         self._reads = False
 
     def resume_reading(self) -> None:
+        """Deliver received bytes to the protocol again."""
         self._reads = True
         self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def is_reading(self) -> bool:
+        """Whether received bytes are delivered to the protocol."""
         return self._reads
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set at how many unsent bytes the protocol is paused and resumed."""
         self._high = _HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
+        """Return the number of bytes that were sent and are not yet received."""
         return self._bytes_under_way
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return the address of this end (`sockname`) or of the other end (`peername`); else the default."""
         return {"peername": self.peer.address, "sockname": self.address}.get(name, default)
 
     def set_protocol(self, protocol: BaseProtocol) -> None:
+        """Deliver received bytes to this protocol."""
         self._protocol = protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             self._feed = partial(_fill, protocol)
@@ -259,6 +271,7 @@ class ConnectionEnd(asyncio.Transport):
             self._feed = cast(asyncio.Protocol, protocol).data_received
 
     def get_protocol(self) -> BaseProtocol:
+        """Return the protocol that gets the received bytes."""
         assert self._protocol is not None
         return self._protocol
 

@@ -21,6 +21,7 @@ class SimulatedClock:
     offset_ms: int = 0
 
     def now_ms(self) -> int:
+        """Return the simulated wall clock in ms since 1970, with the offset of this host's clock."""
         return START_MS + int(self.loop.now * 1000) + self.offset_ms
 
 
@@ -32,12 +33,14 @@ class SeededRandomness:
         self._streams: dict[str, Rng] = {}
 
     def stream(self, name: str) -> Rng:
+        """Return the random generator of this name, seeded by the run's seed and the name; it is kept."""
         found = self._streams.get(name)
         if found is None:
             found = self._streams[name] = Rng(f"{self._seed}/{name}")
         return found
 
     def bytes(self, count: int) -> bytes:
+        """Return `count` bytes of the stream `bytes`."""
         return self.stream("bytes").randbytes(count)
 
 

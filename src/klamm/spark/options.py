@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from klamm.client.addresses import parse_addresses
-from klamm.model.cluster import Address
+from klamm.model.cluster import Address, parse_addresses
 from klamm.spark.errors import BadOption
 from klamm.spark.offsets import Bound, Subscription, bound, parse_assign, subscription
 

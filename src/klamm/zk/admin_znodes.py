@@ -45,11 +45,13 @@ class _Partitions(msgspec.Struct):
 
 
 def _encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
+    """Return the JSON content of a znode that lists these partitions."""
     listed = [{"topic": p.topic, "partition": p.partition} for p in partitions]
     return encode_json({"version": 1, "partitions": listed})
 
 
 def _decode_partitions(path: str, payload: bytes | None) -> list[TopicPartition]:
+    """Return the partitions that the znode's JSON content lists. Raises MalformedZnode."""
     return [TopicPartition(p.topic, p.partition) for p in decode_json(path, payload, _Partitions).partitions]
 
 
@@ -68,6 +70,7 @@ class _Reassignment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
+    """Return the content of `/admin/reassign_partitions` with these target replicas."""
     listed = [{"topic": p.topic, "partition": p.partition, "replicas": list(r)} for p, r in targets.items()]
     return encode_json({"version": 1, "partitions": listed})
 
@@ -79,10 +82,12 @@ def decode_reassignment(payload: bytes | None) -> dict[TopicPartition, tuple[Bro
 
 
 def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
+    """Return the content of `/admin/preferred_replica_election` with these partitions."""
     return _encode_partitions(partitions)
 
 
 def decode_preferred_election(payload: bytes | None) -> list[TopicPartition]:
+    """Return the partitions that `/admin/preferred_replica_election` lists. Raises MalformedZnode."""
     return _decode_partitions(PREFERRED_ELECTION, payload)
 
 
@@ -90,6 +95,7 @@ def decode_preferred_election(payload: bytes | None) -> list[TopicPartition]:
 
 
 def encode_isr_change(partitions: Sequence[TopicPartition]) -> bytes:
+    """Return the content of a znode below `/isr_change_notification` for these partitions."""
     return _encode_partitions(partitions)
 
 
@@ -104,6 +110,7 @@ class _LogDirEvent(msgspec.Struct):
 
 
 def encode_log_dir_event(broker: BrokerId) -> bytes:
+    """Return the content of a znode below `/log_dir_event_notification`: a log directory of the broker has failed."""
     return encode_json({"version": 1, "broker": broker, "event": LOG_DIR_FAILURE})
 
 
@@ -120,6 +127,7 @@ class _Config(msgspec.Struct):
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
+    """Return the content of a config znode with these keys and values."""
     return encode_json({"version": 1, "config": dict(config)})
 
 
@@ -161,6 +169,7 @@ class _ClusterId(msgspec.Struct):
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
+    """Return the content of `/cluster/id`."""
     return encode_json({"version": "1", "id": cluster_id})
 
 
@@ -196,6 +205,7 @@ def encode_features(features: FinalizedFeatures) -> bytes:
     """The payload of `/feature`; version 1 also has a minimum level."""
 
     def levels(level: int) -> dict[str, int]:
+        """Return the finalized level of a feature in the fields of the znode's version."""
         return {"max_version_level": level} if features.version >= 2 else _both_levels(level)
 
     content: dict[str, Any] = {
@@ -239,6 +249,7 @@ class _ProducerIdBlock(msgspec.Struct):
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """Return the content of `/latest_producer_id_block` for this block."""
     content = {"version": 1, "broker": block.broker, "block_start": str(block.first), "block_end": str(block.last)}
     return encode_json(content)
 

@@ -36,7 +36,8 @@ class ControllerMoved(KlammError):
 class MultiClient(Protocol):
     """The part of a ZooKeeper client that fenced writes use."""
 
-    async def multi(self, operations: Sequence[Op]) -> list[Result]: ...
+    async def multi(self, operations: Sequence[Op]) -> list[Result]:
+        """Do all operations or none; return one result for each."""
 
 
 class FencedWriter:

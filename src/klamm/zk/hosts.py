@@ -47,6 +47,7 @@ def parse_hosts(text: str) -> Ensemble:
 
 
 def _parse_server(part: str, text: str) -> Server:
+    """Return host and port of one entry of the connect string `text`; the default port is 2181. Raises WrongHosts."""
     if part.startswith("["):
         host, bracket, rest = part[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):

@@ -74,6 +74,7 @@ class Reader:
         return len(self.packet) - self.position
 
     def int32(self) -> int:
+        """Read a signed integer of 4 bytes."""
         start = self.position
         if start + 4 > len(self.packet):
             self._advance(4)
@@ -82,13 +83,16 @@ class Reader:
         return value
 
     def int64(self) -> int:
+        """Read a signed integer of 8 bytes."""
         value: int = LONG.unpack_from(self.packet, self._advance(8))[0]
         return value
 
     def boolean(self) -> bool:
+        """Read a boolean of 1 byte."""
         return self.packet[self._advance(1)] != 0
 
     def buffer(self) -> bytes | None:
+        """Read a byte string behind its length; None for the length -1."""
         size = self.int32()
         if size == -1:
             return None
@@ -108,12 +112,15 @@ class Reader:
             raise MalformedPacket(f"the string that ends at offset {self.position} is not UTF-8") from error
 
     def texts(self) -> list[str]:
+        """Read a count and this many strings."""
         return [self.text() for _ in range(self._count(4))]
 
     def acls(self) -> list[Acl]:
+        """Read a count and this many ACL entries."""
         return [Acl(self.int32(), self.text(), self.text()) for _ in range(self._count(12))]
 
     def stat(self) -> Stat:
+        """Read the Stat of a znode."""
         return Stat._make(STAT.unpack_from(self.packet, self._advance(STAT.size)))
 
     def _count(self, smallest_element: int) -> int:

@@ -156,6 +156,7 @@ def _refusal_message(path: str, code: ZkCode, done: str) -> str:
 
 
 def _encode(record: PendingDeletion) -> bytes:
+    """Return the JSON content of the record's znode."""
     return encode_json({"version": 1, "topic": record.topic, "partitions": record.partitions})
 
 

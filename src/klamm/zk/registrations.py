@@ -62,6 +62,7 @@ def encode_registration(
     version: int = VERSION_WITH_FEATURES,
     features: Mapping[str, FeatureRange] = NO_FEATURES,
 ) -> bytes:
+    """Return the JSON content of the znode `/brokers/ids/<id>`, in this version of the format."""
     plaintext = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
     content: dict[str, Any] = {}
     if version >= VERSION_WITH_FEATURES:

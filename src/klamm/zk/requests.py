@@ -83,53 +83,65 @@ def read_nothing(_: Reader) -> None:
 
 
 def get(path: str, watch: bool) -> Request[tuple[bytes | None, Stat]]:
+    """Make a request that reads content and Stat of a znode."""
     return Request(path, _path_and_watch(Opcode.GET_DATA, path, watch), _read_data, DATA_WATCH if watch else NO_WATCH)
 
 
 def exists(path: str, watch: bool) -> Request[Stat]:
+    """Make a request that reads the Stat of a znode."""
     return Request(path, _path_and_watch(Opcode.EXISTS, path, watch), Reader.stat, EXIST_WATCH if watch else NO_WATCH)
 
 
 def children(path: str, watch: bool) -> Request[tuple[list[str], Stat]]:
+    """Make a request that reads the children and the Stat of a znode."""
     payload = _path_and_watch(Opcode.GET_CHILDREN2, path, watch)
     return Request(path, payload, _read_children, CHILD_WATCH if watch else NO_WATCH)
 
 
 def create(op: Create) -> Request[tuple[str, Stat]]:
+    """Make a request that creates a znode; it returns the path, with the sequence number, and the Stat."""
     return Request(op.path, jute.pack_int(Opcode.CREATE2) + _create_body(op), _read_created)
 
 
 def set_data(op: Set) -> Request[Stat]:
+    """Make a request that writes the content of a znode; it returns the new Stat."""
     return Request(op.path, jute.pack_int(Opcode.SET_DATA) + _set_body(op), Reader.stat)
 
 
 def delete(op: Delete) -> Request[None]:
+    """Make a request that deletes a znode."""
     return Request(op.path, jute.pack_int(Opcode.DELETE) + _path_and_version(op), read_nothing)
 
 
 def sync(path: str) -> Request[None]:
+    """Make a request that is answered once the server has every change committed before."""
     return Request(path, jute.pack_int(Opcode.SYNC) + jute.text(path), read_nothing)
 
 
 def get_acl(path: str) -> Request[tuple[list[Acl], Stat]]:
+    """Make a request that reads ACL and Stat of a znode."""
     return Request(path, jute.pack_int(Opcode.GET_ACL) + jute.text(path), _read_acl)
 
 
 def set_acl(path: str, acl: Sequence[Acl], version: int) -> Request[Stat]:
+    """Make a request that writes the ACL of a znode if it has this ACL version; -1 matches any."""
     body = jute.text(path) + jute.acls(acl) + jute.pack_int(version)
     return Request(path, jute.pack_int(Opcode.SET_ACL) + body, Reader.stat)
 
 
 def close_session() -> Request[None]:
+    """Make a request that ends the session."""
     return Request("", jute.pack_int(Opcode.CLOSE_SESSION), read_nothing)
 
 
 def auth(scheme: str, credentials: bytes) -> Request[None]:
+    """Make a request that adds credentials to the session."""
     body = jute.pack_int(0) + jute.text(scheme) + jute.buffer(credentials)
     return Request("", jute.pack_int(Opcode.AUTH) + body, read_nothing)
 
 
 def set_watches(body: bytes) -> Request[None]:
+    """Make a request that sets watches again after a reconnect; `body` is the encoded list of them."""
     return Request("", jute.pack_int(Opcode.SET_WATCHES) + body, read_nothing)
 
 
@@ -140,28 +152,35 @@ def _path_and_watch(opcode: Opcode, path: str, watch: bool) -> bytes:
 
 
 def _path_and_version(op: Delete) -> bytes:
+    """Return the encoded fields of a delete."""
     return jute.text(op.path) + jute.pack_int(op.version)
 
 
 def _set_body(op: Set) -> bytes:
+    """Return the encoded fields of a write."""
     return jute.text(op.path) + jute.buffer(op.data) + jute.pack_int(op.version)
 
 
 def _create_body(op: Create) -> bytes:
+    """Return the encoded fields of a create."""
     return jute.text(op.path) + jute.buffer(op.data) + jute.acls(op.acl) + jute.pack_int(op.flags)
 
 
 def _read_data(reader: Reader) -> tuple[bytes | None, Stat]:
+    """Read content and Stat from a response."""
     return reader.buffer(), reader.stat()
 
 
 def _read_children(reader: Reader) -> tuple[list[str], Stat]:
+    """Read the names of children and the Stat from a response."""
     return reader.texts(), reader.stat()
 
 
 def _read_created(reader: Reader) -> tuple[str, Stat]:
+    """Read the created path and the Stat from a response."""
     return reader.text(), reader.stat()
 
 
 def _read_acl(reader: Reader) -> tuple[list[Acl], Stat]:
+    """Read ACL and Stat from a response."""
     return reader.acls(), reader.stat()

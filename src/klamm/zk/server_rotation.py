@@ -15,8 +15,11 @@ _MAX_DOUBLINGS: Final = 16
 class Rng(Protocol):
     """The random numbers that a rotation uses."""
 
-    def shuffle(self, x: list[Server]) -> None: ...
-    def random(self) -> float: ...
+    def shuffle(self, x: list[Server]) -> None:
+        """Put the servers into a random order, in place."""
+
+    def random(self) -> float:
+        """Return a random number, at least 0 and below 1."""
 
 
 class ServerRotation:

@@ -24,6 +24,7 @@ class _ServerConnection(asyncio.Protocol):
         self.writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Report the new connection to the driver; abort it where the connection is no longer wanted."""
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
         if self._driver is None:
             transport.abort()
@@ -31,22 +32,27 @@ class _ServerConnection(asyncio.Protocol):
             self._driver.on_connection_made(self, self._attempt)
 
     def data_received(self, data: bytes) -> None:
+        """Pass the received bytes to the driver."""
         if self._driver is not None:
             self._driver.on_data_received(self._attempt, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the lost connection and its error text to the driver."""
         if self._driver is not None:
             self._driver.on_connection_lost(self._attempt, str(exc) if exc is not None else "")
 
     def pause_writing(self) -> None:
+        """Note that the socket accepts no more bytes for now."""
         self.writable = False
 
     def resume_writing(self) -> None:
+        """Note that the socket accepts bytes again, and let the driver continue."""
         self.writable = True
         if self._driver is not None:
             self._driver.wake()
 
     def write(self, pieces: list[bytes]) -> None:
+        """Send the byte strings in order."""
         assert self._transport is not None
         self._transport.writelines(pieces)
 

@@ -70,9 +70,12 @@ class PartitionLike(Protocol):
     """Anything with topic and partition number: a `TopicPartition`, or the controller's own object."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The name of the topic."""
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The number of the partition in its topic."""
 
 
 class MalformedZnode(KlammError):
@@ -88,34 +91,42 @@ class MalformedZnode(KlammError):
 
 
 def broker_path(broker: int) -> str:
+    """Return the path of the registration of a broker."""
     return f"/brokers/ids/{broker}"
 
 
 def topic_path(topic: str) -> str:
+    """Return the path of the topic's znode, which has its assignment."""
     return f"/brokers/topics/{topic}"
 
 
 def partitions_path(topic: str) -> str:
+    """Return the path of the parent of the topic's partition znodes."""
     return f"/brokers/topics/{topic}/partitions"
 
 
 def partition_path(partition: PartitionLike) -> str:
+    """Return the path of the partition's znode."""
     return f"/brokers/topics/{partition.topic}/partitions/{partition.partition}"
 
 
 def state_path(partition: PartitionLike) -> str:
+    """Return the path of the znode with leader and ISR of the partition."""
     return f"/brokers/topics/{partition.topic}/partitions/{partition.partition}/state"
 
 
 def delete_topic_path(topic: str) -> str:
+    """Return the path of the znode that requests the deletion of the topic."""
     return f"/admin/delete_topics/{topic}"
 
 
 def pending_deletion_path(broker: int, topic_id: uuid.UUID) -> str:
+    """Return the path of the record that the broker still has to delete its replicas of the topic."""
     return f"{PENDING_DELETIONS}/{broker}/{id_to_text(topic_id)}"
 
 
 def consumer_offset_path(group_id: str, partition: PartitionLike) -> str:
+    """Return the path of the group's offset of the partition, as version 0 of OffsetCommit stores it."""
     return f"/consumers/{group_id}/offsets/{partition.topic}/{partition.partition}"
 
 
@@ -125,6 +136,7 @@ def config_path(entity_type: str, entity: str) -> str:
 
 
 def topic_config_path(topic: str) -> str:
+    """Return the path of the topic's configs."""
     return f"/config/topics/{topic}"
 
 
@@ -155,6 +167,7 @@ def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
 
 
 def encode_json(value: Any) -> bytes:
+    """Return the value as compact JSON in UTF-8."""
     return msgspec.json.encode(value)
 
 
@@ -179,6 +192,7 @@ class _Controller(msgspec.Struct):
 
 
 def encode_controller(broker: BrokerId, now_ms: int) -> bytes:
+    """Return the content of `/controller` for this broker."""
     return encode_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
@@ -192,6 +206,7 @@ def decode_controller(payload: bytes | None) -> ControllerRegistration | None:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
+    """Return the content of `/controller_epoch`: the number in decimal digits."""
     return str(epoch).encode()
 
 

@@ -7,6 +7,14 @@ one guard hides behind another, both go.
 
 from typing import NamedTuple
 
+from tests.simulation.injected_bugs.answers import (
+    all_elections_succeed,
+    blocks_given_twice,
+    configs_stay,
+    no_election_succeeds,
+    nobody_rebalances,
+    timers_outlive_the_term,
+)
 from tests.simulation.injected_bugs.controllership import (
     callers_forgotten,
     context_survives_the_term,
@@ -224,6 +232,12 @@ MUTANTS = (
     Mutant("y", "", "stops carry a later leader epoch", stops_in_a_later_epoch, (22,)),
     Mutant("z", "", "stops stand above all leader epochs", stops_above_all_epochs, (22,)),
     Mutant("aa", "", "LeaderAndIsr carries an older broker epoch", epochs_of_earlier_runs, (34, 18, 6)),
+    Mutant("ab", "", "producer ids are given twice", blocks_given_twice, (31,)),
+    Mutant("ac", "", "configs of deleted topics stay", configs_stay, (23,)),
+    Mutant("ad", "", "timers outlive their term", timers_outlive_the_term, (33,)),
+    Mutant("ae", "", "every election is said to succeed", all_elections_succeed, (39,)),
+    Mutant("af", "", "every election is said to fail", no_election_succeeds, (39,)),
+    Mutant("ag", "", "nobody looks for imbalance", nobody_rebalances, (39,)),
 )
 
 

@@ -10,8 +10,9 @@ from klamm.broker.lifecycle import Lifecycle
 START_ORDER = [
     "listeners", "log directory failures", "logs",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
-    "stale topics", "replicas", "group coordinator", "producer ids", "config changes", "controller handover",
-    "registration watch", "metrics endpoint", "request server",
+    "stale topics", "replicas", "group coordinator", "producer ids", "transaction client",
+    "transaction verification", "transaction markers", "transaction coordinator", "config changes",
+    "controller handover", "registration watch", "metrics endpoint", "request server",
 ]  # fmt: skip
 
 

@@ -16,6 +16,9 @@ from klamm.wire.messages import DescribableLogDirTopic, DescribeLogDirsRequest, 
 HOMES = {TopicPartition("a", 0): "/one", TopicPartition("a", 1): "/two", TopicPartition("b", 0): "/one"}
 
 
+FUTURE_HOMES = {TopicPartition("b", 0): "/two", TopicPartition("gone", 0): "/two"}
+
+
 class FakeDisk:
     def __init__(self, *failing: str) -> None:
         self._failing = failing
@@ -32,8 +35,12 @@ class FakeDisk:
 async def describe(
     topics: list[DescribableLogDirTopic] | None = None, version: int = 4, failing: tuple[str, ...] = ()
 ) -> dict[str, DescribeLogDirsResult]:
+    existing = {p: SimpleNamespace(size=100 + n, high_watermark=5, end_offset=n * 5) for n, p in enumerate(HOMES)}
     logs: Any = SimpleNamespace(
-        logs={p: SimpleNamespace(size=100 + n, high_watermark=5, end_offset=n * 5) for n, p in enumerate(HOMES)},
+        logs=existing,
+        get=existing.get,
+        futures={p: SimpleNamespace(size=7, high_watermark=0, end_offset=3) for p in FUTURE_HOMES},
+        future_directory_of=FUTURE_HOMES.get,
         directories=["/one", "/two", "/gone"],
         offline_directories={"/gone": "it failed"},
         directory_of=HOMES.get,
@@ -52,8 +59,13 @@ async def test_every_log_directory_is_described_with_partitions_sizes_and_free_b
 
     assert [(t.name, [p.partition_index for p in t.partitions])
             for t in found["/one"].topics] == [("a", [0]), ("b", [0])]  # fmt: skip
-    (partition,) = found["/two"].topics[0].partitions
-    assert (partition.partition_size, partition.offset_lag, partition.is_future_key) == (101, 0, False)
+    described = {
+        (t.name, p.partition_index): (p.partition_size, p.offset_lag, p.is_future_key)
+        for t in found["/two"].topics
+        for p in t.partitions
+    }
+    # one that is copied, 7 offsets behind, and one whose log is offline
+    assert described == {("a", 1): (101, 0, False), ("b", 0): (7, 7, True), ("gone", 0): (7, -1, True)}
     assert (found["/two"].total_bytes, found["/two"].usable_bytes) == (1_000, 400)
 
 

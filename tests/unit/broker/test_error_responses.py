@@ -55,6 +55,9 @@ def _request(key: ApiKey, version: int) -> Any:
         ApiKey.DELETE_RECORDS: m.DeleteRecordsRequest(
             topics=[m.DeleteRecordsTopic("t", [m.DeleteRecordsPartition(3)])]
         ),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: m.AlterReplicaLogDirsRequest(
+            dirs=[m.AlterReplicaLogDir("/d", [m.AlterReplicaLogDirTopic("t", (3,))])]
+        ),
         ApiKey.CREATE_PARTITIONS: m.CreatePartitionsRequest(topics=[m.CreatePartitionsTopic("t", 2, None)]),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: m.OffsetForLeaderEpochRequest(
             topics=[m.OffsetForLeaderTopic("t", [m.OffsetForLeaderPartition(3)])]
@@ -64,6 +67,13 @@ def _request(key: ApiKey, version: int) -> Any:
             topics=[m.ReassignableTopic("t", [m.ReassignablePartition(3)])]
         ),
         ApiKey.DESCRIBE_CONFIGS: m.DescribeConfigsRequest(resources=[m.DescribeConfigsResource(2, "t", None)]),
+        ApiKey.ADD_PARTITIONS_TO_TXN: m.AddPartitionsToTxnRequest()
+        if version >= 4
+        else m.AddPartitionsToTxnRequest(v3_and_below_topics=[m.AddPartitionsToTxnTopic("t", (3,))]),
+        ApiKey.TXN_OFFSET_COMMIT: m.TxnOffsetCommitRequest(
+            topics=[m.TxnOffsetCommitRequestTopic("t", [m.TxnOffsetCommitRequestPartition(3)])]
+        ),
+        ApiKey.DESCRIBE_TRANSACTIONS: m.DescribeTransactionsRequest(transactional_ids=("t",)),
         ApiKey.WRITE_TXN_MARKERS: m.WriteTxnMarkersRequest(
             markers=[m.WritableTxnMarker(7, 0, True, [m.WritableTxnMarkerTopic("t", (3,))])]
         ),
@@ -93,13 +103,17 @@ def _stop_replica(version: int) -> m.StopReplicaRequest:
     return m.StopReplicaRequest(topic_states=[m.StopReplicaTopicState("t", [m.StopReplicaPartitionState(3)])])
 
 
+_CODE_FIELDS = ("error_code", "partition_error_code")
+
+
 def _codes(message: Any) -> list[int]:
     """Every error code in a message, at any depth."""
     if isinstance(message, list | tuple):
         return [code for item in message for code in _codes(item)]
     names: tuple[str, ...] = getattr(message, "__struct_fields__", ()) or getattr(message, "__slots__", ())
-    found = [getattr(message, name) for name in names if name == "error_code"]
-    return found + [code for name in names if name != "error_code" for code in _codes(getattr(message, name, None))]
+    found = [getattr(message, name) for name in names if name in _CODE_FIELDS]
+    others = (name for name in names if name not in _CODE_FIELDS)
+    return found + [code for name in others for code in _codes(getattr(message, name, None))]
 
 
 async def _close(request: Any, message: Any) -> Any:

@@ -30,7 +30,9 @@ class Finder:
     def __init__(self, known: MetadataCache) -> None:
         self.creation = Creation()
         creation: Any = self.creation
-        self._handler = FindCoordinator(known, creation, lambda group: partition_for(group, 3))
+        self._handler = FindCoordinator(
+            known, creation, lambda group: partition_for(group, 3), lambda transaction: partition_for(transaction, 5)
+        )
 
     async def find(self, key: str, kind: int = GROUP, version: int = 3, listener: str = "PLAINTEXT") -> Any:
         message = FindCoordinatorRequest(key=key, key_type=kind)
@@ -86,10 +88,10 @@ async def test_leader_that_the_client_cannot_reach_is_no_coordinator() -> None:
     assert (found.error_code, found.port) == (ErrorCode.NONE, 9093)
 
 
-async def test_transactional_ids_have_a_coordinator_only_where_their_topic_exists() -> None:
+async def test_first_transactional_id_creates_the_topic_of_transactions() -> None:
     without = Finder(known())
     assert (await without.find("t", TRANSACTION)).error_code == NOT_AVAILABLE
-    assert without.creation.created == []
+    assert without.creation.created == [TRANSACTIONS]
     found = await Finder(known(**{TRANSACTIONS: 5})).find(key_of(3, 5), TRANSACTION)
     assert (found.error_code, found.node_id) == (NOT_AVAILABLE, -1)  # broker 4 is not alive
     found = await Finder(known(**{TRANSACTIONS: 5})).find(key_of(2, 5), TRANSACTION)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import struct
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
@@ -12,7 +13,10 @@ from tests.unit.broker.test_records_handlers import Replicas
 
 from klamm.broker.dispatch import Dispatcher, Route
 from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.broker.transaction_verification import RETRIED_AS_NOT_ENOUGH_REPLICAS, TransactionalBatches
+from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import ApiKey
@@ -32,11 +36,30 @@ def two_partitions(first: bytes, second: bytes, transactional_id: str | None) ->
     return ProduceRequest(transactional_id, -1, 100, [TopicProduceData("orders", data)])
 
 
+P1 = TopicPartition("orders", 1)
+
+
+class Verification:
+    """Answers as it is told to, and remembers what it was asked."""
+
+    def __init__(self, *errors: ErrorCode) -> None:
+        self._errors = errors
+        self.asked: list[tuple[TransactionalBatches, bool]] = []
+
+    async def verify(self, batches: TransactionalBatches, *, knows_abortable: bool) -> dict[TopicPartition, ErrorCode]:
+        self.asked.append((batches, knows_abortable))
+        return {p: error for p, error in zip(batches.sequences, self._errors, strict=False) if error}
+
+
+NOT_ASKED: Any = None
+
+
 async def produce(
-    replicas: Replicas, message: ProduceRequest, version: int = VERSION
+    replicas: Replicas, message: ProduceRequest, version: int = VERSION, verification: Any = None
 ) -> list[PartitionProduceResponse]:
     known = cache(update({"orders": [partition(0, 1), partition(1, 1)]}))
-    response = await Produce(known, replicas).handle(request(ApiKey.PRODUCE, version), message)  # type: ignore[arg-type]
+    handler = Produce(known, replicas, verification or Verification())  # type: ignore[arg-type]
+    response = await handler.handle(request(ApiKey.PRODUCE, version), message)
     assert response is not None
     response.encode(version)
     return list(response.responses[0].partition_responses)
@@ -55,17 +78,43 @@ async def test_transactional_batch_without_transactional_id_refuses_the_whole_re
     assert replicas.appended == {}
 
 
-@pytest.mark.parametrize("batch", [TRANSACTIONAL, TRANSACTIONAL_WITHOUT_PRODUCER])
-@pytest.mark.parametrize("version", [3, 8, 11])
-async def test_transactional_batch_of_an_unverified_transactional_id_is_refused(batch: bytes, version: int) -> None:
+@pytest.mark.parametrize("version", [3, 10, 11])
+async def test_transactional_batch_is_appended_once_its_coordinator_confirms_the_partition(version: int) -> None:
+    replicas, verification = Replicas(), Verification(ErrorCode.NONE)
+
+    answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), version, verification)
+
+    assert [a.error_code for a in answers] == [ErrorCode.NONE] * 2
+    assert list(replicas.appended) == [P0, P1]
+    batches = TransactionalBatches("t", ProducerIdAndEpoch(7, 0), {P1: 0})
+    assert verification.asked == [(batches, version >= 11)]
+
+
+@pytest.mark.parametrize(
+    ("unverified", "answered"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        *((code, ErrorCode.NOT_ENOUGH_REPLICAS) for code in RETRIED_AS_NOT_ENOUGH_REPLICAS),
+    ],
+)
+async def test_unconfirmed_transactional_batch_is_refused(unverified: ErrorCode, answered: ErrorCode) -> None:
     replicas = Replicas()
 
-    answers = await produce(replicas, two_partitions(PLAIN, batch, "made up"), version)
+    answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), verification=Verification(unverified))
 
-    assert [a.error_code for a in answers] == [ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert [a.error_code for a in answers] == [ErrorCode.NONE, answered]
+    assert unverified.name in (answers[1].error_message or "")
     assert list(replicas.appended) == [P0]
-    if version >= 8:
-        assert "cannot verify transactions" in (answers[1].error_message or "")
+
+
+async def test_transactional_batches_of_two_producers_in_one_request_are_refused() -> None:
+    other = build_batch(RECORDS, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+
+    answers = await produce(Replicas(), two_partitions(TRANSACTIONAL, other, "t"))
+
+    assert [a.error_code for a in answers] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
 async def test_idempotent_batches_need_no_transactional_id() -> None:
@@ -92,7 +141,7 @@ def test_request_that_waits_for_replicas_does_not_keep_its_frame() -> None:
     async def scenario() -> None:
         cluster = ReplicaCluster()
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
-        handler = Produce(cache(update({"orders": [partition(0, 1)]})), cluster.brokers[1])
+        handler = Produce(cache(update({"orders": [partition(0, 1)]})), cluster.brokers[1], NOT_ASKED)
         dispatch = Dispatcher([Route(PRODUCE, handler.handle, is_hot=True)])
         message = ProduceRequest(None, -1, 5_000, [TopicProduceData("orders", [PartitionProduceData(0, PLAIN)])])
         freed = Frame.freed

@@ -91,6 +91,10 @@ REFUSED = {
 }
 
 
+NOT_ASKED: Any = None
+"""No verification: the batches are not transactional."""
+
+
 class TestProduce:
     async def produce(
         self,
@@ -102,7 +106,7 @@ class TestProduce:
         client_id: str = "c",
     ) -> ProduceResponse | None:
         message = ProduceRequest(None, acks, 100, [TopicProduceData(topic, [PartitionProduceData(0, records)])])
-        handler = Produce(cache(), replicas)  # type: ignore[arg-type]
+        handler = Produce(cache(), replicas, NOT_ASKED)  # type: ignore[arg-type]
         response = await handler.handle(request(ApiKey.PRODUCE, version, client_id), message)
         if response is not None:
             response.encode(version)

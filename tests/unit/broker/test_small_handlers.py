@@ -13,6 +13,8 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.controller.events import ProducerIds as GivenIds
 from klamm.controller.events import ShutdownAnswer
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.requests import InitResult
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey
@@ -60,9 +62,8 @@ class TestInitProducerId:
             return ProducerIdBlock(3000, 1000)
 
         message = InitProducerIdRequest(**{"transactional_id": None, **fields})
-        response = await InitProducerId(ProducerIds(allocate)).handle(
-            request(ApiKey.INIT_PRODUCER_ID, version), message
-        )
+        handler = InitProducerId(ProducerIds(allocate), Transactions())  # type: ignore[arg-type]
+        response = await handler.handle(request(ApiKey.INIT_PRODUCER_ID, version), message)
         response.encode(version)
         return response
 
@@ -75,17 +76,33 @@ class TestInitProducerId:
     @pytest.mark.parametrize(
         ("fields", "expected"),
         [
-            ({"transactional_id": "t"}, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
             ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+            ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
+            ({"transactional_id": "fenced"}, ErrorCode.PRODUCER_FENCED),
+            ({"transactional_id": "fenced", "version": 3}, ErrorCode.INVALID_PRODUCER_EPOCH),
         ],
     )
-    async def test_init_producer_id_with_a_transactional_id_or_a_producer_id_is_refused(
+    async def test_init_producer_id_is_refused_with_the_error_of_its_version(
         self, fields: Any, expected: ErrorCode
     ) -> None:
         response = await self.ask(**fields)
 
         assert (response.error_code, response.producer_id) == (expected, -1)
+
+    async def test_coordinator_answers_init_producer_id_with_a_transactional_id(self) -> None:
+        asked = {"transaction_timeout_ms": 500, "producer_id": 7, "producer_epoch": 2}
+
+        response = await self.ask(transactional_id="t", **asked)
+
+        assert (response.producer_id, response.producer_epoch) == (7, 3)
+
+
+class Transactions:
+    async def init_producer_id(self, name: str, timeout_ms: int, expected: ProducerIdAndEpoch | None) -> InitResult:
+        if name == "fenced":
+            return InitResult(ErrorCode.PRODUCER_FENCED)
+        assert (name, timeout_ms, expected) == ("t", 500, (7, 2))
+        return InitResult(ErrorCode.NONE, 7, 3)
 
 
 class Controller:

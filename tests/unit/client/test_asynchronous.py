@@ -167,13 +167,15 @@ class TestReadingATopic:
         assert len(self.read(network)) == 100
 
     def test_reading_an_unknown_topic_raises_an_error_with_its_name(self, network: Network) -> None:
-        with pytest.raises(CannotRead, match="Cannot read other-0: topic other does not exist"):
+        with pytest.raises(CannotRead, match="Cannot read the journal from other-0: topic other does not exist"):
             self.read(network, TopicPartition("other", 0))
 
     def test_reading_fails_with_all_addresses_when_no_broker_answers(self, network: Network) -> None:
         network.down |= {"one", "two"}
 
-        with pytest.raises(CannotRead, match=r"Cannot read orders-0: asking for metadata: .* one:9092: .* two:9092"):
+        with pytest.raises(
+            CannotRead, match=r"Cannot read the journal from orders-0: asking for metadata: .* one:9092: .* two:9092"
+        ):
             self.read(network)
 
     def test_reading_stops_at_an_authorization_error(self, network: Network) -> None:

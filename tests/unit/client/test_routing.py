@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from klamm.client.addresses import parse_addresses
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import MIN_ABSENCE_S, ClusterMetadata, TopicGone
 from klamm.client.coordinators import CoordinatorType, coordinator_of, find_coordinator_request
@@ -15,7 +14,7 @@ from klamm.client.fetching import FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import LATEST, list_offsets
 from klamm.client.routing import coordinator
 from klamm.client.steps import Ask, Steps, Wait, retried
-from klamm.model.cluster import Address
+from klamm.model.cluster import Address, parse_addresses
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import (

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.unit.coordinator.groups_room import P0, P1, Room, play, settle
+from tests.unit.coordinator.test_loading import offset_records, take_over, write_transactional
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator.committed_offsets import Offset
@@ -108,3 +109,30 @@ def test_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
         assert room.fetch() == {OTHER: 7}
 
     play(body)
+
+
+def test_first_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({OTHER: 7})
+        room.log.held = []
+        waiting = asyncio.ensure_future(room.commit({P0: 6}))
+        await settle()
+        room.groups.on_partitions_deleted([P0])
+        room.log.release()
+        await waiting
+        assert room.fetch() == {OTHER: 7}
+
+    play(body)
+
+
+def test_offset_that_expires_leaves_the_one_of_an_open_transaction() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        await write_transactional(room, offset_records(6))
+        other = await take_over(room)
+        await asyncio.sleep(75)
+        assert other.fetch() == {}
+        other.groups.on_transaction_completed(7, [0], True)
+        assert other.fetch() == {P0: 6}
+
+    play(body, **SHORT)

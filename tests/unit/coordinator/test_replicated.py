@@ -151,7 +151,7 @@ def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
         for number in range(50):
             await first.commit({ORDERS: number}, group_id=f"g{number % 7}")
         own_log = coordinators.cluster.partition(1, PARTITION).leader_log
-        own_log._roll()
+        own_log.roll()
         await first.commit({ORDERS: 100}, group_id="g3")
 
         second = await coordinators.elect(3)

@@ -35,6 +35,16 @@ def test_a_mutant_names_its_line_and_what_it_changes() -> None:
     assert (mutant.room, mutant.module) == ("log", "klamm.log.some")
 
 
+def test_docstrings_comments_and_other_functions_do_not_make_another_mutant() -> None:
+    documented = SOURCE.replace("(b):", '(b):  # why\n    """What."""')
+    changed = SOURCE.replace("> 2", "> 3")
+
+    codes = [{m.code for m, _ in numbered("log/some.py", s) if m.function == "a"} for s in (SOURCE, OTHER + documented)]
+
+    assert codes[0] == codes[1]
+    assert codes[0].isdisjoint(m.code for m, _ in numbered("log/some.py", changed))
+
+
 def test_an_unknown_id_is_an_error() -> None:
     with pytest.raises(KeyError, match="nothing"):
         mutated_tree("log/some.py", SOURCE, "nothing")

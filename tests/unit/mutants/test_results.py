@@ -12,7 +12,7 @@ FIRST, SECOND, THIRD = mutants_of("controller/decisions/elections.py")[:3]
 
 def verdict(mutant: Mutant, killer: KillerName, what: str) -> Verdict:
     by = "seed 3" if what == KILLED else ""
-    return Verdict(mutant.id, mutant.after, killer, what, by, 1, 0, 0.5, module="same", tree="same")
+    return Verdict(mutant.id, mutant.after, killer, what, by, 1, 0, 0.5, code=mutant.code, tree="same")
 
 
 def known(*verdicts: Verdict) -> dict[tuple[str, str], Verdict]:
@@ -28,31 +28,32 @@ def test_a_later_run_knows_the_verdicts_of_one_that_was_broken_off(tmp_path: Pat
 
     results = Results(path)
 
-    assert results.get(FIRST, "unit", "same", "same") == verdict(FIRST, "unit", KILLED)
-    assert results.get(SECOND, "unit", "same", "same") == verdict(SECOND, "unit", SURVIVED)
-    assert results.get(FIRST, "simulation", "same", "same") is None
-    assert results.get(FIRST._replace(after="another line"), "unit", "same", "same") is None
+    assert results.get(FIRST, "unit", "same") == verdict(FIRST, "unit", KILLED)
+    assert results.get(SECOND, "unit", "same") == verdict(SECOND, "unit", SURVIVED)
+    assert results.get(FIRST, "simulation", "same") is None
+    assert results.get(FIRST._replace(after="another line"), "unit", "same") is None
 
 
 @pytest.mark.parametrize(
-    ("what", "module", "tests", "holds"),
+    ("what", "is_same", "tests", "holds"),
     [
-        (KILLED, "same", "new", True),
-        (KILLED, "new", "same", False),
-        (SURVIVED, "same", "new", False),
-        (SURVIVED, "new", "same", False),
-        (SURVIVED, "same", "same", True),
-        (SURVIVED, "same", None, True),  # its killer is not asked in this run
-        (NOT_REACHED, "same", "new", False),
+        (KILLED, True, "new", True),
+        (KILLED, False, "same", False),
+        (SURVIVED, True, "new", False),
+        (SURVIVED, False, "same", False),
+        (SURVIVED, True, "same", True),
+        (SURVIVED, True, None, True),  # its killer is not asked in this run
+        (NOT_REACHED, True, "new", False),
     ],
 )
-def test_a_kill_depends_on_the_module_and_a_survival_on_all_that_ran(
-    tmp_path: Path, what: str, module: str, tests: str | None, holds: bool
+def test_a_kill_depends_on_the_function_and_a_survival_on_all_that_ran(
+    tmp_path: Path, what: str, is_same: bool, tests: str | None, holds: bool
 ) -> None:
     results = Results(tmp_path / "verdicts")
     results.add(verdict(FIRST, "unit", what))
 
-    assert (results.get(FIRST, "unit", module, tests) is not None) is holds
+    mutant = FIRST if is_same else FIRST._replace(code="another function")
+    assert (results.get(mutant, "unit", tests) is not None) is holds
 
 
 def test_the_section_counts_each_killer_alone_and_lists_survivors_with_their_lines() -> None:

@@ -1,5 +1,7 @@
 """Topics that are to be deleted as the simulation sees them: what may still come up, and when a request goes."""
 
+from uuid import UUID
+
 import pytest
 from tests.unit.sim.histories import history_of
 
@@ -9,7 +11,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
-from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow
+from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow, topic_ids_are_never_reused
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
 from klamm.zk.znodes import delete_topic_path
 
@@ -47,3 +49,16 @@ def test_removing_a_deletion_request_before_its_topic_is_a_violation_unless_recr
     wrong = requests_go_after_topics(history, TransactionCommitted(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
 
     assert (wrong is None) is is_new
+
+
+@pytest.mark.parametrize(("given", "is_found"), [(UUID(int=7), True), (UUID(int=8), False)])
+def test_topic_that_gets_the_id_of_another_one_later_is_a_violation(given: UUID, is_found: bool) -> None:
+    """Topic `b` was made by a tool that gives no ids; the controller adds one."""
+    history = history_of()
+    history.absorb(TopicWritten("a", None, TopicZnode(UUID(int=7), {}, 1), 0))
+    before = TopicZnode(None, {}, 2)
+    history.absorb(TopicWritten("b", None, before, 0))
+
+    wrong = topic_ids_are_never_reused(history, TopicWritten("b", before, before._replace(id=given), 7))
+
+    assert (wrong is not None) is is_found

@@ -40,12 +40,18 @@ class Control:
         self._on_partitions_deleted = on_partitions_deleted
 
     async def leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Answer LeaderAndIsr: make this broker leader or follower of the partitions that the controller names."""
         return await self._replicas.become_leader_or_follower(message, request.version)
 
     async def stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
+        """Answer StopReplica: stop the replicas that the controller names, and delete those it says to delete."""
         return await self._replicas.stop_replicas(message, request.version)
 
     def update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Answer UpdateMetadata: put what the controller sends into the metadata cache.
+
+        Deleted partitions and a changed set of live brokers are reported to the parts that depend on them.
+        """
         refusal = self._replicas.check_update_metadata(message.broker_epoch, message.controller_epoch)
         if refusal:
             return UpdateMetadataResponse(error_code=refusal)

@@ -30,6 +30,10 @@ class ControllerApis:
     async def controlled_shutdown(
         self, request: Request, message: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
+        """Answer ControlledShutdown: the controller moves leaders off the broker.
+
+        The response names the partitions that the broker still leads.
+        """
         answer = await self._controller.controlled_shutdown(BrokerId(message.broker_id), message.broker_epoch)
         return ControlledShutdownResponse(
             error_code=answer.error,
@@ -37,11 +41,13 @@ class ControllerApis:
         )
 
     async def alter_partition(self, request: Request, message: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Answer AlterPartition: the controller stores the ISRs that leaders propose."""
         return await self._controller.alter_partition(message, request.version)
 
     async def allocate_producer_ids(
         self, request: Request, message: AllocateProducerIdsRequest
     ) -> AllocateProducerIdsResponse:
+        """Answer AllocateProducerIds: the controller gives the broker a block of producer ids that no other has."""
         block = await self._controller.allocate_producer_ids(BrokerId(message.broker_id), message.broker_epoch)
         return AllocateProducerIdsResponse(
             error_code=block.error, producer_id_start=block.first, producer_id_len=block.length

@@ -39,6 +39,10 @@ class CreatePartitions:
         self._controller = controller
 
     async def handle(self, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        """Answer CreatePartitions: add partitions to each topic, and wait for their leaders.
+
+        The wait ends at the request's timeout. With `validate_only` nothing is changed.
+        """
         counts = Counter(t.name for t in message.topics)
         asked = {t.name: t for t in message.topics}
         grown = [

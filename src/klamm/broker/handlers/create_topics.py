@@ -44,6 +44,10 @@ class CreateTopics:
         self._is_controller = is_controller
 
     async def handle(self, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Answer CreateTopics: create each valid topic, and wait up to the request's timeout for its leaders.
+
+        With `validate_only` nothing is created.
+        """
         counts = Counter(t.name for t in message.topics)
         asked = {t.name: t for t in message.topics}
         refused = {name: r for name in asked if (r := self._refusal(name, counts[name])) is not None}

@@ -44,6 +44,7 @@ class DeleteTopics:
         self._is_enabled = is_enabled
 
     async def handle(self, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Answer DeleteTopics: delete each known topic, and wait up to the request's timeout until it is gone."""
         asked = _requested_topics(request, message)
         if (refusal := self._request_error(request, asked)) is not ErrorCode.NONE:
             return DeleteTopicsResponse(

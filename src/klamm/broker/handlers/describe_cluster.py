@@ -24,6 +24,7 @@ class DescribeCluster:
         self._cluster_id = cluster_id
 
     def handle(self, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+        """Answer DescribeCluster: cluster id, controller, and the live brokers on the listener of the request."""
         if message.endpoint_type != _BROKERS:
             is_known = message.endpoint_type == _CONTROLLERS
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

@@ -60,6 +60,7 @@ class DescribeConfigs:
         self._log_levels = log_levels
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """Answer DescribeConfigs: the configs of each topic or broker, with their sources."""
         results = [await self._describe(message, r) for r in message.resources]
         if request.version == 0:  # it only has whether the value is the default
             for config in (c for result in results for c in result.configs):

@@ -23,6 +23,7 @@ from klamm.wire.messages import (
 
 DESCRIBE_LOG_DIRS: Final = Offered(ApiKey.DESCRIBE_LOG_DIRS, 0, 4)
 _LOGS_PER_TIME_SLICE: Final = 1_000
+_UNKNOWN_LAG: Final = -1
 
 
 class DescribeLogDirs:
@@ -38,16 +39,29 @@ class DescribeLogDirs:
         if message.topics is not None:
             wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
         lying: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
-        for count, (partition, log) in enumerate(list(self._logs.logs.items()), 1):
-            directory = self._logs.directory_of(partition)
+        for count, (partition, log) in enumerate([*self._logs.logs.items(), *self._logs.futures.items()], 1):
+            is_future = self._logs.futures.get(partition) is log
+            find = self._logs.future_directory_of if is_future else self._logs.directory_of
+            directory = find(partition)
             if directory is not None and (wanted is None or partition in wanted):
                 topics = lying.setdefault(directory, {})
-                topics.setdefault(partition.topic, []).append(_describe_log(partition, log))
+                topics.setdefault(partition.topic, []).append(self._describe_log(partition, log, is_future))
             if count % _LOGS_PER_TIME_SLICE == 0:
                 await asyncio.sleep(0)
         return DescribeLogDirsResponse(
             error_code=ErrorCode.NONE,
             results=[await self._describe_directory(path, lying.get(path, {})) for path in self._logs.directories],
+        )
+
+    def _describe_log(self, partition: TopicPartition, log: Log, is_future: bool) -> DescribeLogDirsPartition:
+        """The response entry of one log. A future log lags behind the log that it copies, -1 if that is offline."""
+        if is_future:
+            copied = self._logs.get(partition)
+            lag = _UNKNOWN_LAG if copied is None else copied.end_offset - log.end_offset
+        else:
+            lag = max(log.high_watermark - log.end_offset, 0)
+        return DescribeLogDirsPartition(
+            partition_index=partition.partition, partition_size=log.size, offset_lag=lag, is_future_key=is_future
         )
 
     async def _describe_directory(
@@ -67,13 +81,3 @@ class DescribeLogDirs:
             total_bytes=usage.total_bytes,
             usable_bytes=usage.usable_bytes,
         )
-
-
-def _describe_log(partition: TopicPartition, log: Log) -> DescribeLogDirsPartition:
-    """The response entry of one partition."""
-    return DescribeLogDirsPartition(
-        partition_index=partition.partition,
-        partition_size=log.size,
-        offset_lag=max(log.high_watermark - log.end_offset, 0),
-        is_future_key=False,
-    )

@@ -46,6 +46,7 @@ class Fetch:
         self.replication_bytes_out = 0
 
     async def handle(self, request: Request, message: FetchRequest) -> FetchResponse:
+        """Answer Fetch: read the requested partitions, and count the bytes for consumers and followers separately."""
         params, requested = self._read_request(request, message)
         answer = await self._replicas.fetch(params, requested)
         size = sum(len(data.records) for _, data in answer.partitions)

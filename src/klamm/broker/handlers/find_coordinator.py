@@ -7,15 +7,13 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import TopicCreation
 from klamm.client.coordinators import CoordinatorType
-from klamm.coordinator.partitioning import partition_for
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIND_COORDINATOR: Final = Offered(ApiKey.FIND_COORDINATOR, 0, 6)
-TRANSACTION_TOPIC: Final = "__transaction_state"
 _SEVERAL_KEYS: Final = 4
 _SHARE: Final = 2
 """A share group's partition; 3.9 has no share groups in ZooKeeper mode."""
@@ -31,16 +29,25 @@ class _Found(NamedTuple):
 
 
 class FindCoordinator:
-    """`partition_for_group` is the coordinator's: it keeps the number of partitions that the topic had at the start."""
+    """The partitions are the coordinators': they keep the number that their topics had at the start."""
 
     def __init__(
-        self, cache: MetadataCache, creation: TopicCreation, partition_for_group: Callable[[str], int]
+        self,
+        cache: MetadataCache,
+        creation: TopicCreation,
+        partition_for_group: Callable[[str], int],
+        partition_for_transaction: Callable[[str], int],
     ) -> None:
         self._cache = cache
         self._creation = creation
-        self._partition_for_group = partition_for_group
+        self._places: dict[int, tuple[str, Callable[[str], int]]] = {
+            CoordinatorType.GROUP: (OFFSETS_TOPIC, partition_for_group),
+            CoordinatorType.TRANSACTION: (TRANSACTIONS_TOPIC, partition_for_transaction),
+        }
+        """By key type: the coordinator's topic, and the partition of a key."""
 
     async def handle(self, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        """Answer FindCoordinator: the broker that coordinates each group or transactional id."""
         if request.version < _SEVERAL_KEYS:
             found = await self._find(request, message.key_type, message.key)
             return FindCoordinatorResponse(
@@ -59,22 +66,21 @@ class FindCoordinator:
         )
 
     async def _find(self, request: Request, key_type: int, key: str) -> _Found:
-        """The leader of the partition that keeps the key; the groups' topic is created on first use."""
-        if key_type == CoordinatorType.GROUP:
-            if not self._cache.has_topic(OFFSETS_TOPIC):
-                await self._creation.create_on_first_use(OFFSETS_TOPIC)
+        """The leader of the partition that keeps the key; the coordinator's topic is created on first use."""
+        if (place := self._places.get(key_type)) is not None:
+            topic, partition_for = place
+            if not self._cache.has_topic(topic):
+                await self._creation.create_on_first_use(topic)
                 return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return self._leader(request, TopicPartition(OFFSETS_TOPIC, self._partition_for_group(key)))
-        if key_type == CoordinatorType.TRANSACTION:
-            # another broker of a mixed cluster can be the coordinator; klamm has none to create the topic for
-            count = len(self._cache.partitions(TRANSACTION_TOPIC))
-            if not count:
-                return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return self._leader(request, TopicPartition(TRANSACTION_TOPIC, partition_for(key, count)))
+            return self._leader(request, TopicPartition(topic, partition_for(key)))
         knows_share_groups = key_type == _SHARE and request.version >= _KNOWS_SHARE_GROUPS
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if knows_share_groups else ErrorCode.INVALID_REQUEST)
 
     def _leader(self, request: Request, topic_partition: TopicPartition) -> _Found:
+        """Return the leader of the partition and its address on the request's listener.
+
+        COORDINATOR_NOT_AVAILABLE where there is no leader or it has no such listener.
+        """
         state = self._cache.state(topic_partition)
         if state is None:
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)

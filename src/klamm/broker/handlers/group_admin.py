@@ -38,6 +38,7 @@ class GroupAdmin:
         self._coordinator = coordinator
 
     def list(self, request: Request, message: ListGroupsRequest) -> ListGroupsResponse:
+        """Answer ListGroups: the groups this broker coordinates that pass the filters of state and type."""
         error, groups = self._coordinator.list_groups(message.states_filter, message.types_filter)
         return ListGroupsResponse(
             error_code=error,
@@ -45,6 +46,7 @@ class GroupAdmin:
         )
 
     def describe(self, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        """Answer DescribeGroups: state, protocol and members of each group."""
         shows_operations = message.include_authorized_operations and request.version >= _TELLS_OPERATIONS
         groups = [self._describe(group_id) for group_id in message.groups]
         for group in groups:
@@ -53,6 +55,7 @@ class GroupAdmin:
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str) -> DescribeGroupsResponseDescribedGroup:
+        """Return the description of one group, or its error, in the form of the response."""
         group = self._coordinator.describe_group(group_id)
         return DescribeGroupsResponseDescribedGroup(
             error_code=group.error,
@@ -64,6 +67,7 @@ class GroupAdmin:
         )
 
     async def delete(self, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        """Answer DeleteGroups: delete each group that is empty."""
         errors = await self._coordinator.delete_groups(message.groups_names)
         return DeleteGroupsResponse(results=[DeletableGroupResult(name, error) for name, error in errors.items()])
 

@@ -55,8 +55,11 @@ _Topic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
 class ZooKeeperOffsets(Protocol):
     """Where consumers before 0.9 kept offsets; raises ZkError."""
 
-    async def write_consumer_offset(self, group_id: str, partition: TopicPartition, offset: int) -> None: ...
-    async def read_consumer_offset(self, group_id: str, partition: TopicPartition) -> int | None: ...
+    async def write_consumer_offset(self, group_id: str, partition: TopicPartition, offset: int) -> None:
+        """Write the offset to the group's znode of the partition. Raises ZkError."""
+
+    async def read_consumer_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return the offset in the group's znode of the partition; None where it has none."""
 
 
 class GroupOffsetsApis:
@@ -81,6 +84,10 @@ class GroupOffsetsApis:
     # ---- commit
 
     async def commit(self, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Answer OffsetCommit: version 0 commits to ZooKeeper, later versions to `__consumer_offsets`.
+
+        Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION.
+        """
         asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
         errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
@@ -101,6 +108,10 @@ class GroupOffsetsApis:
     def _commit_request(
         self, message: OffsetCommitRequest, known: dict[TopicPartition, OffsetCommitRequestPartition]
     ) -> CommitRequest:
+        """Return the commit of the `known` partitions for the coordinator.
+
+        Commit and expiry times are absolute, in ms.
+        """
         now_ms = self._clock.now_ms()
         retention_ms = message.retention_time_ms
         expires = None if retention_ms == _NO_RETENTION else now_ms + retention_ms
@@ -120,6 +131,7 @@ class GroupOffsetsApis:
     async def _commit_to_zookeeper(
         self, group_id: str, partition: TopicPartition, asked: OffsetCommitRequestPartition
     ) -> ErrorCode:
+        """Write one offset to ZooKeeper, as version 0 of OffsetCommit does, and return its error."""
         if len(asked.committed_metadata or "") > self._metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         try:
@@ -131,6 +143,10 @@ class GroupOffsetsApis:
     # ---- fetch
 
     async def fetch(self, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Answer OffsetFetch: the committed offsets of one group, or from version 8 of several.
+
+        Version 0 reads from ZooKeeper.
+        """
         if request.version >= _SEVERAL_GROUPS:
             return OffsetFetchResponse(
                 groups=[
@@ -151,6 +167,7 @@ class GroupOffsetsApis:
     def _fetch_group(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool
     ) -> OffsetFetchResponseGroup:
+        """Return the committed offsets of one group in the form of the response; `partitions` None means all."""
         error, fetched = self._coordinator.fetch_offsets(group_id, partitions, require_stable=require_stable)
         topics = [
             OffsetFetchResponseTopics(topic, [OffsetFetchResponsePartitions(*_fields(p, fetched[p])) for p in found])
@@ -175,6 +192,7 @@ class GroupOffsetsApis:
     # ---- delete
 
     async def delete(self, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        """Answer OffsetDelete: delete the group's committed offsets of known partitions."""
         asked = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
         errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = [partition for partition in errors if self._cache.contains(partition)]

@@ -47,6 +47,7 @@ class GroupMembers:
         self._allows_static = allows_static
 
     async def join(self, request: Request, message: JoinGroupRequest) -> JoinGroupResponse:
+        """Answer JoinGroup: add the member to the group, and answer when the rebalance has all members."""
         if self._is_refused(message.group_instance_id):
             return _join_error(request.version, ErrorCode.UNSUPPORTED_VERSION)
         result = await self._coordinator.join_group(_join_request(request, message))
@@ -63,6 +64,7 @@ class GroupMembers:
         )
 
     async def sync(self, request: Request, message: SyncGroupRequest) -> SyncGroupResponse:
+        """Answer SyncGroup: return the member's assignment, once the leader of the group has sent it."""
         if self._is_refused(message.group_instance_id):
             return SyncGroupResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if request.version >= _NAMES_PROTOCOL and None in (message.protocol_type, message.protocol_name):
@@ -86,6 +88,7 @@ class GroupMembers:
         )
 
     def heartbeat(self, request: Request, message: HeartbeatRequest) -> HeartbeatResponse:
+        """Answer Heartbeat: extend the member's session; the error tells whether it must rejoin."""
         if self._is_refused(message.group_instance_id):
             return HeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         error = self._coordinator.heartbeat(
@@ -120,6 +123,7 @@ class GroupMembers:
 
 
 def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
+    """Return the join for the coordinator, with the defaults of the request's version."""
     rebalance_timeout_ms = message.session_timeout_ms if request.version == 0 else message.rebalance_timeout_ms
     return JoinRequest(
         message.group_id,
@@ -138,6 +142,7 @@ def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
 
 
 def _join_error(version: int, error: ErrorCode) -> JoinGroupResponse:
+    """Return a JoinGroup response with this error, and with a protocol name that the version can encode."""
     name = "" if version < _NULLABLE_PROTOCOL else None
     return JoinGroupResponse(error_code=error, protocol_name=name)
 

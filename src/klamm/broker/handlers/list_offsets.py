@@ -34,6 +34,10 @@ class ListOffsets:
         self._replicas = replicas
 
     def handle(self, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        """Answer ListOffsets: the offset for the timestamp of each partition.
+
+        A partition named twice gets INVALID_REQUEST.
+        """
         times = Counter((t.name, p.partition_index) for t in message.topics for p in t.partitions)
         twice = {key for key, count in times.items() if count > 1}
         return ListOffsetsResponse(

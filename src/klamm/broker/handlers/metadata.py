@@ -211,6 +211,7 @@ class Metadata:
 
 
 def _requests_all_topics(request: Request, message: MetadataRequest) -> bool:
+    """Whether the request is for all topics: no list, or in version 0 an empty one."""
     return message.topics is None or (request.version == 0 and not message.topics)
 
 

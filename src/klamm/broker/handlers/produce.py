@@ -6,6 +6,12 @@ from typing import Final
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_names import INTERNAL_TOPICS
+from klamm.broker.transaction_verification import (
+    RETRIED_AS_NOT_ENOUGH_REPLICAS,
+    TransactionalBatches,
+    TransactionVerification,
+)
+from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.server import CloseConnection
@@ -22,12 +28,13 @@ from klamm.wire.messages import (
     ProduceResponseNodeEndpoint,
     TopicProduceResponse,
 )
-from klamm.wire.records import Codec, CorruptRecords, header_at
+from klamm.wire.records import BatchHeader, Codec, CorruptRecords, header_at
 from klamm.wire.records.batch import MAGIC
 
 PRODUCE: Final = Offered(ApiKey.PRODUCE, 3, 11)
 _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_CURRENT_LEADER: Final = 10
+_FIRST_WITH_ABORTABLE: Final = 11
 _NO_ACKS: Final = 0
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
@@ -35,12 +42,10 @@ _NO_TRANSACTIONAL_ID: Final = AppendResult(
     message="A transactional batch in a request without a transactional id. Set transactional.id in the producer.",
 )
 """For the whole request, as Apache Kafka answers it. Producers treat it as fatal."""
-_UNKNOWN_TRANSACTION: Final = AppendResult(
+_SEVERAL_PRODUCERS: Final = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    message="This broker cannot verify transactions: no coordinator it can ask knows this transactional id. "
-    "Produce without transactional.id, or to a partition that Apache Kafka leads.",
+    message="Transactional batches of several producer ids in one request. Send the batches of one producer.",
 )
-"""What verification by a coordinator (KIP-890) answers to an id that it does not know. Producers do not retry it."""
 
 Records = Buffer
 Results = Mapping[TopicPartition, AppendResult]
@@ -49,9 +54,10 @@ Results = Mapping[TopicPartition, AppendResult]
 class Produce:
     """Serves Produce."""
 
-    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager, verification: TransactionVerification) -> None:
         self._cache = cache
         self._replicas = replicas
+        self._verification = verification
 
     async def handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
         """Append the records; None for acks=0, where an error closes the connection instead.
@@ -69,6 +75,9 @@ class Produce:
         accepted = {tp: batch for tp, batch in records.items() if batch is not None and tp not in results}
         records.clear()
         batch = None
+        if message.transactional_id is not None:
+            results |= await self._unverified(request, message.transactional_id, accepted)
+            accepted = {tp: batch for tp, batch in accepted.items() if tp not in results}
         if accepted:
             results |= await self._replicas.append(message.acks, message.timeout_ms, accepted)
         if message.acks == _NO_ACKS:
@@ -86,13 +95,30 @@ class Produce:
             return AppendResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if not records:
             return AppendResult(ErrorCode.INVALID_RECORD)
-        if _is_transactional(records):
-            return _UNKNOWN_TRANSACTION
         if request.version < _FIRST_WITH_ZSTD and _is_zstd(records):
             return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return None
 
+    async def _unverified(
+        self, request: Request, transactional_id: str, batches: Mapping[TopicPartition, Records]
+    ) -> dict[TopicPartition, AppendResult]:
+        """The partitions whose batch would begin a transaction there that its coordinator does not confirm."""
+        found = {tp: _transactional_header(batch) for tp, batch in batches.items()}
+        headers = {tp: header for tp, header in found.items() if header is not None and header.has_producer}
+        producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
+        if not producers:
+            return {}
+        if len(producers) > 1:
+            return dict.fromkeys(batches, _SEVERAL_PRODUCERS)
+        sequences = {tp: header.base_sequence for tp, header in headers.items()}
+        errors = await self._verification.verify(
+            TransactionalBatches(transactional_id, producers.pop(), sequences),
+            knows_abortable=request.version >= _FIRST_WITH_ABORTABLE,
+        )
+        return {tp: _unverified_result(error) for tp, error in errors.items()}
+
     def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
+        """Return the response with the result of each partition, and the current leaders where the version has them."""
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -128,6 +154,7 @@ class Produce:
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
+    """Return the result of appending to partition `index` in the form of the response."""
     if not result.error:
         return PartitionProduceResponse(
             index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
@@ -152,13 +179,35 @@ def _remove_records(message: ProduceRequest) -> dict[TopicPartition, Records | N
 
 
 def _is_transactional(records: Records | None) -> bool:
+    """Whether the records begin with a transactional batch; false for other formats and corrupt headers."""
+    return records is not None and _transactional_header(records) is not None
+
+
+def _transactional_header(records: Records) -> BatchHeader | None:
+    """The header of a transactional batch; None for any other."""
     try:
-        return records is not None and (header := header_at(records)).magic == MAGIC and header.is_transactional
+        header = header_at(records)
     except CorruptRecords:
-        return False  # the log refuses it and says what is wrong
+        return None  # the log refuses it and says what is wrong
+    return header if header.magic == MAGIC and header.is_transactional else None
+
+
+def _unverified_result(error: ErrorCode) -> AppendResult:
+    """What a producer is told: an error that it retries, or that ends its transaction."""
+    if error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
+        return AppendResult(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            message=f"The transaction cannot be verified now: its coordinator answers {error.name}. Retry.",
+        )
+    return AppendResult(
+        error,
+        message=f"The partition is not in the open transaction of this producer ({error.name}). Abort the "
+        "transaction and begin another one.",
+    )
 
 
 def _is_zstd(records: Records) -> bool:
+    """Whether the first batch is compressed with zstd; false for a corrupt header."""
     try:
         return header_at(records).codec is Codec.ZSTD
     except CorruptRecords:

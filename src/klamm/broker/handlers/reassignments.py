@@ -84,6 +84,7 @@ class Reassignments:
 
 
 def _result(key: TopicPartition, answer: ReassignmentAnswer) -> ReassignablePartitionResponse:
+    """Return the result of one partition: its error and reason, or NONE where it was accepted."""
     refusal = answer.refused.get(key)
     if refusal is None:
         return ReassignablePartitionResponse(key.partition, ErrorCode.NONE, None)

@@ -43,7 +43,7 @@ OnOffsetsMarked = Callable[[int, Sequence[int], bool], None]
 
 
 def _ignore(producer_id: int, partitions: Sequence[int], is_commit: bool) -> None:
-    pass
+    """Do nothing: the default where nobody is notified of transaction markers in `__consumer_offsets`."""
 
 
 class Transactions:
@@ -90,6 +90,7 @@ class Transactions:
         return errors
 
     def describe_producers(self, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+        """Answer DescribeProducers: the active producers of each partition."""
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(
@@ -114,6 +115,7 @@ class Transactions:
 
 
 def _producer_state(producer: Producer) -> ProducerState:
+    """Return the producer in the form of the response; a transaction start of -1 means none is open."""
     start = producer.transaction_start
     return ProducerState(
         producer.producer_id,
@@ -126,6 +128,7 @@ def _producer_state(producer: Producer) -> ProducerState:
 
 
 def _results_by_topic(errors: Errors) -> list[WritableTxnMarkerTopicResult]:
+    """Return the error of each partition, grouped by topic, in the form of the response."""
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
     for topic_partition, error in errors.items():
         result = WritableTxnMarkerPartitionResult(topic_partition.partition, error)

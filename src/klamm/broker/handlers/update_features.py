@@ -23,6 +23,7 @@ class UpdateFeatures:
         self._controller = controller
 
     async def handle(self, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """Answer UpdateFeatures: the controller checks and changes the finalized features."""
         updates = [_feature_update(key, request.version) for key in message.feature_updates]
         answer = await self._controller.update_features(
             updates, message.timeout_ms / 1000, validate_only=message.validate_only

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from klamm.client import addresses
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
@@ -27,6 +26,7 @@ from klamm.client.offsets import list_offsets
 from klamm.client.routing import NoController, Unconfirmed, coordinator, send_to_any, send_to_controller
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
+from klamm.model import cluster
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -226,7 +226,7 @@ class Admin:
 def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Address]:
     """Parse `host:port,host:port`. Raises UsageError."""
     try:
-        return list(addresses.parse_addresses(text))
+        return list(cluster.parse_addresses(text))
     except ValueError as error:
         raise UsageError(f"{option} {error}") from None
 

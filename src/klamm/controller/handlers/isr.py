@@ -73,6 +73,7 @@ async def _write(term: TermContext, judged: list[_JudgedProposal]) -> StatesChan
     known = StatesRead({p: p.leadership for p in wanted if p.leadership is not None})
 
     async def plan(stored: States) -> StatePlan:
+        """Return the ISRs to write, decided from the stored states."""
         return plan_isr_changes(stored, wanted)
 
     def apply(_: StatePlan, written: States) -> None:

@@ -78,6 +78,10 @@ async def _elect(
     """Elect leaders, write the states and queue the requests; returns how many were elected."""
 
     async def plan(stored: States) -> ElectionPlan:
+        """Elect a leader for each partition from its stored state.
+
+        Partitions whose topic config cannot be read are undecidable.
+        """
         unclean, unreadable = await _unclean_topics(term, stored, elect)
         undecidable = {p: unreadable[p.topic] for p in stored if p.topic in unreadable}
         decidable = {p: s for p, s in stored.items() if p not in undecidable}
@@ -87,6 +91,7 @@ async def _elect(
         return decided
 
     def apply(decided: ElectionPlan, written: States) -> None:
+        """Put the written leaders into the controller's memory."""
         term.apply_elections(elect.name, decided, written)
 
     return len((await change_known_states(term, "election", partitions, plan, apply)).reached)

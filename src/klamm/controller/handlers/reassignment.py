@@ -242,9 +242,11 @@ async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr])
     """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
+        """Return the stored states with a higher leader epoch, to write."""
         return plan_epochs(states, term.context.epoch)
 
     def apply(_: StatePlan, written: States) -> None:
+        """Put the written leader epochs into the controller's memory."""
         term.apply_epochs(written)
 
     return list((await change_states(term, "leader epoch", StatesRead(stored), plan, apply)).reached)

@@ -24,6 +24,7 @@ async def remove_finished_entries(term: TermContext, finished: Iterable[Partitio
     reached = set(finished)
 
     def is_reached(entry: Entry) -> bool:
+        """Whether the partition of the entry has reached exactly the replicas of the entry."""
         p = term.context.partition(entry[0].topic, entry[0].partition)
         return p in reached and p.replicas == entry[1]
 
@@ -34,6 +35,10 @@ async def remove_entries(term: TermContext, is_settled: Callable[[Entry], bool])
     """Remove the entries for which `is_settled` is true; an unreadable znode is left to its own event."""
 
     def rest(payload: bytes | None) -> bytes | Remainder:
+        """Return the content of the znode without the settled entries.
+
+        `NOTHING` where no entry is left, `AS_IT_IS` where none is settled or the content is malformed.
+        """
         try:
             listed = decode_reassignment(payload)
         except MalformedZnode:

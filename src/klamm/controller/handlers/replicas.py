@@ -125,9 +125,11 @@ async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitio
     """Remove the broker from ISRs; returns the partitions whose stored ISR is without it now."""
 
     async def plan(stored: States) -> StatePlan:
+        """Return the stored states without the broker in their ISR, to write."""
         return plan_isr_removal(broker, stored, term.context.epoch)
 
     def apply(_: StatePlan, written: States) -> None:
+        """Put the written ISRs into the controller's memory."""
         term.apply_removals(broker, written)
 
     return list((await change_known_states(term, "ISR removal", partitions, plan, apply)).reached)

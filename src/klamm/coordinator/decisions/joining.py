@@ -54,6 +54,10 @@ def has_room(group: Group, member_id: str, max_size: int) -> bool:
 
 
 def _decide_new_member(group: Group, request: JoinRequest) -> JoinDecision:
+    """Decide about a join without a member id. A known static member is replaced, a new static one is added.
+
+    A dynamic one is added, or first gets a member id where the request's version requires it.
+    """
     if request.instance_id is not None:
         is_known = request.instance_id in group.static_members
         return JoinDecision(JoinStep.REPLACE_STATIC if is_known else JoinStep.ADD)
@@ -73,4 +77,5 @@ def _decide_known_member(group: Group, request: JoinRequest) -> JoinDecision:
 
 
 def _refuse(error: ErrorCode) -> JoinDecision:
+    """Return the decision to refuse the join with this error."""
     return JoinDecision(JoinStep.REFUSE, error)

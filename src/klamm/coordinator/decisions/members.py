@@ -56,6 +56,16 @@ def check_leave(group: Group, leaving: LeavingMember) -> tuple[ErrorCode, str]:
     return check_member(group, leaving.member_id, leaving.instance_id), leaving.member_id
 
 
+def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """The error for a TxnOffsetCommit; producers of older versions name neither member nor generation."""
+    if group.state is DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    is_anonymous = generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None
+    if is_anonymous or (generation < 0 and group.state is EMPTY):
+        return ErrorCode.NONE
+    return check_generation(group, member_id, instance_id, generation)
+
+
 def check_offset_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
     """The error for an OffsetCommit. Who only stores offsets names no generation, and the group has no members."""
     if group.state is DEAD:

@@ -90,6 +90,7 @@ async def delete_groups(context: CoordinatorContext, group_ids: Sequence[str]) -
 
 
 async def _delete(context: CoordinatorContext, group_id: str) -> ErrorCode:
+    """Delete one group and its offsets if it is empty; return the error code."""
     if error := context.availability(group_id, allows_empty=True):
         return error
     group = context.groups.get(group_id)

@@ -45,6 +45,10 @@ async def join_group(context: CoordinatorContext, request: JoinRequest) -> JoinR
 
 
 def _check_request(context: CoordinatorContext, request: JoinRequest) -> ErrorCode:
+    """Return the error of a join that does not depend on the group's state.
+
+    That is the coordinator's availability, or INVALID_SESSION_TIMEOUT; NONE where there is none.
+    """
     if error := context.availability(request.group_id):
         return error
     settings = context.settings
@@ -54,6 +58,10 @@ def _check_request(context: CoordinatorContext, request: JoinRequest) -> ErrorCo
 
 
 def _refuse(context: CoordinatorContext, group: Group, request: JoinRequest, decision: JoinDecision) -> JoinResult:
+    """Return the error of a refused join.
+
+    Where the group is full, the member also leaves it, and the others need not wait for it.
+    """
     if decision.error is not ErrorCode.GROUP_MAX_SIZE_REACHED:
         return JoinResult(decision.error, request.member_id)
     group.remove(request.member_id)
@@ -62,6 +70,7 @@ def _refuse(context: CoordinatorContext, group: Group, request: JoinRequest, dec
 
 
 def _give_member_id(context: CoordinatorContext, group: Group, request: JoinRequest) -> JoinResult:
+    """Return MEMBER_ID_REQUIRED with a new member id, which is valid for the session timeout."""
     member_id = context.new_member_id(request.client_id)
     context.sessions.await_pending(group, member_id, request.session_timeout_ms)
     return JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -74,6 +83,7 @@ def _repeat(group: Group, member: Member) -> JoinResult:
 
 
 def _add(context: CoordinatorContext, group: Group, request: JoinRequest) -> Member:
+    """Create a member from the request, add it to the group, start its session, and return it."""
     member_id = request.member_id or context.new_member_id(request.instance_id or request.client_id)
     member = Member(
         member_id,

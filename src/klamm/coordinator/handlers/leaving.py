@@ -35,6 +35,7 @@ def leave_group(context: CoordinatorContext, group_id: str, leaving: Sequence[Le
 
 
 def _leave(context: CoordinatorContext, group: Group, leaving: LeavingMember) -> ErrorCode:
+    """Remove one member, or its unused member id, from the group; return the error code."""
     error, member_id = check_leave(group, leaving)
     if error:
         return error

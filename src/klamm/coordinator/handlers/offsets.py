@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 from klamm.coordinator.committed_offsets import Offset, Offsets
 from klamm.coordinator.context import CoordinatorContext
-from klamm.coordinator.decisions.members import check_offset_commit
+from klamm.coordinator.decisions.members import check_offset_commit, check_transactional_commit
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import removal
-from klamm.coordinator.requests import NO_GENERATION
+from klamm.coordinator.requests import NO_GENERATION, ProducerIdAndEpoch
 from klamm.coordinator.states import DEAD, EMPTY
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -22,6 +22,11 @@ class CommitRequest(NamedTuple):
     member_id: str = ""
     instance_id: str | None = None
     generation: int = NO_GENERATION
+
+
+class TransactionalCommitRequest(NamedTuple):
+    producer: ProducerIdAndEpoch
+    commit: CommitRequest
 
 
 class FetchedOffset(NamedTuple):
@@ -48,15 +53,38 @@ async def commit_offsets(context: CoordinatorContext, request: CommitRequest) ->
     return await _store(context, group, request.offsets)
 
 
-async def _store(context: CoordinatorContext, group: Group, offsets: Offsets) -> Errors:
-    """Store the offsets whose metadata is not too large; they are visible once the record is replicated."""
+async def commit_transactional_offsets(context: CoordinatorContext, request: TransactionalCommitRequest) -> Errors:
+    """Store the offsets as part of the producer's transaction, whose end makes them visible."""
+    producer, commit = request
+    if error := context.availability(commit.group_id):
+        return dict.fromkeys(commit.offsets, error)
+    group = context.groups.get(commit.group_id)
+    if group is None:
+        group = context.groups.add(Group(commit.group_id, context.clock.now_ms()))
+    if error := check_transactional_commit(group, commit.member_id, commit.instance_id, commit.generation):
+        return dict.fromkeys(commit.offsets, error)
+    return await _store(context, group, commit.offsets, producer)
+
+
+async def _store(
+    context: CoordinatorContext, group: Group, offsets: Offsets, producer: ProducerIdAndEpoch | None = None
+) -> Errors:
+    """Store the offsets whose metadata is not too large; they are visible once the record is replicated.
+
+    `producer`: once its transaction commits.
+    """
     limit = context.settings.offset_metadata_max_bytes
     accepted = {partition: offset for partition, offset in offsets.items() if len(offset.metadata) <= limit}
     errors: Errors = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
     if accepted:
 
         async def store() -> None:
-            errors.update(dict.fromkeys(accepted, await _append(context, group, accepted)))
+            """Append the accepted offsets to `__consumer_offsets`, and set each partition's result in `errors`."""
+            if producer is None:
+                error = await _append(context, group, accepted)
+            else:
+                error = await _append_transactional(context, group, accepted, producer)
+            errors.update(dict.fromkeys(accepted, error))
 
         if (task := context.spawn(store())) is not None:
             await task
@@ -64,6 +92,10 @@ async def _store(context: CoordinatorContext, group: Group, offsets: Offsets) ->
 
 
 async def _append(context: CoordinatorContext, group: Group, offsets: Offsets) -> ErrorCode:
+    """Append the offsets to `__consumer_offsets`; once they are replicated, they are the group's committed offsets.
+
+    Returns the error; after one, the earlier offsets stay in force.
+    """
     group.offsets.prepare(offsets)
     partition = context.groups.partition_of(group.group_id)
     try:
@@ -76,6 +108,26 @@ async def _append(context: CoordinatorContext, group: Group, offsets: Offsets) -
     elif group.state is not DEAD:
         group.offsets.complete(offsets, base_offset)
         context.counts.offset_commits += len(offsets)
+    return error
+
+
+async def _append_transactional(
+    context: CoordinatorContext, group: Group, offsets: Offsets, producer: ProducerIdAndEpoch
+) -> ErrorCode:
+    producer_id = producer.producer_id
+    group.offsets.prepare_transactional(producer_id, offsets)
+    context.groups.open_for_producers(group)
+    partition = context.groups.partition_of(group.group_id)
+    error, base_offset = ErrorCode.UNKNOWN_SERVER_ERROR, -1
+    try:
+        error, base_offset = await context.topic.store_offsets(group.group_id, partition, offsets, producer)
+    finally:
+        if error or group.state is DEAD:
+            group.offsets.fail_transactional(producer_id, offsets)
+            context.groups.close_unless_open(producer_id, group)
+        else:
+            group.offsets.complete_transactional(producer_id, offsets, base_offset)
+            context.counts.offset_commits += len(offsets)
     return error
 
 
@@ -93,6 +145,10 @@ def fetch_offsets(
 
 
 def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
+    """Return the committed offset of the partition, or NO_OFFSET.
+
+    With `require_stable`, UNSTABLE_OFFSET_COMMIT where an open transaction has an offset of the partition.
+    """
     if require_stable and group.offsets.is_unstable(partition):
         return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return FetchedOffset(group.offsets.get(partition) or NO_OFFSET)

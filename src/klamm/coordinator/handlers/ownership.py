@@ -23,9 +23,14 @@ class Ownership(PartitionOwnership):
         self._context = context
 
     def partition(self, number: int) -> OffsetsPartition:
+        """Return what this broker knows of partition `number` of `__consumer_offsets`."""
         return self._context.groups.partition(number)
 
     async def load(self, number: int, loading: Loading) -> int:
+        """Read partition `number` of `__consumer_offsets` and add its groups; return their number.
+
+        Stops where another loading of the partition has begun.
+        """
         loaded = LoadedGroups()
         await self.read_all(number, loading, loaded.add_batch)
         partition = self.partition(number)
@@ -50,6 +55,7 @@ class Ownership(PartitionOwnership):
             context.sessions.restart(group, member)
 
     def unload(self, number: int) -> int:
+        """Remove the groups of partition `number` of `__consumer_offsets` from memory; return their number."""
         partition = self.partition(number)
         groups, partition.groups = partition.groups, {}
         for group in groups.values():
@@ -66,4 +72,5 @@ class Ownership(PartitionOwnership):
         group.stop_timers()
 
     def observe_load(self, duration_ms: float) -> None:
+        """Count a loaded partition and how long it took, for the metrics."""
         self._context.counts.partition_loads.observe(duration_ms)

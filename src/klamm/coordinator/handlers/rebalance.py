@@ -56,6 +56,7 @@ def _on_delay_over(context: CoordinatorContext, group: Group, delay_ms: int, rem
 
 
 def _await_joins(context: CoordinatorContext, group: Group) -> None:
+    """Start the timer that ends the join phase after the group's rebalance timeout."""
     loop = asyncio.get_running_loop()
     group.join_timer = loop.call_later(group.rebalance_timeout_ms / 1000, complete, context, group)
 
@@ -141,6 +142,7 @@ def reset_assignment(context: CoordinatorContext, group: Group, error: ErrorCode
 
 
 def _answer_syncs(context: CoordinatorContext, group: Group, error: ErrorCode) -> None:
+    """Answer all waiting SyncGroup requests, with the member's assignment or with the error."""
     names = (None, None) if error else (group.protocol_type, group.protocol_name)
     for member in group.members.values():
         if member.answer_sync(SyncResult(error, member.assignment, *names)):

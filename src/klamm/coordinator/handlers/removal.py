@@ -18,8 +18,12 @@ log = structlog.get_logger("groups")
 
 
 async def remove_offsets(context: CoordinatorContext, group: Group, partitions: Sequence[TopicPartition]) -> int:
-    """Remove the offsets, and the group with its last one where it has no members; how many there were."""
-    removed = group.offsets.remove(partitions)
+    """Remove the offsets, also those under way; how many were committed."""
+    return await _finish_removal(context, group, group.offsets.remove(partitions))
+
+
+async def _finish_removal(context: CoordinatorContext, group: Group, removed: Sequence[TopicPartition]) -> int:
+    """Store the removal; a group without members goes with its last offset. Returns how many offsets were removed."""
     if group.state is EMPTY and group.offsets.is_empty:
         group.move(DEAD, context.clock.now_ms())
     is_stored = await _store_removal(context, group, removed)
@@ -49,7 +53,8 @@ async def expire_offsets(context: CoordinatorContext, slices: Slices) -> None:
         if group.state is not DEAD:
             expired = expired_offsets(group, now_ms, retention_ms)
             if expired or (group.state is EMPTY and group.offsets.is_empty):
-                context.counts.offset_expirations += await remove_offsets(context, group, expired)
+                removed = group.offsets.expire(expired)
+                context.counts.offset_expirations += await _finish_removal(context, group, removed)
 
 
 async def remove_deleted_partitions(
@@ -58,6 +63,6 @@ async def remove_deleted_partitions(
     """Remove the offsets of partitions that no longer exist: a new topic of that name begins at 0."""
     gone = frozenset(deleted)
     async for group in slices.each(list(context.groups)):
-        if group.state is not DEAD and (found := [p for p in group.offsets.committed if p in gone]):
+        if group.state is not DEAD and (found := group.offsets.among(gone)):
             count = await remove_offsets(context, group, found)
             log.info("offsets of deleted topics removed", group=group.group_id, count=count)

@@ -52,6 +52,7 @@ def replace(
 
 
 def _before(group: Group, instance_id: str) -> Before:
+    """Return id, protocols, timeouts and group leader as they are before the static member is replaced."""
     member = group.members[group.static_members[instance_id]]
     timeouts = member.rebalance_timeout_ms, member.session_timeout_ms
     return Before(member.member_id, member.protocols, *timeouts, group.leader_id or "")

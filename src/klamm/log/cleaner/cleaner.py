@@ -124,13 +124,16 @@ class LogCleaner:
             if dirty.is_due(log.config) and (chosen is None or dirty.ratio > chosen.dirty.ratio):
                 chosen = _Candidate(log, dirty)
         self.statistics.on_selection(now_ms, dirtiest, overdue_ms / 1000)
-        is_there = chosen is not None and self._is_usable(chosen.log) and not chosen.log.cleaning.is_running
-        return chosen if is_there else None
+        if chosen is None or not self._is_usable(chosen.log):
+            return None
+        cleaning = chosen.log.cleaning
+        return None if cleaning.is_running or cleaning.is_paused else chosen
 
     def _dirty_range(self, log: Log, now_ms: int) -> DirtyRange | None:
         """None where the log cannot be cleaned now."""
         cleaning = log.cleaning
-        if cleaning.is_running or cleaning.why_uncleanable is not None or not self._is_usable(log):
+        is_blocked = cleaning.is_running or cleaning.is_paused or cleaning.why_uncleanable is not None
+        if is_blocked or not self._is_usable(log):
             return None
         try:
             dirty = find_dirty_range(log_facts(log), log.config, now_ms)

@@ -38,6 +38,7 @@ def malformed_frames(cluster: ScheduledCluster, draw: Draw) -> None:
     kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
 
     async def send() -> None:
+        """Connect to the node, send it a malformed frame, and close the connection after a while."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_SILENCE_S):
                 sender = await cluster.admin.network.connect(_Sender, f"node-{number}", PORT)
@@ -53,6 +54,7 @@ class _Sender(asyncio.Protocol):
     transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport of the new connection."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 

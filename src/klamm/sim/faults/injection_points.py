@@ -65,6 +65,7 @@ class InjectionPoints:
         self._set.append(injection)
 
     def remove(self, injection: Injection) -> None:
+        """Remove the injection; it fires no more."""
         self._set.remove(injection)
 
     def clear(self) -> None:

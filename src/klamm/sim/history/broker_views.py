@@ -48,15 +48,21 @@ class BrokerViews:
     _failed: dict[int, _Failed] = field(default_factory=dict)
     """(broker, broker epoch) -> replicas of which it answered that their log directory failed."""
 
+    _known_epochs: dict[tuple[BrokerId, int], tuple[int, set[int]]] = field(default_factory=dict)
+    """(broker, since which zxid) -> its epochs, and the version of the registrations by which that was found out."""
+
     # ---- questions
 
     def epochs(self, term: Term, broker: BrokerId, since: int | None = None) -> set[int]:
         """Broker epochs, or NOT_REGISTERED, that the controller may believe in, or may have since an earlier zxid."""
         since = self.read_since.get(term.epoch, 0) if since is None else since
-        epochs = self.registrations.epochs_since(broker, since)
-        if any(epoch != NOT_REGISTERED for epoch in epochs) and self._may_be_unusable(broker, since):
-            epochs.add(NOT_REGISTERED)
-        return epochs
+        version, known = self._known_epochs.get((broker, since), (-1, set()))
+        if version != self.registrations.version:
+            known = self.registrations.epochs_since(broker, since)
+            if known != {NOT_REGISTERED} and self._may_be_unusable(broker, since):
+                known.add(NOT_REGISTERED)
+            self._known_epochs[broker, since] = self.registrations.version, known
+        return known
 
     def is_registered(self, term: Term | None, broker: BrokerId, since: int | None = None) -> Answer:
         if term is None:

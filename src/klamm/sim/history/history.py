@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import trace
+from klamm.sim.history.answers import AnswerHistory
 from klamm.sim.history.assignments import AssignmentHistory
 from klamm.sim.history.broker_views import BrokerViews
 from klamm.sim.history.controllers import ControllerHistory
@@ -43,6 +44,7 @@ class History:
         self.replicas = ReplicaHistory(self.topics)
         self.isr_requests = IsrRequestHistory(self.topics, self.states, self.broker_views, self.controllers)
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
+        self.answers = AnswerHistory(controllers)
         views, asked = self.broker_views, self.isr_requests
         self._absorb: dict[type[Any], Sequence[Callable[[Any], None]]] = {
             trace.TransactionCommitted: (
@@ -53,7 +55,7 @@ class History:
             trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
             trace.TopicWritten: (
                 views.on_topic_written, self.topics.on_topic_written, self.assignments.on_topic_written,
-                requests.on_topic_written, replicas.on_topic_written,
+                requests.on_topic_written, replicas.on_topic_written, self.answers.on_topic_written,
             ),
             trace.RegistrationChanged: (self.registrations.on_changed,),
             trace.RegistrationWritten: (self.registrations.on_written,),
@@ -62,6 +64,7 @@ class History:
             trace.EventBegan: (controllers.on_event_began, views.on_event_began, asked.on_event_began),
             trace.EventEnded: (
                 controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, asked.on_event_ended,
+                self.answers.on_event_ended,
             ),
             trace.UncleanDefaultChanged: (controllers.on_unclean_default,),
             trace.RequestQueued: (requests.on_queued,),

@@ -7,3 +7,5 @@ from dataclasses import dataclass
 class Position:
     zxid: int = 0
     """Of the newest transaction."""
+    now_s: float = 0.0
+    """The virtual time of what happens now."""

@@ -27,6 +27,8 @@ class RegistrationHistory:
     """Broker -> zxid -> what its registration said from then on."""
     features: dict[int, bytes | None] = field(default_factory=dict)
     """zxid -> what `/feature` said from then on."""
+    version: int = 0
+    """Rises with each change of registrations and features."""
     newest_run: dict[BrokerId, int] = field(default_factory=dict)
     """Broker -> its latest run that took an order."""
     stopped: set[tuple[BrokerId, int]] = field(default_factory=set)
@@ -55,8 +57,10 @@ class RegistrationHistory:
         for change in event.changes:
             if change.path == FEATURE and isinstance(change, CreateChange | SetChange):
                 self.features[event.zxid] = change.data
+                self.version += 1
 
     def on_changed(self, event: RegistrationChanged) -> None:
+        self.version += 1
         self.changes[event.broker].append((self.at.zxid, event.epoch))
         if event.epoch < 0:
             self.current.pop(event.broker, None)
@@ -64,6 +68,7 @@ class RegistrationHistory:
             self.current[event.broker] = event.epoch, event.session
 
     def on_written(self, event: RegistrationWritten) -> None:
+        self.version += 1
         self.contents[event.broker][self.at.zxid] = event.data
 
     def on_request_received(self, event: RequestReceived) -> None:

@@ -24,6 +24,8 @@ class StateHistory:
     """When the state znode was created."""
     of_deleted: dict[TopicPartition, list[Versions]] = field(default_factory=dict)
     """The same of topics that are deleted by now."""
+    changed_s: dict[TopicPartition, float] = field(default_factory=dict)
+    """The virtual time of the newest version."""
     first_at: dict[TopicPartition, int] = field(default_factory=dict)
     """When a partition of this name got its first state, also where it is gone by now: the zxid."""
 
@@ -46,6 +48,7 @@ class StateHistory:
         p = event.partition
         self.versions.setdefault(p, []).append(event.after)
         self.written_at.setdefault(p, []).append(self.at.zxid)
+        self.changed_s[p] = self.at.now_s
         for broker in event.after.isr:
             if event.before is None or broker not in event.before.isr:
                 self.isr_entries[p, broker] = self.at.zxid

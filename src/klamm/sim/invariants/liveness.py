@@ -1,8 +1,16 @@
 """What comes about once faults are over and there was time. All of it is about the nodes of which that is expected."""
 
+from collections import Counter, defaultdict
+from typing import Final
+
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.invariants.views import Cluster, acting, newest
 from klamm.zk import znodes
+
+_LOOKS_AGAIN_S: Final = 10
+"""A controller that looks for imbalance less often may not do so at rest."""
+_LOOK_S: Final = 7.0
+"""The first look comes five seconds after failover; the handling of one takes a while on a slow host."""
 
 
 def one_controller_acts(cluster: Cluster) -> str | None:
@@ -78,3 +86,50 @@ def everybody_knows(cluster: Cluster) -> str | None:
         if extra := [t for t in broker.cache.topics() if t not in history.topics.znodes]:
             return f"broker {broker.number} has metadata of {extra}, which are gone"
     return None
+
+
+def no_isr_change_is_pending(cluster: Cluster) -> str | None:
+    """No leader waits for the answer to an ISR change, or for a LeaderAndIsr after one that was refused."""
+    for broker in cluster.running:
+        for p, replica in broker.replicas.hosted.items():
+            if replica.leader == broker.number and (replica.proposal is not None or replica.is_refused):
+                return f"{p}: leader {broker.number} waits with ISR {replica.proposal}, refused: {replica.is_refused}"
+    return None
+
+
+def preferred_leaders_return(cluster: Cluster) -> str | None:
+    """Where the controller looks for imbalance, no broker lacks more of the leaders it could have than is allowed."""
+    term = next(iter(acting(cluster)), None)
+    if (
+        term is None
+        or not term.settings.auto_leader_rebalance
+        or term.settings.leader_imbalance_check_s > _LOOKS_AGAIN_S
+    ):
+        return None
+    preferred: Counter[BrokerId] = Counter()
+    elsewhere: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+    for p, versions in cluster.history.states.versions.items():
+        first = next(iter(cluster.history.topics.replicas(p)), None)
+        if first is None or p.topic in cluster.history.topics.deletion_requests:
+            continue
+        preferred[first] += 1
+        if versions[-1].leader != first:
+            elsewhere[first].append(p)
+    for broker, partitions in elsewhere.items():
+        ratio = len(partitions) / preferred[broker]
+        could_lead = [p for p in partitions if _could_lead(cluster, broker, p, term.settings.leader_imbalance_check_s)]
+        if ratio > term.settings.leader_imbalance_percentage / 100 and could_lead:
+            return f"broker {broker} could lead {could_lead}, and lacks {ratio:.0%} of what it should lead"
+    return None
+
+
+def _could_lead(cluster: Cluster, broker: BrokerId, p: TopicPartition, check_s: float) -> bool:
+    """Whether it is in sync for so long that the controller has looked since, runs, and nothing moves there."""
+    history = cluster.history
+    topic = history.topics.znodes.get(p.topic)
+    found = topic.partitions.get(p.partition) if topic else None
+    state = history.states.newest(p)
+    if found is None or state is None or found.is_being_reassigned or broker not in state.isr:
+        return False
+    is_long_so = history.at.now_s - history.states.changed_s[p] > check_s + _LOOK_S
+    return is_long_so and _has_working_replica(cluster, p, {broker})

@@ -19,10 +19,11 @@ _CHANNEL_TASK: Final = "controller-to-broker"
 
 
 def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
-    """At the end of a term the controller has no broker channel and no waiting request."""
+    """At the end of a term the controller has no broker channel, no waiting request and no timer."""
     term = event.memory
-    if len(term.channels) or term.channels.waiting:
-        return f"{event.term} ends with {len(term.channels)} channels, {term.channels.waiting} requests wait"
+    if len(term.channels) or term.channels.waiting or len(term.timers):
+        left = f"{len(term.channels)} channels, {term.channels.waiting} requests, {len(term.timers)} timers"
+        return f"{event.term} ends with {left}"
     return None
 
 

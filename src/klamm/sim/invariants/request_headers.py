@@ -1,6 +1,7 @@
 """What stands at the head of a control request: whose it is, for which run of a broker, and which brokers live."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from klamm.model.brokers import Broker
@@ -66,11 +67,17 @@ def listed_brokers_are_reached_as_registered(history: History, event: RequestSen
 
 def _registered_since_election(history: History, term: Term, broker: BrokerId) -> Iterable[Broker]:
     """What its registration said then and later, where that can be read."""
-    for data in history.registrations.contents_since(broker, history.controllers.elected_at.get(term.epoch, 0)):
-        try:
-            yield decode_registration(broker, data, 0).broker
-        except MalformedZnode:
-            continue
+    told = history.registrations.contents_since(broker, history.controllers.elected_at.get(term.epoch, 0))
+    return [registered for data in told if (registered := _read(broker, data)) is not None]
+
+
+@lru_cache(maxsize=1024)
+def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
+    """None where the registration cannot be read."""
+    try:
+        return decode_registration(broker, data, 0).broker
+    except MalformedZnode:
+        return None
 
 
 def _metadata_of(listed: Any) -> Any:

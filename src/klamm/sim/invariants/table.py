@@ -32,6 +32,7 @@ from klamm.sim.history.trace import (
 )
 from klamm.sim.invariants import (
     alter_partition,
+    answers,
     controllers,
     destroyed_logs,
     epochs,
@@ -142,6 +143,8 @@ ALWAYS: Final = (
     Row(34, request_headers.listed_brokers_are_reached_as_registered, _SENT),
     Row(34, request_headers.leaders_are_listed, _SENT),
     Row(25, request_headers.topic_ids_are_carried, _SENT, "KAFKA-12835"),
+    Row(31, answers.producer_ids_are_given_once, _DONE),
+    Row(39, answers.elections_are_answered_truly, _DONE),
     Row(36, registrations.who_left_stays_away, (SessionReestablished,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
@@ -172,6 +175,9 @@ AT_REST: Final = (
     Row(43, topics.deletions_finish, (), "KAFKA-1681, KAFKA-6650"),
     Row(43, reassignment.reassignments_finish, (), "KAFKA-4214, KAFKA-9478"),
     Row(43, reassignment.preferred_elections_finish),
+    Row(23, answers.deleted_topics_leave_nothing),
+    Row(42, liveness.no_isr_change_is_pending, (), "KAFKA-12751, KAFKA-14144"),
+    Row(39, liveness.preferred_leaders_return),
     Row(44, liveness.everybody_knows, (), "KAFKA-9212, KAFKA-7482"),
     Row(45, memory.no_event_waits, (), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
     Row(45, memory.every_request_was_delivered, (), "KAFKA-3916"),

@@ -44,9 +44,10 @@ def requests_go_after_topics(history: History, event: TransactionCommitted) -> s
 
 
 def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | None:
-    """A topic that is created has an id that no topic had before."""
-    if event.before is None and event.after is not None and event.after.id in history.topics.ids:
-        return f"{event.topic} is created with the id of {history.topics.ids[event.after.id]}"
+    """A topic that is created, or gets an id later, has one that no topic had before."""
+    is_new = event.after is not None and (event.before is None or event.before.id != event.after.id)
+    if is_new and event.after is not None and event.after.id in history.topics.ids:
+        return f"{event.topic} gets the id of {history.topics.ids[event.after.id]}"
     return None
 
 

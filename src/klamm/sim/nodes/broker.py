@@ -273,6 +273,7 @@ class StubBroker:
     # ---- orders
 
     def _routes(self) -> list[Route]:
+        """Return the handlers of the requests that the stub answers."""
         asked = controller_apis.ControllerApis(self.controller)
         versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
@@ -325,16 +326,19 @@ class StubBroker:
         """Wrap a handler of control requests: faults may delay them or break the connection."""
 
         def handle(request: Request, message: Any) -> Any:
+            """Record the request and answer it, late where earlier requests of this controller epoch are late."""
             self.received.append(ReceivedRequest(request, message))
             is_late = self.request_delay_s or message.controller_epoch in self._control_request_queues
             return handle_late(request, message) if is_late else handle_now(request, message)
 
         async def handle_late(request: Request, message: Any) -> Any:
+            """Answer the request after `request_delay_s`, in the order of arrival."""
             async with self._in_arrival_order(message.controller_epoch):
                 await asyncio.sleep(self.request_delay_s)
                 return handle_now(request, message)
 
         def handle_now(request: Request, message: Any) -> Any:
+            """Answer the request; an injected fault may disconnect before or after it takes effect."""
             loss = self._step(Step(StepKind.CONTROL_REQUEST, message.controller_id, self.number, request.api_key.name))
             _disconnect_if(loss, InjectedFailure.BEFORE)
             answer = handler(request, message)
@@ -363,6 +367,7 @@ class StubBroker:
         """Wrap a handler of requests to this controller: faults may break the connection before or after it."""
 
         async def handle(request: Request, message: Any) -> Any:
+            """Answer a request of another broker; an injected fault may disconnect before or after it takes effect."""
             loss = self._step(Step(StepKind.BROKER_REQUEST, message.broker_id, self.number, request.api_key.name))
             _disconnect_if(loss, InjectedFailure.BEFORE)
             number = next(self._numbers)
@@ -521,12 +526,15 @@ class Node:
 
     @property
     def session_timeout_ms(self) -> int:
+        """The node's ZooKeeper session timeout, in ms."""
         return self.broker.config.zookeeper_session_timeout_ms
 
     @property
     def is_controller(self) -> bool:
+        """Whether the node is the active controller."""
         return self.broker.controller.is_active
 
     @property
     def waits_for_alter_partition(self) -> bool:
+        """Whether a replica of the node has proposed an ISR and has no answer yet."""
         return any(r.proposal is not None for r in self.broker.replicas.hosted.values())

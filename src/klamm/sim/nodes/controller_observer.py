@@ -60,45 +60,54 @@ class ControllerObserver(Observer):
     # ---- controller.observer.Observer
 
     def on_term_begin(self, term: TermContext) -> None:
+        """Report that the broker became controller."""
         self._term, self._memory = Term(self._broker, self._incarnation, term.context.epoch, self._settings), term
         self._on_event(TermBegan(self._term, term))
 
     def on_term_end(self, term: TermContext) -> None:
+        """Report that the broker is no longer controller."""
         ended, self._term, self._memory = self._term, None, None
         if ended is not None:
             self._on_event(TermEnded(ended, term))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
+        """Report that the controller begins to handle the event; `waiting` are the events queued behind it."""
         self._began_in, self._has_failed = self._term, False
         queued = tuple(type(e) for e in waiting)
         seen = self._memory.store.client.seen_zxid if self._memory is not None else 0
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued, seen))
 
     def on_event_failed(self, event: events.Event) -> None:
+        """Note, for the report of its end, that the event has failed."""
         self._has_failed = True
 
     def on_event_end(self, event: events.Event) -> None:
+        """Report that the controller has handled the event, and whether it failed or was cancelled."""
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
         self._on_event(
             EventEnded(self._broker, self._incarnation, self._began_in, event, is_cut_short, self._has_failed)
         )
 
     def on_unexpected_error(self, error: Exception) -> None:
+        """Report the error with the last lines of its stack trace."""
         lines = traceback.extract_tb(error.__traceback__)[-_TRACEBACK_LINES:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
         self._on_event(UnexpectedError(self._broker, error, where))
 
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+        """Report that a partition changed its state."""
         if self._term is not None:
             self._on_event(PartitionMoved(self._term, partition, before, after))
 
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None:
+        """Report that a replica changed its state."""
         if self._term is not None:
             self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
+        """Report that a control request was queued for the broker."""
         if self._term is not None and self._memory is not None:
             self._on_event(RequestQueued(self._term, broker, self._memory.context.registered[broker].epoch, item))
 
@@ -138,9 +147,11 @@ class _ObservedConnection:
 
     @property
     def closed(self) -> bool:
+        """Whether the connection is closed."""
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+        """Send the request and return the response; both are reported to the observer."""
         self._observer.on_request_sent(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
@@ -150,6 +161,7 @@ class _ObservedConnection:
         return response
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
 

@@ -115,6 +115,7 @@ class _FailingOutbox(NamedTuple):
     before: Outbox
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
+        """Raise MemoryError once in place of queueing the request, and restore the former outbox."""
         self.batch.outbox = self.before
         raise MemoryError(f"no memory for what broker {broker} is to get")
 

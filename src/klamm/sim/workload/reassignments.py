@@ -150,6 +150,7 @@ async def await_on_node(cluster: ClusterUnderTest, node: Node, asked: Awaitable[
     """Await a request on the node's host; return None if the node dies or does not answer in time."""
 
     async def ask() -> Any:
+        """Await the awaitable and return its result."""
         return await asked
 
     task = cluster.loop.spawn(node.host, ask(), "admin-request")

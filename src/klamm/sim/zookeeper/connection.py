@@ -37,15 +37,25 @@ class ServerOfConnections(Protocol):
     accepts_clients: bool
 
     @property
-    def watchers(self) -> "Watchers[ServerConnection]": ...
+    def watchers(self) -> "Watchers[ServerConnection]":
+        """The watches of the clients connected to this server."""
+
     @property
-    def connections(self) -> "dict[ServerConnection, None]": ...
+    def connections(self) -> "dict[ServerConnection, None]":
+        """The open connections, in the order of their acceptance."""
+
     @property
-    def reaches_leader(self) -> bool: ...
+    def reaches_leader(self) -> bool:
+        """Whether this server can reach the leader of the ensemble, so that it may serve writes."""
+
     @property
-    def leads(self) -> bool: ...
+    def leads(self) -> bool:
+        """Whether this server is the leader of the ensemble."""
+
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """The role of the server, as four-letter words name it."""
+
     def connection_of(self, session: int) -> "ServerConnection | None":
         """The connection that serves this session here, or None."""
 
@@ -67,6 +77,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or close it while the server accepts no clients."""
         self._transport = cast(asyncio.Transport, transport)
         self._who = [("ip", str((transport.get_extra_info("peername") or ("?",))[0]))]
         if self._server.accepts_clients:
@@ -75,9 +86,11 @@ class ServerConnection(asyncio.Protocol):
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection and its watches; the session lives on."""
         self._forget()
 
     def data_received(self, data: bytes) -> None:
+        """Collect the complete packets and answer them in order; a malformed packet ends the connection."""
         if self._session is None and data in _FOUR_LETTER_WORDS:
             self._answer_four_letter_word(data)
             return
@@ -162,6 +175,7 @@ class ServerConnection(asyncio.Protocol):
             self._session.holder = None
 
     def _write(self, frame: bytes) -> None:
+        """Send the frame, unless the connection is lost."""
         if self._transport is not None:
             self._transport.write(frame)
 

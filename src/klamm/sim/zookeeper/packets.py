@@ -139,9 +139,11 @@ def multi_read_result(items: Sequence[bytes]) -> bytes:
 
 
 def data_and_stat(data: bytes | None, value: Stat) -> bytes:
+    """Encode content and Stat of a znode, as the response to getData has them."""
     return buffer(data) + STAT.pack(*value)
 
 
 def stat(value: Stat | None) -> bytes:
+    """Encode the Stat of a znode; it must not be None."""
     assert value is not None
     return STAT.pack(*value)

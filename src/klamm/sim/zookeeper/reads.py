@@ -19,7 +19,8 @@ _CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CH
 class Watcher(Protocol):
     """Gets watch events."""
 
-    def notify(self, event: WatchEvent, zxid: int) -> None: ...
+    def notify(self, event: WatchEvent, zxid: int) -> None:
+        """Send the event of a watch to the client; `zxid` is the transaction that caused it."""
 
 
 W = TypeVar("W", bound=Watcher)

@@ -149,6 +149,7 @@ class Tree:
         before = (node.data, node.version, node.mzxid, node.mtime) if node else None
 
         def undo() -> None:
+            """Restore the znode and its parent as they were when the function was made."""
             if node is None:
                 owner = self.nodes.pop(path).owner
                 del parent.children[name_of(path)]
@@ -168,8 +169,10 @@ class Tree:
 
 
 def parent_of(path: str) -> str:
+    """Return the path of the parent; `/` for a child of the root."""
     return path.rpartition("/")[0] or "/"
 
 
 def name_of(path: str) -> str:
+    """Return the last part of the path."""
     return path.rpartition("/")[2]

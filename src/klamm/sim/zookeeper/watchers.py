@@ -19,10 +19,12 @@ class Watchers(Generic[W]):
         """Whoever watches something, or did."""
 
     def watch_data(self, path: str, watcher: W) -> None:
+        """Set a watch of the client on the content of the znode."""
         self.data.setdefault(path, {})[watcher] = None
         self._watching.add(watcher)
 
     def watch_children(self, path: str, watcher: W) -> None:
+        """Set a watch of the client on the children of the znode."""
         self.children.setdefault(path, {})[watcher] = None
         self._watching.add(watcher)
 

@@ -12,10 +12,11 @@ from klamm.wire.tables import (
     log_dirs,
     security,
     topics,
+    transaction_records,
     transactions,
 )
 
 TABLES: Final = tuple(
     m.TABLE for m in (data, cluster, control, groups, topics, configs, log_dirs, transactions, security)
 )
-RECORD_TABLES: Final = (group_records.TABLE,)
+RECORD_TABLES: Final = (group_records.TABLE, transaction_records.TABLE)

@@ -1,0 +1,154 @@
+"""Transactions as producers and tools ask for them; their coordinator answers. Source: KafkaApis.scala (3.9).
+
+AddPartitionsToTxn from version 4 on comes from brokers, for many transactions at once.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.admin import DescribedTransaction
+from klamm.coordinator.transactions.coordinator import TransactionCoordinator
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTopicData,
+    DescribeTransactionsResponseTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransactionState,
+)
+
+ADD_PARTITIONS_TO_TXN: Final = Offered(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
+ADD_OFFSETS_TO_TXN: Final = Offered(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4)
+END_TXN: Final = Offered(ApiKey.END_TXN, 0, 4)
+DESCRIBE_TRANSACTIONS: Final = Offered(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0)
+LIST_TRANSACTIONS: Final = Offered(ApiKey.LIST_TRANSACTIONS, 0, 1)
+
+_OF_BROKERS: Final = 4
+_KNOWS_PRODUCER_FENCED: Final = 2
+_NO_DURATION_FILTER: Final = -1
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class ProducerTransactions:
+    def __init__(self, coordinator: TransactionCoordinator, groups: GroupCoordinator, cache: MetadataCache) -> None:
+        self._coordinator = coordinator
+        self._groups = groups
+        self._cache = cache
+
+    # ---- producers
+
+    async def add_partitions(self, request: Request, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if request.version >= _OF_BROKERS:
+            results = [
+                AddPartitionsToTxnResult(
+                    transaction.transactional_id, _results_by_topic(await self._add(request, transaction))
+                )
+                for transaction in message.transactions
+            ]
+            return AddPartitionsToTxnResponse(results_by_transaction=results)
+        transaction = AddPartitionsToTxnTransaction(
+            message.v3_and_below_transactional_id,
+            message.v3_and_below_producer_id,
+            message.v3_and_below_producer_epoch,
+            topics=message.v3_and_below_topics,
+        )
+        errors = await self._add(request, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results_by_topic(errors))
+
+    async def _add(self, request: Request, transaction: AddPartitionsToTxnTransaction) -> Errors:
+        """The error of each partition; where one is unknown, none is added."""
+        partitions = [TopicPartition(t.name, number) for t in transaction.topics for number in t.partitions]
+        unknown = {p for p in partitions if not self._cache.contains(p)}
+        if unknown:
+            return {
+                p: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if p in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for p in partitions
+            }
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        if transaction.verify_only:
+            return self._coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
+        error = await self._coordinator.add_partitions(transaction.transactional_id, producer, frozenset(partitions))
+        return dict.fromkeys(partitions, _for_version(request, error))
+
+    async def add_offsets(self, request: Request, message: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+        """Add the partition that keeps the group's offsets."""
+        partition = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(message.group_id))
+        producer = ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
+        error = await self._coordinator.add_partitions(message.transactional_id, producer, frozenset((partition,)))
+        return AddOffsetsToTxnResponse(error_code=_for_version(request, error))
+
+    async def end(self, request: Request, message: EndTxnRequest) -> EndTxnResponse:
+        producer = ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
+        error = await self._coordinator.end_transaction(message.transactional_id, producer, is_commit=message.committed)
+        return EndTxnResponse(error_code=_for_version(request, error))
+
+    # ---- tools
+
+    def describe(self, request: Request, message: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        described = map(self._coordinator.describe_transaction, message.transactional_ids)
+        return DescribeTransactionsResponse(transaction_states=[_described(found) for found in described])
+
+    def list(self, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse:
+        duration_ms = message.duration_filter if request.version else _NO_DURATION_FILTER
+        listed = self._coordinator.list_transactions(
+            frozenset(message.producer_id_filters), dict.fromkeys(message.state_filters), duration_ms
+        )
+        return ListTransactionsResponse(
+            error_code=listed.error,
+            unknown_state_filters=listed.unknown_states,
+            transaction_states=[
+                ListTransactionsResponseTransactionState(*transaction) for transaction in listed.transactions
+            ],
+        )
+
+
+def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
+    is_unknown = error is ErrorCode.PRODUCER_FENCED and request.version < _KNOWS_PRODUCER_FENCED
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error
+
+
+def _results_by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, partition), error in errors.items():
+        topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(partition, error))
+    return [AddPartitionsToTxnTopicResult(topic, results) for topic, results in topics.items()]
+
+
+def _described(found: DescribedTransaction) -> DescribeTransactionsResponseTransactionState:
+    return DescribeTransactionsResponseTransactionState(
+        found.error,
+        found.transactional_id,
+        found.state,
+        found.timeout_ms,
+        found.start_ms,
+        found.producer_id,
+        found.epoch,
+        [DescribeTransactionsResponseTopicData(topic, numbers) for topic, numbers in _by_topic(found.partitions)],
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, tuple[int, ...]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [(topic, tuple(numbers)) for topic, numbers in topics.items()]

@@ -1,0 +1,84 @@
+"""TxnOffsetCommit: offsets in a producer's transaction. Source: KafkaApis.scala, GroupCoordinator.scala (3.9)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.transaction_verification import TransactionalBatches, TransactionVerification
+from klamm.coordinator.committed_offsets import Offset, Offsets
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.handlers.offsets import CommitRequest, Errors, TransactionalCommitRequest
+from klamm.coordinator.offsets_topic import OFFSET_ERRORS
+from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.clock import Clock
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from klamm.wire.records.batch import NO_SEQUENCE
+
+TXN_OFFSET_COMMIT: Final = Offered(ApiKey.TXN_OFFSET_COMMIT, 0, 4)
+_KNOWS_ABORTABLE: Final = 4
+_KNOWS_LOADING: Final = 2
+
+
+class TransactionalOffsets:
+    def __init__(
+        self, coordinator: GroupCoordinator, cache: MetadataCache, clock: Clock, verification: TransactionVerification
+    ) -> None:
+        self._coordinator = coordinator
+        self._cache = cache
+        self._clock = clock
+        self._verification = verification
+
+    async def commit(self, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
+        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
+        if known:
+            errors |= await self._commit(request, message, self._offsets(known))
+        topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+        for (topic, partition), error in errors.items():
+            result = TxnOffsetCommitResponsePartition(partition, _for_version(request, error))
+            topics.setdefault(topic, []).append(result)
+        return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*topic) for topic in topics.items()])
+
+    def _offsets(self, known: Mapping[TopicPartition, TxnOffsetCommitRequestPartition]) -> Offsets:
+        now_ms = self._clock.now_ms()
+        return {
+            partition: Offset(
+                asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "", now_ms
+            )
+            for partition, asked in known.items()
+        }
+
+    async def _commit(self, request: Request, message: TxnOffsetCommitRequest, offsets: Offsets) -> Errors:
+        """Verify that the transaction contains the partition of the group, then store the offsets there."""
+        if error := self._coordinator.availability(message.group_id):
+            return dict.fromkeys(offsets, error)
+        partition = TopicPartition(OFFSETS_TOPIC, self._coordinator.partition_for(message.group_id))
+        producer = ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
+        unverified = await self._verification.verify(
+            TransactionalBatches(message.transactional_id, producer, {partition: NO_SEQUENCE}),
+            knows_abortable=request.version >= _KNOWS_ABORTABLE,
+        )
+        if error := unverified.get(partition, ErrorCode.NONE):
+            return dict.fromkeys(offsets, OFFSET_ERRORS.get(error, error))
+        commit = CommitRequest(
+            message.group_id, offsets, message.member_id, message.group_instance_id, message.generation_id
+        )
+        return await self._coordinator.commit_transactional_offsets(TransactionalCommitRequest(producer, commit))
+
+
+def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
+    """Producers before 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+    is_unknown = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and request.version < _KNOWS_LOADING
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_unknown else error

@@ -1,0 +1,115 @@
+"""Before a transaction's first batch on a partition its coordinator has to confirm the partition (KIP-890).
+
+Otherwise a late batch could open a transaction that nobody ends. Source: ReplicaManager.handleProduceAppend (3.9).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.log.producers import Verification
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+log = structlog.get_logger("transactions")
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Channel(Protocol):
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition]
+    ) -> Errors: ...
+
+
+class ReplicaVerifications(Protocol):
+    def start_verification(
+        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
+    ) -> Verification | None: ...
+
+
+class TransactionalBatches(NamedTuple):
+    """What one producer wants to append; `sequences`: partition -> the batch's base sequence."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    sequences: Mapping[TopicPartition, int]
+
+
+class TransactionVerification:
+    """`is_enabled`: transaction.partition.verification.enable, which may change at run time."""
+
+    def __init__(self, replicas: ReplicaVerifications, channel: Channel, is_enabled: Callable[[], bool]) -> None:
+        self._replicas = replicas
+        self._channel = channel
+        self._is_enabled = is_enabled
+        self.failures = 0
+        """Partitions that were not confirmed."""
+
+    async def verify(self, batches: TransactionalBatches, *, knows_abortable: bool) -> Errors:
+        """The partitions that must not be appended to, each with the coordinator's error.
+
+        `knows_abortable`: the client understands TRANSACTION_ABORTABLE.
+        """
+        started = self._start(batches)
+        if not started:
+            return {}
+        if not self._is_enabled():
+            for verification in started.values():
+                verification.is_verified = True
+            return {}
+        errors = await self._ask(batches, list(started))
+        for partition, verification in started.items():
+            if not errors.get(partition):
+                verification.is_verified = True
+        refused = {p: _for_producers(error, knows_abortable) for p, error in errors.items() if error}
+        self.failures += len(refused)
+        return refused
+
+    def _start(self, batches: TransactionalBatches) -> dict[TopicPartition, Verification]:
+        """The partitions on which the producer has no open transaction yet."""
+        producer = batches.producer
+        started = {
+            partition: self._replicas.start_verification(partition, producer.producer_id, producer.epoch, sequence)
+            for partition, sequence in batches.sequences.items()
+        }
+        return {partition: found for partition, found in started.items() if found is not None}
+
+    async def _ask(self, batches: TransactionalBatches, partitions: list[TopicPartition]) -> Errors:
+        """The coordinator's errors. One of an older Kafka cannot verify: its transactions are accepted without."""
+        try:
+            return await self._channel.verify(batches.transactional_id, batches.producer, partitions)
+        except ConnectionLost as error:
+            log.info(
+                "a transaction was not verified: no answer from its coordinator; its producer tries again",
+                transactional_id=batches.transactional_id,
+                reason=str(error),
+            )
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        except UnsupportedVersion as error:
+            log.warning(
+                "a transaction is accepted without verification, which its coordinator does not offer",
+                transactional_id=batches.transactional_id,
+                reason=str(error),
+            )
+            return {}
+
+
+def _for_producers(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    is_hidden = error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable
+    return ErrorCode.INVALID_TXN_STATE if is_hidden or error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else error
+
+
+RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""What every producer retries only under this name."""

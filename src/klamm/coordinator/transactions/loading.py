@@ -1,0 +1,85 @@
+"""Loading the transactions of a partition that this broker leads now, and giving them up.
+
+Source: TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.onElection (3.9).
+"""
+
+import structlog
+
+from klamm.coordinator.ownership import Loading, PartitionOwnership
+from klamm.coordinator.ports import TRANSACTIONS_TOPIC
+from klamm.coordinator.transactions.context import TransactionContext
+from klamm.coordinator.transactions.markers import start_completion
+from klamm.coordinator.transactions.owned import Owned, StatePartition
+from klamm.coordinator.transactions.records import UnknownTransactionRecord, read_key, read_value
+from klamm.coordinator.transactions.states import PREPARED
+from klamm.coordinator.transactions.transaction import Transaction
+from klamm.runtime.disk import Buffer
+from klamm.wire.records import BatchHeader
+from klamm.wire.records.record import Record, records
+
+log = structlog.get_logger("transactions")
+
+
+class LoadedTransactions:
+    """Give it the batches in the order of the log; the last record of each id counts."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Transaction] = {}
+
+    def add_batch(self, buffer: Buffer, header: BatchHeader) -> None:
+        """Raises CorruptRecords."""
+        if header.is_control:
+            return
+        for record in records(buffer, header):
+            try:
+                self._add_record(record)
+            except UnknownTransactionRecord as error:
+                log.error(
+                    "record skipped while loading transactions",
+                    offset=record.offset,
+                    reason=str(error),
+                    action="Check which program wrote to __transaction_state.",
+                )
+
+    def _add_record(self, record: Record) -> None:
+        """Raises UnknownTransactionRecord."""
+        if record.key is None:
+            raise UnknownTransactionRecord("it has no key")
+        transactional_id = read_key(record.key)
+        if transactional_id is None:
+            log.warning("record of an unknown kind ignored while loading transactions", offset=record.offset)
+        elif record.value is None:
+            self.by_id.pop(transactional_id, None)
+        else:
+            self.by_id[transactional_id] = read_value(transactional_id, record.value)
+
+
+class TransactionOwnership(PartitionOwnership):
+    def __init__(self, context: TransactionContext) -> None:
+        size = context.settings.transaction_state_log_load_buffer_size
+        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size)
+        self._context = context
+
+    def partition(self, number: int) -> StatePartition:
+        return self._context.transactions.partition(number)
+
+    async def load(self, number: int, loading: Loading) -> int:
+        loaded = LoadedTransactions()
+        await self.read_all(number, loading, loaded.add_batch)
+        partition = self.partition(number)
+        if partition.loading is not loading:
+            return 0
+        owned = partition.owned = Owned(number, loading.epoch, loaded.by_id)
+        # their tasks begin once the partition is served
+        for transaction in owned.transactions.values():
+            if transaction.state in PREPARED:
+                start_completion(self._context, owned, transaction)
+        return len(owned.transactions)
+
+    def unload(self, number: int) -> int:
+        partition = self.partition(number)
+        owned, partition.owned = partition.owned, None
+        return 0 if owned is None else len(owned.transactions)
+
+    def observe_load(self, duration_ms: float) -> None:
+        self._context.counts.partition_loads.observe(duration_ms)

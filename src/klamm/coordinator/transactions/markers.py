@@ -1,0 +1,169 @@
+"""Writing the markers of a transaction into its partitions, wherever they are led, and then the end of it.
+
+Source: TransactionMarkerChannelManager.scala, TransactionMarkerRequestCompletionHandler.scala (3.9).
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.coordinator.transactions.context import TransactionContext
+from klamm.coordinator.transactions.decisions import plan_complete
+from klamm.coordinator.transactions.owned import Owned
+from klamm.coordinator.transactions.ports import Marker, NoLeader, by_leader
+from klamm.coordinator.transactions.state_log import store
+from klamm.coordinator.transactions.states import PREPARE_COMMIT
+from klamm.coordinator.transactions.transaction import Transaction, Transition
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+RETRY_BACKOFF_S: Final = 0.1
+_MARKED: Final = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
+"""A partition of an older format never took the producer's records."""
+_FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_RETRIED: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+log = structlog.get_logger("transactions")
+
+
+class Fenced(Exception):
+    """A newer coordinator or producer took over: this one has nothing more to write."""
+
+
+def start_completion(context: TransactionContext, owned: Owned, transaction: Transaction) -> None:
+    """Write the markers and then the end of a prepared transaction, in the background."""
+    transition = plan_complete(transaction, context.clock.now_ms())
+    transaction.has_failed_fence = False
+    transaction.begin(transition.state)
+    context.tasks.start(_complete(context, owned, transaction, transition))
+
+
+async def _complete(
+    context: TransactionContext, owned: Owned, transaction: Transaction, transition: Transition
+) -> None:
+    """Ends early where this broker no longer coordinates the transaction: the next coordinator does it again."""
+    try:
+        await _Delivery(context, owned, transaction).run()
+    except Fenced as reason:
+        log.warning(
+            "transaction markers are no longer written: another coordinator or producer took over",
+            transactional_id=transaction.transactional_id,
+            reason=str(reason),
+        )
+        return
+    while context.transactions.is_current(owned):
+        error = await store(context, owned, transaction, transition, is_retried=True)
+        if error is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return
+        context.counts.completion_retries += 1
+        try:
+            await asyncio.sleep(RETRY_BACKOFF_S)
+        finally:
+            context.counts.completion_retries -= 1
+
+
+class _Delivery:
+    """One transaction's markers; each partition is retried until it has its marker, or is deleted."""
+
+    def __init__(self, context: TransactionContext, owned: Owned, transaction: Transaction) -> None:
+        self._context = context
+        self._owned = owned
+        self._transaction = transaction
+        self._is_commit = transaction.state is PREPARE_COMMIT
+
+    async def run(self) -> None:
+        """Raises Fenced."""
+        attempts: set[asyncio.Task[list[TopicPartition]]] = set()
+        left: Iterable[TopicPartition] = self._transaction.partitions
+        loop = asyncio.get_running_loop()
+        try:
+            while self._context.transactions.is_current(self._owned):
+                for leader, partitions in by_leader(self._context.markers, left).items():
+                    attempts.add(loop.create_task(self._attempt(leader, partitions)))
+                if not attempts:
+                    return
+                done, attempts = await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+                left = [partition for attempt in done for partition in attempt.result()]
+        finally:
+            for attempt in attempts:
+                attempt.cancel()
+
+    async def _attempt(self, leader: Address | NoLeader, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Send one marker; the partitions that need another attempt, after a pause. Raises Fenced."""
+        if leader is NoLeader.DELETED:
+            log.info(
+                "transaction markers are skipped: the partitions are deleted",
+                transactional_id=self._transaction.transactional_id,
+                partitions=",".join(map(str, partitions)),
+            )
+            self._remove(partitions)
+            return []
+        left = await self._wait_for_leader(partitions) if isinstance(leader, NoLeader) else None
+        if left is None:
+            assert not isinstance(leader, NoLeader)
+            left = await self._send(leader, partitions)
+        if left:
+            await asyncio.sleep(RETRY_BACKOFF_S)
+        return left
+
+    async def _wait_for_leader(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        counts = self._context.counts
+        counts.unavailable_leaders += 1
+        try:
+            await asyncio.sleep(RETRY_BACKOFF_S)
+        finally:
+            counts.unavailable_leaders -= 1
+        return partitions
+
+    async def _send(self, leader: Address, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The partitions whose marker was not written. Raises Fenced."""
+        transaction = self._transaction
+        marker = Marker(
+            transaction.producer_id,
+            transaction.epoch,
+            self._is_commit,
+            self._owned.coordinator_epoch,
+            frozenset(partitions),
+        )
+        try:
+            errors = await self._context.markers.write_marker(leader, marker)
+        except (ConnectionLost, UnsupportedVersion) as error:
+            log.info(
+                "no answer to WriteTxnMarkers; it is sent again",
+                transactional_id=transaction.transactional_id,
+                reason=str(error),
+            )
+            return partitions
+        self._remove([p for p in partitions if errors.get(p) in _MARKED])
+        self._check_fenced(errors)
+        return [p for p in partitions if errors.get(p) not in _MARKED]
+
+    def _check_fenced(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Raises Fenced; logs what a retry may not repair."""
+        for partition, error in errors.items():
+            if error in _FENCED:
+                raise Fenced(f"{partition} answered {error.name}")
+            if error not in _MARKED and error not in _RETRIED:
+                log.error(
+                    "a transaction marker was refused; it is sent again, and until it is written read_committed "
+                    "consumers wait",
+                    transactional_id=self._transaction.transactional_id,
+                    partition=str(partition),
+                    reason=error.name,
+                    action="Repair the cause at the partition's leader, see its log.",
+                )
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions have their marker, or need none."""
+        if self._context.transactions.is_current(self._owned):
+            self._transaction.partitions -= frozenset(partitions)

@@ -1,0 +1,65 @@
+"""The transactions of the partitions that this broker leads. Source: TransactionStateManager.scala (3.9)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from klamm.coordinator.ownership import CoordinatedPartition
+from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.transactions.transaction import Transaction
+from klamm.model.errors import ErrorCode
+
+
+@dataclass(slots=True, eq=False)
+class Owned:
+    """What one partition holds, during one leadership of this broker."""
+
+    number: int
+    coordinator_epoch: int
+    """The leader epoch in which the partition was loaded: markers of an older coordinator are fenced by it."""
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class StatePartition(CoordinatedPartition):
+    owned: Owned | None = None
+
+
+class OwnedTransactions:
+    def __init__(self, partition_count: int = 1) -> None:
+        self.partition_count = partition_count
+        """Set once, at the start: another count puts transactional ids elsewhere."""
+        self._partitions: dict[int, StatePartition] = {}
+
+    def partition_of(self, transactional_id: str) -> int:
+        return partition_for(transactional_id, self.partition_count)
+
+    def partition(self, number: int) -> StatePartition:
+        return self._partitions.setdefault(number, StatePartition())
+
+    @property
+    def is_loading(self) -> bool:
+        return any(partition.loading for partition in self._partitions.values())
+
+    def find(self, transactional_id: str) -> Owned | ErrorCode:
+        """Where the id is kept, or COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        partition = self._partitions.get(self.partition_of(transactional_id))
+        if partition is None:
+            return ErrorCode.NOT_COORDINATOR
+        if error := partition.availability:
+            return error
+        return ErrorCode.NOT_COORDINATOR if partition.owned is None else partition.owned
+
+    def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
+        """The transaction; None where the id is unknown here, an error where another broker has to be asked."""
+        found = self.find(transactional_id)
+        return found.transactions.get(transactional_id) if isinstance(found, Owned) else found
+
+    def is_current(self, owned: Owned) -> bool:
+        """Whether this broker still leads the partition, without a break."""
+        partition = self._partitions.get(owned.number)
+        return partition is not None and partition.owned is owned and not partition.availability
+
+    def __iter__(self) -> Iterator[Owned]:
+        for partition in self._partitions.values():
+            if partition.owned is not None and not partition.availability:
+                yield partition.owned

@@ -1,0 +1,51 @@
+"""What the transaction coordinator needs of the rest of the broker."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from klamm.coordinator.transactions.transaction import Partitions
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+
+class NoLeader(Enum):
+    """Why a partition's marker can be sent to nobody now."""
+
+    DELETED = auto()
+    UNAVAILABLE = auto()
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction, for the partitions that one broker leads."""
+
+    producer_id: int
+    epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    partitions: Partitions
+
+
+class MarkerChannel(Protocol):
+    def leader_of(self, partition: TopicPartition) -> Address | NoLeader: ...
+
+    async def write_marker(self, leader: Address, marker: Marker) -> Mapping[TopicPartition, ErrorCode]:
+        """Send the marker and return the error of each partition. Raises ConnectionLost, UnsupportedVersion."""
+        ...
+
+
+class ProducerIdSource(Protocol):
+    async def next_id(self) -> int | None:
+        """A new id; None where the controller refuses a block for now."""
+        ...
+
+
+def by_leader(
+    channel: MarkerChannel, partitions: Iterable[TopicPartition]
+) -> dict[Address | NoLeader, list[TopicPartition]]:
+    """The partitions by the broker that leads them, in their order."""
+    found: dict[Address | NoLeader, list[TopicPartition]] = {}
+    for partition in sorted(partitions):
+        found.setdefault(channel.leader_of(partition), []).append(partition)
+    return found

@@ -1,0 +1,171 @@
+"""What producers ask for: their id and epoch, partitions in the transaction, its end.
+
+Source: TransactionCoordinator.scala (3.9).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import structlog
+
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.context import TransactionContext
+from klamm.coordinator.transactions.decisions import (
+    InitStep,
+    Plan,
+    fenced_epoch,
+    plan_add,
+    plan_end,
+    plan_fenced_abort,
+    plan_init,
+    verify,
+)
+from klamm.coordinator.transactions.markers import start_completion
+from klamm.coordinator.transactions.owned import Owned
+from klamm.coordinator.transactions.state_log import store
+from klamm.coordinator.transactions.states import PREPARE_EPOCH_FENCE
+from klamm.coordinator.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Partitions, Transaction, Transition
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+
+log = structlog.get_logger("transactions")
+
+
+class InitResult(NamedTuple):
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_EPOCH
+
+
+class _Found(NamedTuple):
+    owned: Owned
+    transaction: Transaction
+
+
+# ---- InitProducerId
+
+
+async def init_producer_id(
+    context: TransactionContext, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+) -> InitResult:
+    """The producer's id with a new epoch, which fences every earlier producer of this transactional id."""
+    if not transactional_id:
+        return InitResult(ErrorCode.INVALID_REQUEST)
+    if not 0 < timeout_ms <= context.settings.transaction_max_timeout_ms:
+        return InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    found = await _find_or_create(context, transactional_id, timeout_ms)
+    if isinstance(found, ErrorCode):
+        return InitResult(found)
+    plan = plan_init(found.transaction, expected, timeout_ms, context.clock.now_ms())
+    if plan is InitStep.ROTATE:
+        new_id = await context.producer_ids.next_id()
+        if new_id is None:
+            return InitResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        plan = plan_init(found.transaction, expected, timeout_ms, context.clock.now_ms(), new_id)
+    if plan is InitStep.FENCE:
+        return InitResult(await fence(context, *found) or ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert not isinstance(plan, InitStep)
+    if error := await _store_plan(context, *found, plan):
+        return InitResult(error)
+    assert isinstance(plan, Transition)
+    log.info("producer initialized", transactional_id=transactional_id, producer_id=plan.producer_id, epoch=plan.epoch)
+    return InitResult(ErrorCode.NONE, plan.producer_id, plan.epoch)
+
+
+async def _find_or_create(context: TransactionContext, transactional_id: str, timeout_ms: int) -> _Found | ErrorCode:
+    """The transaction; a new one, not yet in the log, where the id is unknown."""
+    found = _find(context, transactional_id)
+    if found is not ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+        return found
+    producer_id = await context.producer_ids.next_id()
+    if producer_id is None:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    owned = context.transactions.find(transactional_id)
+    if isinstance(owned, ErrorCode):
+        return owned
+    new = Transaction(transactional_id, producer_id, timeout_ms, context.clock.now_ms())
+    return _Found(owned, owned.transactions.setdefault(transactional_id, new))
+
+
+def _find(context: TransactionContext, transactional_id: str) -> _Found | ErrorCode:
+    """The transaction; INVALID_PRODUCER_ID_MAPPING where the id is unknown."""
+    owned = context.transactions.find(transactional_id)
+    if isinstance(owned, ErrorCode):
+        return owned
+    transaction = owned.transactions.get(transactional_id)
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if transaction is None else _Found(owned, transaction)
+
+
+async def _store_plan(context: TransactionContext, owned: Owned, transaction: Transaction, plan: Plan) -> ErrorCode:
+    """Begin and write a planned transition; the error where there is none, or where the log refused it."""
+    if isinstance(plan, ErrorCode):
+        return plan
+    transaction.begin(plan.state)
+    return await store(context, owned, transaction, plan)
+
+
+# ---- partitions
+
+
+async def add_partitions(
+    context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
+) -> ErrorCode:
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    found = _find(context, transactional_id)
+    if isinstance(found, ErrorCode):
+        return found
+    plan = plan_add(found.transaction, producer, partitions, context.clock.now_ms())
+    return await _store_plan(context, *found, plan)
+
+
+def verify_partitions(
+    context: TransactionContext,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: Iterable[TopicPartition],
+) -> dict[TopicPartition, ErrorCode]:
+    """Whether each partition is in the producer's open transaction."""
+    found = _find(context, transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+    if isinstance(found, ErrorCode):
+        return dict.fromkeys(partitions, found)
+    return verify(found.transaction, producer, partitions)
+
+
+# ---- the end
+
+
+async def end_transaction(
+    context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
+) -> ErrorCode:
+    """Answered once the decision is in the log; the markers follow."""
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    found = _find(context, transactional_id)
+    if isinstance(found, ErrorCode):
+        return found
+    plan = plan_end(found.transaction, producer, context.clock.now_ms(), is_commit=is_commit)
+    error = await _store_plan(context, *found, plan)
+    if isinstance(plan, Transition) and not error:
+        start_completion(context, *found)
+    return error
+
+
+async def fence(context: TransactionContext, owned: Owned, transaction: Transaction) -> ErrorCode:
+    """Raise the epoch against the producer of an open transaction, and abort the transaction."""
+    epoch = fenced_epoch(transaction)
+    transition = plan_fenced_abort(transaction, epoch, context.clock.now_ms())
+    transaction.begin(PREPARE_EPOCH_FENCE)
+    transaction.begin_fence(transition.state, epoch)
+    error = await store(context, owned, transaction, transition)
+    if not error:
+        start_completion(context, owned, transaction)
+    elif context.transactions.is_current(owned):
+        transaction.has_failed_fence = True
+        log.warning(
+            "cannot store the fence of a producer; its raised epoch was given to nobody",
+            transactional_id=transaction.transactional_id,
+            epoch=epoch,
+            reason=error.name,
+        )
+    return error

@@ -1,0 +1,71 @@
+"""Writing transitions into `__transaction_state`; memory follows once the replicas have them.
+
+Source: TransactionStateManager.appendTransactionToLog (3.9).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from klamm.coordinator.transactions.context import TransactionContext
+from klamm.coordinator.transactions.owned import Owned
+from klamm.coordinator.transactions.records import transaction_key, transaction_value
+from klamm.coordinator.transactions.transaction import Transaction, Transition
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import NewRecord, build_batch
+
+log = structlog.get_logger("transactions")
+
+_ALL_REPLICAS: Final = -1
+_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a producer is told where the log refused a transition."""
+
+
+async def store(
+    context: TransactionContext,
+    owned: Owned,
+    transaction: Transaction,
+    transition: Transition,
+    *,
+    is_retried: bool = False,
+) -> ErrorCode:
+    """Write a transition that began, then apply it; an error leaves the transaction as it was.
+
+    `is_retried`: where the log is not available now, the transition stays pending and the caller writes it again.
+    """
+    if not context.transactions.is_current(owned):
+        return ErrorCode.NOT_COORDINATOR
+    record = NewRecord(
+        transaction_value(transition), transaction_key(transaction.transactional_id), context.clock.now_ms()
+    )
+    error = await append(context, owned, [record], transition.timeout_ms)
+    if not context.transactions.is_current(owned):
+        return error or ErrorCode.NOT_COORDINATOR
+    if not error:
+        transaction.complete(transition)
+        return ErrorCode.NONE
+    log.info(
+        "cannot store a transaction",
+        transactional_id=transaction.transactional_id,
+        state=transition.state,
+        reason=error.name,
+    )
+    if not (is_retried and error is ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        transaction.pending = None
+    return error
+
+
+async def append(context: TransactionContext, owned: Owned, records: Sequence[NewRecord], timeout_ms: int) -> ErrorCode:
+    """Append the records in one batch and wait for the replicas; the error is the one for producers."""
+    appended = await context.log.append(owned.number, build_batch(records), _ALL_REPLICAS, timeout_ms)
+    return _ERRORS.get(appended.error, appended.error)

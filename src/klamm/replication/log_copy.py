@@ -1,0 +1,99 @@
+"""Copies one log of this broker to another. Source: ReplicaAlterLogDirsThread.scala (3.9)."""
+
+from klamm.log.errors import UnexpectedOffset
+from klamm.log.file_slice import FileSlice
+from klamm.log.log import Log
+from klamm.replication.truncation import common_end
+from klamm.runtime.disk import Buffer
+
+
+class LogCopy:
+    """Copies `source` to `copy`, which nobody else writes to; the source may grow, be truncated or lose its start."""
+
+    def __init__(self, source: Log, copy: Log, chunk_bytes: int) -> None:
+        self._source = source
+        self._copy = copy
+        self._chunk_bytes = chunk_bytes
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the copy has every record of the source, and could take more."""
+        source, copy = self._source, self._copy
+        return (
+            copy.end_offset == source.end_offset
+            and copy.start_offset == source.start_offset
+            and self._common_end() == copy.end_offset
+            and not copy.is_restoring_producers
+        )
+
+    async def copy_chunk(self) -> int:
+        """Copy the next chunk, and return its size. Raises KlammError."""
+        self._align()
+        source, copy = self._source, self._copy
+        offset = copy.end_offset
+        if offset >= source.end_offset:
+            self._follow_offsets()
+            return 0
+        records = source.slice(offset, self._chunk_bytes, source.end_offset, True).records
+        content = await records.read(0, len(records)) if isinstance(records, FileSlice) else records
+        if copy.has_failed or copy.end_offset != offset:
+            return 0
+        self._append(content)
+        if copy.segments.active.base_offset > copy.recovery_point:
+            await copy.flush(copy.segments.active.base_offset)
+        return len(content)
+
+    def copy_now(self) -> None:
+        """Copy a chunk without waiting. Raises KlammError."""
+        self._align()
+        source, copy = self._source, self._copy
+        if copy.end_offset < source.end_offset:
+            records = source.read(copy.end_offset, self._chunk_bytes, source.end_offset).records
+            assert not isinstance(records, FileSlice)
+            self._append(records)
+        self._copy_epochs_without_records()
+
+    def _copy_epochs_without_records(self) -> None:
+        """A new leader's epoch begins before its first record, and followers may ask for it (KAFKA-7415)."""
+        source, copy = self._source, self._copy
+        for epoch, start in source.epochs.entries:
+            latest = copy.epochs.latest_epoch
+            if start == copy.end_offset == source.end_offset and (latest is None or epoch > latest):
+                copy.epochs.assign(epoch, start)
+
+    def _append(self, content: Buffer) -> None:
+        """Append the batches; an empty copy may start in the middle of the first one."""
+        copy = self._copy
+        try:
+            copy.append_as_follower(content)
+        except UnexpectedOffset as error:
+            is_empty = copy.start_offset == copy.end_offset
+            if not (is_empty and error.first_offset < copy.start_offset <= error.last_offset):
+                raise
+            copy.truncate_fully_and_start_at(error.first_offset)
+            copy.append_as_follower(content)
+        self._follow_offsets()
+
+    def _follow_offsets(self) -> None:
+        """Take over high watermark and log start; the segments below the log start are deleted."""
+        source, copy = self._source, self._copy
+        copy.update_high_watermark(min(source.high_watermark, copy.end_offset))
+        if copy.start_offset < source.start_offset <= copy.high_watermark and copy.advance_start_offset(
+            source.start_offset
+        ):
+            copy.delete_old_segments()
+
+    def _align(self) -> None:
+        """Truncate what the source does not have, or begin anew behind what it has deleted."""
+        source, copy = self._source, self._copy
+        common = self._common_end()
+        if common is not None and common < copy.end_offset:
+            copy.truncate_to(common)
+        if common is None or copy.end_offset < source.start_offset:
+            copy.truncate_fully_and_start_at(source.start_offset)
+
+    def _common_end(self) -> int | None:
+        source, copy = self._source, self._copy
+        return common_end(
+            source.epochs, source.end_offset, copy.epochs, copy.end_offset, without_epochs=copy.high_watermark
+        )

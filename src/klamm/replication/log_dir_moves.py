@@ -1,0 +1,212 @@
+"""Moves replicas between the log directories of this broker: a future log is copied, then replaces the log (KIP-113).
+
+Source: ReplicaManager.scala (alterReplicaLogDirs, maybeAddLogDirFetchers), ReplicaAlterLogDirsThread.scala,
+LocalLeaderEndPoint.scala (3.9). One replica is copied at a time, in the order of topics and partitions.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from klamm.log.errors import OffsetOutOfRange, ProducersRestoring, StorageFailed
+from klamm.log.names import can_have_future_directory
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.replication.hosted_partitions import HostedPartitions
+from klamm.replication.log_copy import LogCopy
+from klamm.replication.partition import Partition
+from klamm.replication.ports import FutureLogsPort
+from klamm.replication.quota import ReplicationQuota
+
+log = structlog.get_logger("replication")
+
+BACKOFF_S: Final = 1.0
+_REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
+
+
+class LogDirMoves:
+    """Serves AlterReplicaLogDirs, and copies the future logs in a task of its own.
+
+    `quota` bounds the copied bytes per second; `lock` is held while the controller changes replicas.
+    """
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        logs: FutureLogsPort,
+        quota: ReplicationQuota,
+        lock: asyncio.Lock,
+        chunk_bytes: int,
+    ) -> None:
+        self._hosted = hosted
+        self._logs = logs
+        self._quota = quota
+        self._lock = lock
+        self._chunk_bytes = chunk_bytes
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._current: TopicPartition | None = None
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="log-dir-moves")
+
+    async def close(self) -> None:
+        """Stop copying; the future logs stay for the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def on_replicas_changed(self) -> None:
+        """The controller changed replicas: those with a future log are copied on."""
+        if self._logs.futures:
+            self._retry_at.clear()
+            self._wakeup.set()
+
+    # ---- AlterReplicaLogDirs
+
+    async def alter(self, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
+        """Begin to move each replica to its log directory; one that lies there is left, and its move is cancelled.
+
+        The log of a replica that is not here yet will be created there: it still gets REPLICA_NOT_AVAILABLE.
+        """
+        async with self._lock:
+            return {tp: self._alter_one(tp, directory) for tp, directory in directories.items()}
+
+    def _alter_one(self, topic_partition: TopicPartition, directory: str) -> ErrorCode:
+        """Check in Kafka's order, then begin or cancel the move of one replica."""
+        if not can_have_future_directory(topic_partition):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if directory not in self._logs.directories:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if directory in self._logs.offline_directories or self._hosted.is_offline(topic_partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = self._hosted.get(topic_partition)
+        target = self._logs.future_directory_of(topic_partition)
+        if partition is not None and target not in (None, directory):
+            self._cancel(topic_partition, partition)
+        self._logs.prefer_directory(topic_partition, directory)
+        if partition is None or partition.log is None:
+            is_known = partition is not None or self._hosted.metadata.contains(topic_partition)
+            return ErrorCode.REPLICA_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if directory in (self._logs.directory_of(topic_partition), target):
+            return ErrorCode.NONE
+        try:
+            partition.future_log = self._logs.create_future(topic_partition, directory)
+        except StorageFailed as error:
+            log.error("cannot move a replica to another log directory", partition=str(topic_partition), why=str(error))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        log.info("replica begins to move to another log directory", partition=str(topic_partition), to=directory)
+        self._retry_at.pop(topic_partition, None)
+        self._wakeup.set()
+        return ErrorCode.NONE
+
+    def _cancel(self, topic_partition: TopicPartition, partition: Partition) -> None:
+        """Delete the future log."""
+        log.info(
+            "move to another log directory is cancelled",
+            partition=str(topic_partition),
+            to=self._logs.future_directory_of(topic_partition),
+        )
+        partition.future_log = None
+        self._logs.delete_future(topic_partition)
+        partition.check_waiting_deletes()
+
+    # ---- the task
+
+    async def _run(self) -> None:
+        """Copy one chunk after the other, or wait where nothing can be copied now, until the task is cancelled."""
+        while True:
+            topic_partition = self._choose()
+            if topic_partition is None:
+                await self._wait(min(self._retry_at.values(), default=None))
+            elif self._quota.is_exceeded():
+                await self._wait(self._quota.exceeded_until_ms / 1000)
+            else:
+                await self._advance(topic_partition)
+
+    async def _wait(self, until: float | None) -> None:
+        """Wait until this time on the loop's clock, or for a new move or changed replicas."""
+        self._wakeup.clear()
+        try:
+            async with asyncio.timeout_at(until):
+                await self._wakeup.wait()
+        except TimeoutError:
+            return
+
+    def _choose(self) -> TopicPartition | None:
+        """The replica to copy now: the one under way, else the first that can be copied."""
+        now = asyncio.get_running_loop().time()
+        futures = self._logs.futures
+        self._retry_at = {tp: at for tp, at in self._retry_at.items() if tp in futures and at > now}
+        ready = [tp for tp in futures if tp not in self._retry_at and self._is_hosted(tp)]
+        if self._current not in ready:
+            self._current = min(ready, default=None)
+        return self._current
+
+    def _is_hosted(self, topic_partition: TopicPartition) -> bool:
+        partition = self._hosted.get(topic_partition)
+        return partition is not None and partition.log is not None
+
+    async def _advance(self, topic_partition: TopicPartition) -> None:
+        """Copy one chunk; if the copy is complete then, it replaces the log."""
+        partition = self._hosted.find(topic_partition)
+        source, copy = partition.hosted_log, self._logs.futures[topic_partition]
+        if None not in (source.topic_id, copy.topic_id) and source.topic_id != copy.topic_id:
+            self._cancel(topic_partition, partition)  # the copy is of an earlier topic with this name
+            return
+        partition.future_log = copy
+        copying = LogCopy(source, copy, self._chunk_bytes)
+        try:
+            self._quota.record(await copying.copy_chunk())
+            partition.check_waiting_deletes()
+            if copying.is_complete:
+                await copy.flush()
+                if partition.log is source and self._logs.futures.get(topic_partition) is copy:
+                    self._finish(partition, copying)
+        except StorageFailed as error:
+            self._on_storage_failed(partition, error)
+        except (OffsetOutOfRange, ProducersRestoring) as error:
+            log.debug("copying a replica goes on later", partition=str(topic_partition), why=str(error))
+            self._delay(topic_partition)
+        except (KlammError, OSError) as error:
+            log.warning("cannot copy a replica; trying again", partition=str(topic_partition), why=str(error))
+            self._delay(topic_partition)
+        except Exception:
+            log.exception(
+                "unexpected error while a replica is copied; trying again",
+                partition=str(topic_partition),
+                action=_REPORT,
+            )
+            self._delay(topic_partition)
+        await asyncio.sleep(0)
+
+    def _delay(self, topic_partition: TopicPartition) -> None:
+        self._retry_at[topic_partition] = asyncio.get_running_loop().time() + BACKOFF_S
+
+    def _on_storage_failed(self, partition: Partition, error: StorageFailed) -> None:
+        """One of the two directories failed, and the logs in it are gone; a copy that is left is tried again."""
+        topic_partition = partition.topic_partition
+        log.warning("copying a replica failed", partition=str(topic_partition), why=str(error))
+        if topic_partition not in self._logs.futures:
+            partition.future_log = None
+            partition.check_waiting_deletes()
+        else:
+            self._delay(topic_partition)
+
+    def _finish(self, partition: Partition, copying: LogCopy) -> None:
+        """Copy what was appended during the flush; then the copy replaces the log, without a wait in between."""
+        copying.copy_now()
+        if not copying.is_complete:
+            return
+        topic_partition = partition.topic_partition
+        old_directory = self._logs.directory_of(topic_partition)
+        partition.replace_log(self._logs.promote_future(topic_partition))
+        log.info(
+            "replica moved to another log directory",
+            partition=str(topic_partition),
+            before=old_directory,
+            now=self._logs.directory_of(topic_partition),
+        )

@@ -1,0 +1,87 @@
+"""Replicas move between the log directories of real nodes with Apache Kafka's tools, while records are produced."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.support import apache_kafka
+from tests.support.cluster import Cluster
+from tests.support.kafka_tools import KafkaTools, kafka_tools
+
+TOPIC = "orders"
+RECORDS = 400
+
+
+def produce(cluster: Cluster, first: int) -> None:
+    """Produce numbered records, all in sync."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    for number in range(first, first + RECORDS):
+        producer.produce(TOPIC, b"%d" % number + b"x" * 1_000, partition=0)
+    assert producer.flush(30) == 0
+
+
+def consume(cluster: Cluster, count: int) -> list[int]:
+    """The numbers of the first records."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        found: list[int] = []
+        while len(found) < count:
+            messages = consumer.consume(count - len(found), timeout=20)
+            assert messages, f"{len(found)} of {count} records"
+            found += [int(bytes(m.value() or b"").rstrip(b"x")) for m in messages]
+        return found
+    finally:
+        consumer.close()
+
+
+def replicas_by_directory(cluster: Cluster, tools: KafkaTools) -> dict[str, list[tuple[str, bool]]]:
+    """What kafka-log-dirs prints of broker 1: partitions and whether they are future replicas, by directory."""
+    said = tools.run(cluster.bootstrap, "kafka-log-dirs", "--describe", "--broker-list", "1", "--topic-list", TOPIC)
+    printed: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return {
+        d["logDir"]: [(p["partition"], p["isFuture"]) for p in d["partitions"]]
+        for d in printed["brokers"][0]["logDirs"]
+    }
+
+
+@pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
+def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_a_restart_keeps_it(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(tmp_path / "cluster", 2)
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    cluster.node(1).properties["log.dirs"] = f"{one},{two}"
+    plan = tmp_path / "plan.json"
+    try:
+        cluster.start()
+        cluster.create_topic(TOPIC, 1, 2)
+        produce(cluster, 0)
+        with kafka_tools(tmp_path / "tools.log") as tools:
+            (before,) = [d for d, found in replicas_by_directory(cluster, tools).items() if found]
+            after = two if before == one else one
+            entry = {"topic": TOPIC, "partition": 0, "replicas": [1, 2], "log_dirs": [after, "any"]}
+            plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+            files = ("--reassignment-json-file", str(plan))
+            throttle = ("--replica-alter-log-dirs-throttle", "100000")
+
+            tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute", *throttle)
+            assert replicas_by_directory(cluster, tools)[after] == [(f"{TOPIC}-0", True)]
+            produce(cluster, RECORDS)
+
+            def moved() -> bool:
+                return replicas_by_directory(cluster, tools) == {before: [], after: [(f"{TOPIC}-0", False)]}
+
+            cluster.wait_until("the replica has moved", moved)
+            said = tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--verify")
+            assert f"Reassignment of replica {TOPIC}-0-1 completed successfully" in said
+
+            cluster.node(1).stop()
+            cluster.node(1).start()
+            cluster.wait_until_in_sync(TOPIC, 1, 2)
+            assert moved()
+        assert consume(cluster, 2 * RECORDS) == list(range(2 * RECORDS))
+    finally:
+        cluster.kill()

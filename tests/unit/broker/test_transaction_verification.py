@@ -1,0 +1,182 @@
+"""No transaction begins on a partition that its coordinator does not know of (KIP-890).
+
+The cases are those of UnifiedLogTest, ReplicaManagerTest and AddPartitionsToTxnManagerTest (3.9).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+from tests.support.replica_cluster import P0, ReplicaCluster
+
+from klamm.broker.transaction_verification import TransactionalBatches, TransactionVerification
+from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.log.producers import Origin
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.appending import AppendResult
+from klamm.runtime.disk import Buffer
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker
+
+PRODUCER = ProducerIdAndEpoch(7, 2)
+
+
+class Coordinator:
+    """Answers as it is told to; `on_ask` runs before it answers."""
+
+    def __init__(self) -> None:
+        self.error: ErrorCode | Exception = ErrorCode.NONE
+        self.asked = 0
+        self.on_ask: Callable[[], Awaitable[object]] | None = None
+
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        self.asked += 1
+        if self.on_ask is not None:
+            await self.on_ask()
+        if isinstance(self.error, Exception):
+            raise self.error
+        return dict.fromkeys(partitions, self.error)
+
+
+class Leader:
+    def __init__(self, cluster: ReplicaCluster) -> None:
+        self.replicas = cluster.brokers[1]
+        self.coordinator = Coordinator()
+        self.is_enabled = True
+        self.verification = TransactionVerification(self.replicas, self.coordinator, lambda: self.is_enabled)
+
+    async def verify(self, sequence: int = 0, *, knows_abortable: bool = True) -> Mapping[TopicPartition, ErrorCode]:
+        batches = TransactionalBatches("t", PRODUCER, {P0: sequence})
+        return await self.verification.verify(batches, knows_abortable=knows_abortable)
+
+    async def append(self, sequence: int = 0, origin: Origin = Origin.CLIENT) -> ErrorCode:
+        batch = build_batch(
+            [NewRecord(b"v")],
+            producer_id=PRODUCER.producer_id,
+            producer_epoch=PRODUCER.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        return (await self._append(batch, origin)).error
+
+    async def end(self) -> None:
+        marker = EndMarker(ControlType.ABORT, 0)
+        result = await self._append(build_end_marker(marker, *PRODUCER, 0), Origin.COORDINATOR)
+        assert not result.error
+
+    async def _append(self, batch: Buffer, origin: Origin) -> AppendResult:
+        return (await self.replicas.append(1, 1_000, {P0: batch}, origin))[P0]
+
+
+Run = Callable[[Callable[[Leader], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def play(body: Callable[[Leader], Awaitable[None]]) -> None:
+        async def main() -> None:
+            cluster = await ReplicaCluster.on_disk(str(tmp_path))
+            try:
+                await cluster.elect(1)
+                await body(Leader(cluster))
+            finally:
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play
+
+
+def test_only_the_first_batch_of_a_transaction_is_verified(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        for sequence in range(3):
+            assert await leader.verify(sequence) == {}
+            assert await leader.append(sequence) == ErrorCode.NONE
+        assert leader.coordinator.asked == 1
+        await leader.end()
+        assert await leader.verify(3) == {}
+        assert await leader.append(3) == ErrorCode.NONE
+        assert leader.coordinator.asked == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
+def test_marker_during_the_verification_wins(run: Run, origin: Origin) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.on_ask = leader.end
+        assert await leader.verify() == {}
+        assert await leader.append(origin=origin) == ErrorCode.INVALID_TXN_STATE
+        leader.coordinator.on_ask = None
+        assert await leader.verify() == {}
+        assert await leader.append(origin=origin) == ErrorCode.NONE
+
+    run(body)
+
+
+def test_unconfirmed_partition_is_refused_and_its_batch_cannot_be_appended(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.error = ErrorCode.TRANSACTION_ABORTABLE
+        assert await leader.verify() == {P0: ErrorCode.TRANSACTION_ABORTABLE}
+        assert await leader.verify(knows_abortable=False) == {P0: ErrorCode.INVALID_TXN_STATE}
+        assert await leader.append() == ErrorCode.INVALID_TXN_STATE
+        assert leader.verification.failures == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected"),
+    [
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+        (ConnectionLost("gone"), ErrorCode.NETWORK_EXCEPTION),
+    ],
+)
+def test_errors_of_the_coordinator_are_those_that_producers_know(
+    run: Run, answered: ErrorCode | Exception, expected: ErrorCode
+) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.error = answered
+        assert await leader.verify() == {P0: expected}
+
+    run(body)
+
+
+def test_coordinator_that_cannot_verify_is_trusted(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.error = UnsupportedVersion("an older broker")
+        assert await leader.verify() == {}
+        assert await leader.append() == ErrorCode.NONE
+
+    run(body)
+
+
+def test_nobody_is_asked_while_verification_is_disabled(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.error = ErrorCode.NOT_COORDINATOR
+        await leader.verify()
+        leader.is_enabled = False
+        assert await leader.verify() == {}
+        assert await leader.append() == ErrorCode.NONE
+        assert leader.coordinator.asked == 1
+
+    run(body)
+
+
+def test_later_sequence_is_refused_until_the_first_that_was_tried_is_written(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.error = ErrorCode.NOT_COORDINATOR
+        await leader.verify(0)
+        leader.coordinator.error = ErrorCode.NONE
+        assert await leader.verify(1) == {}
+        assert await leader.append(1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await leader.append(0) == ErrorCode.NONE
+        assert await leader.append(1) == ErrorCode.NONE
+
+    run(body)

@@ -1,0 +1,202 @@
+"""InitProducerId with a transactional id. The cases are those of TransactionCoordinatorTest (3.9)."""
+
+import asyncio
+
+import pytest
+from tests.unit.coordinator.groups_room import settle
+from tests.unit.coordinator.transactions_room import ID, P0, Room, play
+
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.requests import InitResult
+from klamm.coordinator.transactions.states import COMPLETE_ABORT, EMPTY
+from klamm.model.errors import ErrorCode
+
+LAST_EPOCH = 32_766
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeout_must_be_within_the_maximum(timeout_ms: int) -> None:
+    async def body(room: Room) -> None:
+        assert await room.init(timeout_ms=timeout_ms) == InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+    play(body)
+
+
+def test_empty_transactional_id_is_invalid() -> None:
+    async def body(room: Room) -> None:
+        assert (await room.coordinator.init_producer_id("", 1, None)).error == ErrorCode.INVALID_REQUEST
+
+    play(body)
+
+
+def test_new_transactional_id_gets_a_producer_id_with_epoch_0_and_then_the_next_epoch() -> None:
+    async def body(room: Room) -> None:
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 0)
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 1)
+        assert room.stored() == ["Empty 1000/0", "Empty 1000/1"]
+
+    play(body)
+
+
+def test_new_id_waits_for_a_block_of_producer_ids() -> None:
+    async def body(room: Room) -> None:
+        room.ids.is_refused = True
+        assert (await room.init()).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    play(body)
+
+
+def test_open_transaction_is_aborted_with_a_raised_epoch_and_the_new_producer_retries() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        assert room.stored()[2:] == [f"PrepareAbort 1000/1 {P0}", "CompleteAbort 1000/1"]
+        assert [(m.epoch, m.is_commit) for m in room.leaders.markers] == [(1, False)]
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 2)
+        assert await room.end(producer) == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
+def test_fence_that_cannot_be_stored_raises_the_epoch_only_once() -> None:
+    async def body(room: Room) -> None:
+        await room.ongoing(P0)
+        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS]
+        for _ in range(2):
+            assert (await room.init()).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (room.transaction.epoch, room.transaction.has_failed_fence) == (1, True)
+
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        assert (room.transaction.epoch, room.transaction.has_failed_fence) == (1, False)
+        assert (await room.init()).epoch == 2
+
+    play(body)
+
+
+def test_requests_during_a_transition_are_answered_with_concurrent_transactions() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.producer()
+        room.log.held = []
+        waiting = asyncio.ensure_future(room.add(producer, P0))
+        await settle()
+
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await room.add(producer, P0) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await room.end(producer) == ErrorCode.CONCURRENT_TRANSACTIONS
+        room.log.release()
+        assert await waiting == ErrorCode.NONE
+
+    play(body)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_prepared_transaction_has_to_complete_first(commit: bool) -> None:
+    async def body(room: Room) -> None:
+        room.leaders.held = asyncio.Event()
+        producer = await room.ongoing(P0)
+        assert await room.end(producer, commit=commit) == ErrorCode.NONE
+
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        room.leaders.held.set()
+        await settle()
+        assert (await room.init()).epoch == 1
+
+    play(body)
+
+
+def test_append_errors_become_errors_that_producers_retry_elsewhere_or_here() -> None:
+    async def body(room: Room) -> None:
+        for refused, answered in (
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+            (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+            (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ):
+            room.log.errors = [refused]
+            assert (await room.init()).error == answered
+            assert (room.transaction.state, room.transaction.pending) == (EMPTY, None)
+
+    play(body)
+
+
+# ---- a producer that continues (KIP-360)
+
+
+def test_producer_with_its_current_epoch_gets_the_next_and_again_the_same_when_it_retries() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        assert await room.init((1_000, 0)) == InitResult(ErrorCode.NONE, 1_000, 1)
+        assert await room.init((1_000, 0)) == InitResult(ErrorCode.NONE, 1_000, 1)
+
+    play(body)
+
+
+def test_retry_is_fenced_once_another_producer_was_initialized() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        await room.init((1_000, 0))
+        await room.init()
+        assert (await room.init((1_000, 0))).error == ErrorCode.PRODUCER_FENCED
+        assert (await room.init((1_000, 1))).error == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
+def test_producer_with_another_id_is_fenced() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        assert (await room.init((999, 0))).error == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
+def test_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> None:
+    async def body(room: Room) -> None:
+        assert await room.init((7, 12)) == InitResult(ErrorCode.NONE, 1_000, 0)
+
+    play(body)
+
+
+# ---- epochs that are used up
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_new_producer_id_follows_the_last_epoch(continues: bool) -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.transaction.epoch = LAST_EPOCH
+        expected = (1_000, LAST_EPOCH) if continues else None
+
+        assert await room.init(expected) == InitResult(ErrorCode.NONE, 1_001, 0)
+        retried = await room.init((1_000, LAST_EPOCH))
+        assert retried == (InitResult(ErrorCode.NONE, 1_001, 0) if continues else InitResult(ErrorCode.PRODUCER_FENCED))
+
+    play(body)
+
+
+def test_fence_may_use_the_epoch_that_no_producer_gets() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.transaction.epoch = LAST_EPOCH
+        assert await room.add(ProducerIdAndEpoch(1_000, LAST_EPOCH), P0) == ErrorCode.NONE
+
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        assert (room.transaction.state, room.transaction.epoch) == (COMPLETE_ABORT, LAST_EPOCH + 1)
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_001, 0)
+
+    play(body)
+
+
+def test_another_broker_is_asked_where_this_one_does_not_lead_the_partition() -> None:
+    async def body(room: Room) -> None:
+        room.resign()
+        assert (await room.init()).error == ErrorCode.NOT_COORDINATOR
+        assert room.coordinator.describe_transaction(ID).error == ErrorCode.NOT_COORDINATOR
+
+    play(body)

@@ -1,0 +1,99 @@
+"""Offsets that a producer commits as part of its transaction. The cases are those of GroupMetadataManagerTest (3.9)."""
+
+import asyncio
+
+import pytest
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play, settle
+
+from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.handlers.offsets import CommitRequest, Errors, TransactionalCommitRequest
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.wire.records import batches
+
+PRODUCER = ProducerIdAndEpoch(7, 2)
+
+
+async def commit(room: Room, offsets: dict[TopicPartition, int], **changes: object) -> Errors:
+    request = CommitRequest(GROUP, {p: Offset(offset) for p, offset in offsets.items()})
+    changed = request._replace(**changes)  # type: ignore[arg-type]
+    return await room.groups.commit_transactional_offsets(TransactionalCommitRequest(PRODUCER, changed))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_are_visible_once_their_transaction_commits(commits: bool) -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 3})
+        assert await commit(room, {P0: 5, P1: 6}) == {P0: ErrorCode.NONE, P1: ErrorCode.NONE}
+        assert room.fetch([P0, P1]) == {P0: 3, P1: -1}
+        assert room.fetch([P0], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], commits)
+
+        assert room.fetch([P0, P1], require_stable=True) == ({P0: 5, P1: 6} if commits else {P0: 3, P1: -1})
+
+    play(body)
+
+
+def test_batch_has_the_producer_and_is_transactional() -> None:
+    async def body(room: Room) -> None:
+        await commit(room, {P0: 5})
+        [header] = batches(room.log.partitions[0])
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 0)
+        assert header.is_transactional
+
+    play(body)
+
+
+def test_later_commit_of_a_consumer_wins_over_the_transaction() -> None:
+    async def body(room: Room) -> None:
+        await commit(room, {P0: 5})
+        await room.commit({P0: 9})
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], True)
+        assert room.fetch([P0]) == {P0: 9}
+
+    play(body)
+
+
+def test_commit_that_is_not_replicated_yet_is_unstable_and_a_failed_one_is_forgotten() -> None:
+    async def body(room: Room) -> None:
+        room.log.held, room.log.errors = [], [ErrorCode.NOT_ENOUGH_REPLICAS]
+        waiting = asyncio.ensure_future(commit(room, {P0: 5}))
+        await settle()
+        assert room.fetch([P0], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        room.log.release()
+        assert await waiting == {P0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert room.fetch([P0], require_stable=True) == {P0: -1}
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], True)
+        assert room.fetch([P0]) == {P0: -1}
+
+    play(body)
+
+
+def test_member_and_generation_are_checked_where_the_producer_names_them() -> None:
+    async def body(room: Room) -> None:
+        assert await commit(room, {P0: 1}, generation=3, member_id="m") == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
+        [member] = await room.stable()
+        names = {"member_id": member.member_id}
+        assert await commit(room, {P0: 1}) == {P0: ErrorCode.NONE}
+        assert await commit(room, {P0: 1}, generation=member.generation, **names) == {P0: ErrorCode.NONE}
+        assert await commit(room, {P0: 1}, generation=9, **names) == {P0: ErrorCode.ILLEGAL_GENERATION}
+        assert await commit(room, {P0: 1}, generation=1, member_id="x") == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
+        assert await commit(room, {P0: 1}, instance_id="x") == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+    play(body)
+
+
+def test_open_commit_is_loaded_by_the_next_coordinator() -> None:
+    async def body(room: Room) -> None:
+        await commit(room, {P0: 5})
+        other = room.restart()
+        other.groups._ownership.elected(0, 1)
+        await settle()
+        assert other.fetch([P0], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        other.groups.on_transaction_completed(PRODUCER.producer_id, [0], True)
+        assert other.fetch([P0]) == {P0: 5}
+        await other.groups.close()
+
+    play(body)

@@ -1,0 +1,371 @@
+"""Partitions of a transaction, its end, its markers. The cases are those of TransactionCoordinatorTest and
+TransactionMarkerRequestCompletionHandlerTest (3.9)."""
+
+import asyncio
+
+import pytest
+from tests.unit.coordinator.groups_room import settle
+from tests.unit.coordinator.transactions_room import ID, P0, P1, P2, Room, play
+
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.ports import NoLeader
+from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+
+COMPLETE = {True: "Commit", False: "Abort"}
+
+
+# ---- partitions
+
+
+def test_partitions_are_added_to_the_open_transaction_and_known_ones_are_not_written_again() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        assert await room.add(producer, P1) == ErrorCode.NONE
+        assert await room.add(producer, P0, P1) == ErrorCode.NONE
+        assert room.stored()[1:] == [f"Ongoing 1000/0 {P0}", f"Ongoing 1000/0 {P0} {P1}"]
+
+    play(body)
+
+
+def test_partitions_of_an_unknown_producer_are_refused() -> None:
+    async def body(room: Room) -> None:
+        asked = ProducerIdAndEpoch(1_000, 0)
+        assert await room.add(asked, P0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        producer = await room.producer()
+        assert await room.add(producer._replace(producer_id=5), P0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await room.add(producer._replace(epoch=1), P0) == ErrorCode.PRODUCER_FENCED
+        assert await room.coordinator.add_partitions("", producer, frozenset()) == ErrorCode.INVALID_REQUEST
+
+    play(body)
+
+
+def test_verification_confirms_the_partitions_of_the_open_transaction_alone() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        assert room.verify(producer, [P0, P1]) == {P0: ErrorCode.NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
+        assert room.verify(producer._replace(epoch=9), [P0]) == {P0: ErrorCode.PRODUCER_FENCED}
+        assert room.verify(producer._replace(producer_id=9), [P0]) == {P0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        room.leaders.held = asyncio.Event()
+        await room.end(producer)
+        assert room.verify(producer, [P0]) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}
+
+    play(body)
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_transaction_ends_with_a_marker_in_every_partition(commit: bool) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+
+        assert await room.end(producer, commit=commit) == ErrorCode.NONE
+        await settle()
+
+        [marker] = room.leaders.markers
+        assert (marker.producer_id, marker.epoch, marker.is_commit, marker.coordinator_epoch) == (1_000, 0, commit, 0)
+        assert marker.partitions == {P0, P1}
+        kind = COMPLETE[commit]
+        assert room.stored()[2:] == [f"Prepare{kind} 1000/0 {P0} {P1}", f"Complete{kind} 1000/0"]
+
+    play(body)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_end_that_comes_again_is_answered_as_the_first_and_the_other_end_is_refused(commit: bool) -> None:
+    async def body(room: Room) -> None:
+        room.leaders.held = asyncio.Event()
+        producer = await room.ongoing(P0)
+        await room.end(producer, commit=commit)
+        await settle()
+        room.transaction.pending, pending = None, room.transaction.pending
+        assert await room.end(producer, commit=commit) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await room.end(producer, commit=not commit) == ErrorCode.INVALID_TXN_STATE
+        room.transaction.pending = pending
+        room.leaders.held.set()
+        await settle()
+        assert await room.end(producer, commit=commit) == ErrorCode.NONE
+        assert await room.end(producer, commit=not commit) == ErrorCode.INVALID_TXN_STATE
+
+    play(body)
+
+
+def test_end_without_a_transaction_or_by_a_stranger_is_refused() -> None:
+    async def body(room: Room) -> None:
+        assert await room.end(ProducerIdAndEpoch(1_000, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        producer = await room.producer()
+        assert await room.end(producer) == ErrorCode.INVALID_TXN_STATE
+        assert await room.end(producer._replace(epoch=1)) == ErrorCode.PRODUCER_FENCED
+        assert await room.end(producer._replace(producer_id=1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await room.coordinator.end_transaction("", producer, is_commit=True) == ErrorCode.INVALID_REQUEST
+
+    play(body)
+
+
+def test_end_that_cannot_be_stored_leaves_the_transaction_open() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert await room.end(producer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert room.leaders.markers == []
+        assert await room.end(producer) == ErrorCode.NONE
+
+    play(body)
+
+
+# ---- markers
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_refused_marker_is_sent_again_for_its_partition_to_the_new_leader(error: ErrorCode) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.errors[P1] = [error]
+        await room.end(producer)
+        await settle()
+        assert room.transaction.partitions == {P1}
+        room.leaders.leaders[P1] = Address("two", 9092)
+        await asyncio.sleep(1)
+
+        assert [sorted(m.partitions) for m in room.leaders.markers] == [[P0, P1], [P1]]
+        assert room.transaction.state is COMPLETE_COMMIT
+
+    play(body)
+
+
+def test_marker_without_an_answer_is_sent_again() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.lost = 2
+        await room.end(producer)
+        await asyncio.sleep(1)
+        assert [sorted(m.partitions) for m in room.leaders.markers] == [[P0, P1]] * 3
+        assert room.transaction.state is COMPLETE_COMMIT
+
+    play(body)
+
+
+def test_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1, P2)
+        room.leaders.leaders |= {P1: NoLeader.UNAVAILABLE, P2: NoLeader.DELETED}
+        await room.end(producer)
+        await asyncio.sleep(5)
+        assert (room.transaction.state, room.transaction.partitions) == (PREPARE_COMMIT, frozenset((P1,)))
+        assert room.coordinator.counts.unavailable_leaders == 1
+        del room.leaders.leaders[P1]
+        await asyncio.sleep(1)
+        assert room.transaction.state is COMPLETE_COMMIT
+        assert [sorted(m.partitions) for m in room.leaders.markers] == [[P0], [P1]]
+
+    play(body)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_fenced_coordinator_writes_no_more_markers_and_no_end(error: ErrorCode) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.errors[P1] = [error]
+        await room.end(producer)
+        await asyncio.sleep(5)
+        assert len(room.leaders.markers) == 1
+        assert room.transaction.state is PREPARE_COMMIT
+
+    play(body)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+def test_partition_that_takes_no_markers_does_not_hold_up_the_end(error: ErrorCode) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.errors[P1] = [error]
+        await room.end(producer)
+        await settle()
+        assert room.transaction.state is COMPLETE_COMMIT
+
+    play(body)
+
+
+def test_end_is_written_again_while_the_log_is_not_available() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        room.leaders.held = asyncio.Event()
+        await room.end(producer)
+        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
+        room.leaders.held.set()
+        await settle()
+        assert room.coordinator.counts.completion_retries == 1
+        assert await room.end(producer) == ErrorCode.CONCURRENT_TRANSACTIONS
+        await asyncio.sleep(1)
+        assert room.transaction.state is COMPLETE_COMMIT
+        assert room.coordinator.counts.completion_retries == 0
+
+    play(body)
+
+
+# ---- another coordinator
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_next_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.errors[P1] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        await room.end(producer, commit=commit)
+        await settle()
+        room.resign(7)
+        await asyncio.sleep(1)
+        assert len(room.leaders.markers) == 1
+
+        other = await room.successor(7)
+
+        assert room.leaders.markers[-1].coordinator_epoch == 7
+        assert room.leaders.markers[-1].partitions == {P0, P1}
+        assert other.transaction.state == f"Complete{COMPLETE[commit]}"
+        assert await other.end(producer, commit=commit) == ErrorCode.NONE
+        await other.coordinator.close()
+
+    play(body)
+
+
+def test_open_transaction_goes_on_at_the_next_coordinator() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        other = await room.successor()
+        assert await other.add(producer, P1) == ErrorCode.NONE
+        assert await other.end(producer) == ErrorCode.NONE
+        await settle()
+        assert other.leaders.markers[-1].partitions == {P0, P1}
+        await other.coordinator.close()
+
+    play(body)
+
+
+def test_transition_that_is_stored_after_the_resignation_is_not_applied() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.producer()
+        room.log.held = []
+        waiting = asyncio.ensure_future(room.add(producer, P0))
+        await settle()
+        room.resign(1)
+        await room.elect(2)
+        room.log.release()
+        assert await waiting == ErrorCode.NOT_COORDINATOR
+        assert room.transaction.pending is None
+
+    play(body)
+
+
+def test_requests_during_the_load_are_answered_with_load_in_progress() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.producer()
+        room.resign(1)
+        room.coordinator._ownership.elected(0, 2)
+        assert await room.add(producer, P0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert room.coordinator.list_transactions((), (), -1).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await settle()
+        assert await room.add(producer, P0) == ErrorCode.NONE
+
+    play(body)
+
+
+# ---- time
+
+
+def test_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced() -> None:
+    async def body(room: Room) -> None:
+        await room.init(timeout_ms=15_000)
+        producer = ProducerIdAndEpoch(1_000, 0)
+        await room.add(producer, P0)
+        await asyncio.sleep(14)
+        assert room.transaction.state == "Ongoing"
+        await asyncio.sleep(7)
+        assert room.stored()[2:] == [f"PrepareAbort 1000/1 {P0}", "CompleteAbort 1000/1"]
+        assert await room.end(producer) == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_idle_transactional_id_is_removed_unless_its_transaction_is_open(ends: bool) -> None:
+    async def body(room: Room) -> None:
+        await room.init(timeout_ms=900_000)
+        producer = ProducerIdAndEpoch(1_000, 0)
+        await room.add(producer, P0)
+        if ends:
+            await room.end(producer)
+        await asyncio.sleep(121)
+
+        known = room.coordinator.describe_transaction(ID).error
+        assert known == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if ends else ErrorCode.NONE)
+        assert (room.stored()[-1] == "removed") is ends
+
+    play(
+        body,
+        transactional_id_expiration_ms=60_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=60_000,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000_000,
+    )
+
+
+def test_expiry_that_cannot_be_stored_is_tried_again() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        await asyncio.sleep(61)
+        assert room.transaction.pending is None
+        await asyncio.sleep(61)
+        assert room.coordinator.describe_transaction(ID).error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    play(
+        body,
+        transactional_id_expiration_ms=50_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=60_000,
+    )
+
+
+# ---- tools
+
+
+def test_transaction_is_described_and_listed_by_state_producer_and_duration() -> None:
+    async def body(room: Room) -> None:
+        await room.ongoing(P0)
+        await asyncio.sleep(5)
+
+        described = room.coordinator.describe_transaction(ID)
+        assert (described.error, described.state, described.partitions) == (ErrorCode.NONE, "Ongoing", frozenset((P0,)))
+        assert room.coordinator.describe_transaction("other").error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert room.coordinator.describe_transaction("").error == ErrorCode.INVALID_REQUEST
+
+        def listed(producers: tuple[int, ...] = (), states: tuple[str, ...] = (), duration_ms: int = -1) -> int:
+            return len(room.coordinator.list_transactions(producers, states, duration_ms).transactions)
+
+        assert [listed(), listed((1_000,)), listed((5,))] == [1, 1, 0]
+        assert [listed(states=("Ongoing",)), listed(states=("Empty",)), listed(states=("Nonsense",))] == [1, 0, 0]
+        assert [listed(duration_ms=4_000), listed(duration_ms=5_000)] == [1, 0]
+        found = room.coordinator.list_transactions((), ("Ongoing", "Nonsense"), -1)
+        assert (found.unknown_states, len(found.transactions)) == (("Nonsense",), 1)
+
+    play(body)
+
+
+def test_closed_coordinator_is_not_available_to_tools() -> None:
+    async def body(room: Room) -> None:
+        await room.coordinator.close()
+        assert room.coordinator.describe_transaction(ID).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert room.coordinator.list_transactions((), (), -1).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    play(body)

@@ -1,0 +1,322 @@
+"""Replicas that move between log directories of a broker, under load, throttled, cancelled and killed.
+
+Facts: ReplicaManagerTest, ReplicaAlterLogDirsThreadTest, AlterReplicaLogDirsRequestTest, LogManagerTest (3.9).
+"""
+
+import asyncio
+import os
+from typing import cast
+
+import pytest
+from tests.support.replica_cluster import P0, ReplicaCluster, ids
+from tests.unit.replication.runs import Run, Scenario
+
+from klamm.log.errors import BadLogDirectory
+from klamm.log.log import Log
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.replica_manager import ReplicationSettings
+
+NONE = ErrorCode.NONE
+SMALL_CHUNKS = ReplicationSettings(replica_fetch_max_bytes=100)
+
+
+@pytest.fixture
+def run(run_on_disk: Run) -> Run:
+    """Plays a scenario on brokers with two log directories each."""
+
+    def play(scenario: Scenario, **settings: object) -> None:
+        run_on_disk(scenario, directory_count=2, **settings)
+
+    return play
+
+
+def directories(cluster: ReplicaCluster, broker: int = 1) -> list[str]:
+    found: list[str] = cluster.logs[broker].directories
+    return found
+
+
+def names_in(directory: str) -> list[str]:
+    """The directories of partitions in a log directory, without unique parts."""
+    return sorted(n.split(".")[0] + "-" + n.rpartition("-")[2] for n in os.listdir(directory) if n.startswith("orders"))
+
+
+def log_of(cluster: ReplicaCluster, broker: int = 1) -> Log:
+    return cast(Log, cluster.log(broker))
+
+
+async def with_records(cluster: ReplicaCluster, count: int = 20, leader: int = 1) -> None:
+    await cluster.elect(leader)
+    for number in range(count):
+        assert await cluster.produce(leader, b"%d" % number) is NONE
+    await asyncio.sleep(1)
+
+
+async def alter(cluster: ReplicaCluster, directory: str, broker: int = 1, tp: TopicPartition = P0) -> ErrorCode:
+    return (await cluster.brokers[broker].alter_log_dirs({tp: directory}))[tp]
+
+
+async def wait_until_moved(cluster: ReplicaCluster, directory: str, broker: int = 1) -> None:
+    for _ in range(5_000):
+        if cluster.logs[broker].manager.directory_of(P0) == directory:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{P0} is not in {directory}")
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_a_replica_moves_to_another_log_directory_while_records_are_produced(run: Run, broker: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        first, second = directories(cluster, broker)
+        assert await alter(cluster, second, broker) is NONE
+        for number in range(20, 40):
+            assert await cluster.produce(1, b"%d" % number) is NONE
+        await wait_until_moved(cluster, second, broker)
+        for number in range(40, 45):
+            assert await cluster.produce(1, b"%d" % number) is NONE
+        await asyncio.sleep(1)
+
+        assert cluster.values(broker) == [b"%d" % number for number in range(45)]
+        assert cluster.partition(broker).log is log_of(cluster, broker)
+        assert (names_in(first), names_in(second)) == (["orders-0-delete"], ["orders-0-0"])
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario, settings=SMALL_CHUNKS)
+
+
+def test_a_moved_replica_has_all_records_epochs_and_offsets_after_a_restart(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        await cluster.brokers[1].delete_records({P0: 5}, 1_000)
+        epochs = log_of(cluster).epochs.entries
+        await alter(cluster, directories(cluster)[1])
+        await wait_until_moved(cluster, directories(cluster)[1])
+        assert log_of(cluster).epochs.entries == epochs
+        await cluster.logs[1].manager.write_log_starts()
+        await cluster.logs[1].manager.write_high_watermarks()
+
+        await cluster.crash(1)
+        await cluster.start(1)
+
+        moved = log_of(cluster)
+        assert cluster.values(1) == [b"%d" % number for number in range(5, 20)]
+        assert (moved.start_offset, moved.high_watermark, moved.end_offset) == (5, 20, 20)
+        assert moved.epochs.entries == epochs
+        assert moved.directory == f"{directories(cluster)[1]}/{P0}"
+
+    run(scenario)
+
+
+def test_a_new_leaders_epoch_without_records_moves_with_the_log(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        await cluster.elect(1)
+        epochs = log_of(cluster).epochs.entries
+        assert epochs[-1].start_offset == 20
+        await alter(cluster, directories(cluster)[1])
+        await wait_until_moved(cluster, directories(cluster)[1])
+        assert log_of(cluster).epochs.entries == epochs
+
+    run(scenario)
+
+
+def test_a_move_back_cancels_the_move(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        cluster.brokers[1].quotas.log_dir_moves.set_limit(0)
+        first, second = directories(cluster)
+        cluster.brokers[1].quotas.log_dir_moves.record(1)
+        assert await alter(cluster, second) is NONE
+        await asyncio.sleep(0.1)
+        assert names_in(second) == ["orders-0-future"]
+        assert log_of(cluster).cleaning.is_paused
+
+        assert await alter(cluster, first) is NONE
+
+        assert (names_in(first), names_in(second)) == (["orders-0-0"], ["orders-0-delete"])
+        assert not log_of(cluster).cleaning.is_paused
+        assert cluster.partition(1).future_log is None
+
+    run(scenario)
+
+
+def test_a_move_does_not_copy_faster_than_its_throttle(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 50)
+        size = log_of(cluster).size
+        quota = cluster.brokers[1].quotas.log_dir_moves
+        quota.set_limit(size // 5)
+        began = asyncio.get_running_loop().time()
+        await alter(cluster, directories(cluster)[1])
+        await wait_until_moved(cluster, directories(cluster)[1])
+        assert 3 < asyncio.get_running_loop().time() - began < 12
+
+    run(scenario, settings=SMALL_CHUNKS)
+
+
+REFUSED = {
+    "an unknown log directory": ("/nowhere", P0, ErrorCode.LOG_DIR_NOT_FOUND),
+    "a replica that is elsewhere": ("", TopicPartition("orders", 7), ErrorCode.REPLICA_NOT_AVAILABLE),
+    "an unknown topic": ("", TopicPartition("unknown", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "a topic name that is too long": ("", TopicPartition("x" * 215, 0), ErrorCode.INVALID_TOPIC_EXCEPTION),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_move_is_refused(run: Run, case: str) -> None:
+    directory, tp, error = REFUSED[case]
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 1)
+        assert await alter(cluster, directory or directories(cluster)[1], tp=tp) is error
+
+    run(scenario)
+
+
+def test_no_move_begins_while_a_log_directory_is_offline(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 1)
+        first, second = directories(cluster)
+        manager = cluster.logs[1].manager
+        manager._take_offline(manager._directories[second], "it failed")
+        assert await alter(cluster, second) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await alter(cluster, first) is NONE
+        assert cluster.partition(1).log is log_of(cluster)
+
+    run(scenario)
+
+
+def test_a_replica_that_is_created_later_gets_the_requested_log_directory(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        second = directories(cluster)[1]
+        assert await alter(cluster, second) is ErrorCode.REPLICA_NOT_AVAILABLE
+        await cluster.elect(1)
+        assert cluster.logs[1].manager.directory_of(P0) == second
+
+    run(scenario)
+
+
+def test_a_failure_of_the_target_directory_leaves_the_replica_where_it_is(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
+        await alter(cluster, directories(cluster)[1])
+        await asyncio.sleep(0.1)
+        manager = cluster.logs[1].manager
+        manager._take_offline(manager._directories[directories(cluster)[1]], "it failed")
+        cluster.brokers[1].quotas.log_dir_moves.set_limit(1_000_000)
+        await asyncio.sleep(30)
+
+        assert await cluster.produce(1, b"more") is NONE
+        assert not log_of(cluster).cleaning.is_paused
+        assert (await cluster.brokers[1].delete_records({P0: 3}, 1_000))[P0].error is NONE
+
+    run(scenario, settings=SMALL_CHUNKS)
+
+
+def test_an_unclean_truncation_of_the_source_truncates_the_copy(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 10)
+        await cluster.elect(2, (2,), (1, 2, 3), tell=[2])
+        cluster.cut |= {(1, 2), (2, 1), (1, 3)}
+        assert await cluster.brokers[1].append(1, 0, {P0: cluster.make_batch(3, filler=b"lost")})
+        quota = cluster.brokers[1].quotas.log_dir_moves
+        await alter(cluster, directories(cluster)[1])
+        await asyncio.sleep(0)
+        quota.set_limit(1)
+        cluster.cut.clear()
+        await cluster.elect(2, (2,), tell=[2, 1, 3])
+        assert await cluster.produce(2, b"kept") is NONE
+        await asyncio.sleep(10)
+        quota.set_limit(1_000_000)
+        await wait_until_moved(cluster, directories(cluster)[1])
+        await asyncio.sleep(1)
+        assert cluster.values(1) == cluster.values(2)
+        assert cluster.values(1)[-1] == b"kept"
+
+    run(scenario)
+
+
+STEPS = ["write_atomically", "rename", "sync_directory", "_retire"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, step: str, is_after: bool
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        manager = cluster.logs[1].manager
+        target = manager if step == "_retire" else manager._world.disk
+        real = getattr(target, step)
+        promote = manager.promote_future
+
+        def kill(*arguments: object) -> None:
+            if is_after:
+                real(*arguments)
+            raise Killed
+
+        def promote_and_die(partition: TopicPartition) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(target, step, kill)
+                with pytest.raises(Killed):
+                    promote(partition)
+            manager.promote_future = promote
+            raise asyncio.CancelledError
+
+        manager.promote_future = promote_and_die
+        await alter(cluster, directories(cluster)[1])
+        await asyncio.sleep(1)
+        manager._files.close()
+        await cluster.crash(1)
+
+        await cluster.start(1)
+        assert cluster.values(1) == [b"%d" % number for number in range(20)]
+        await cluster.elect(1)
+        await wait_until_moved(cluster, directories(cluster)[1])
+        assert cluster.values(1) == [b"%d" % number for number in range(20)]
+        assert "orders-0-0" not in names_in(directories(cluster)[0])
+        assert ids(1, 2, 3) == cluster.isr(1)
+
+    run(scenario)
+
+
+def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_goes(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
+        await alter(cluster, directories(cluster)[1])
+        await asyncio.sleep(0.1)
+        copied = cluster.logs[1].manager.futures[P0].end_offset
+        assert 0 < copied < 20
+
+        await cluster.crash(1)
+        await cluster.start(1)
+        assert cluster.logs[1].manager.futures[P0].end_offset == copied
+        assert log_of(cluster).cleaning.is_paused
+        await cluster.elect(1)
+        await wait_until_moved(cluster, directories(cluster)[1])
+
+        cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
+        cluster.brokers[1].quotas.log_dir_moves.record(1000)
+        await alter(cluster, directories(cluster)[0])
+        cluster.logs[1].manager.delete(P0)
+        assert [n for d in directories(cluster) for n in names_in(d)] == ["orders-0-delete"] * 3
+
+    run(scenario, settings=SMALL_CHUNKS)
+
+
+def test_two_logs_of_a_partition_without_a_move_are_refused_at_the_start(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        await cluster.crash(1)
+        os.makedirs(f"{directories(cluster)[1]}/{P0}")
+        with pytest.raises(BadLogDirectory, match="is in two log directories"):
+            await cluster.start(1)
+
+    run(scenario)

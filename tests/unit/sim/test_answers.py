@@ -1,0 +1,70 @@
+"""Answers as the simulation sees them: which of them are true."""
+
+import pytest
+from tests.unit.sim.test_registrations import BROKER
+
+from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.events import AllocateProducerIds, ElectionAnswer, ProducerIds, ReplicaLeaderElection
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, RegistrationChanged, RegistrationWritten, Term, TopicZnode
+from klamm.sim.invariants.answers import elections_are_answered_truly, producer_ids_are_given_once
+from klamm.zk.registrations import encode_registration
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+P = TopicPartition("a", 0)
+TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
+NONE, STALE = ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH
+IDS = {
+    "the next block": (5, ProducerIds(NONE, 1000, 1000), False),
+    "a block that overlaps": (5, ProducerIds(NONE, 999, 1000), True),
+    "an earlier run": (4, ProducerIds(STALE), False),
+    "an earlier run that gets a block": (4, ProducerIds(NONE, 1000, 1000), True),
+    "this run is called stale": (5, ProducerIds(STALE), True),
+    "this run is called unregistered": (5, ProducerIds(ErrorCode.BROKER_ID_NOT_REGISTERED), True),
+}
+
+
+@pytest.mark.parametrize(("broker_epoch", "answer", "is_found"), IDS.values(), ids=IDS)
+async def test_producer_ids_are_given_once_and_to_registered_runs(
+    broker_epoch: int, answer: ProducerIds, is_found: bool
+) -> None:
+    history = History()
+    history.absorb(RegistrationChanged(TWO, 5, 7))
+    history.absorb(RegistrationWritten(TWO, encode_registration(BROKER, 0)))
+    history.answers.producer_id_blocks[0] = 1000, ONE
+    asked = AllocateProducerIds(TWO, broker_epoch)
+    asked.answer(answer)
+
+    assert (producer_ids_are_given_once(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found
+
+
+NOT_NEEDED, NOT_AVAILABLE = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+ELECTIONS = {
+    "the preferred replica leads, and is said to": (1, {P: ONE}, None, False),
+    "it leads, and another is said to": (1, {P: TWO}, None, True),
+    "another leads, and is said to": (2, {P: TWO}, None, True),
+    "it leads already": (1, {}, NOT_NEEDED, False),
+    "it does not, and is said to lead already": (2, {}, NOT_NEEDED, True),
+    "it cannot lead": (2, {}, NOT_AVAILABLE, False),
+    "it leads, and is said not to be able to": (1, {}, NOT_AVAILABLE, True),
+    "there is no answer": (1, {}, None, True),
+}
+
+
+@pytest.mark.parametrize(("leader", "leaders", "error", "is_found"), ELECTIONS.values(), ids=ELECTIONS)
+async def test_election_answer_is_what_zookeeper_has(
+    leader: int, leaders: dict[TopicPartition, BrokerId], error: ErrorCode | None, is_found: bool
+) -> None:
+    history = History()
+    history.controllers.epoch = 1
+    history.topics.znodes["a"] = TopicZnode(None, {0: ReplicaAssignment((ONE, TWO))}, 1)
+    history.states.versions[P] = [LeaderAndIsr(BrokerId(leader), 1, (ONE, TWO), 1, 0)]
+    asked = ReplicaLeaderElection([P], False)
+    asked.answer(ElectionAnswer(leaders, {P: Refusal(error, "")} if error is not None else {}))
+
+    assert (elections_are_answered_truly(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found
