@@ -47,7 +47,8 @@ def stop_node(
     pid = next((pid for pid in pids if pid is not None), None)
     if pid is None:
         raise CannotStop(
-            f"No node uses the log directory {config.log_directories[0]}: nothing to stop. Check the path of server.properties."
+            f"No node uses the log directory {config.log_directories[0]}: nothing to stop. Check the path of "
+            "server.properties."
         )
     try:
         verdict: Verdict | None = run_loop(_read_verdict(world, config))
