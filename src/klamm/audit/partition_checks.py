@@ -169,5 +169,6 @@ def assignments(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def _min_isr(s: Snapshot, topic: str) -> int:
+    """Return `min.insync.replicas` in force for the topic; 1 where it is not a number."""
     text = s.configs.get(topic, {}).get("min.insync.replicas") or s.default_config.get("min.insync.replicas") or "1"
     return int(text) if text.isdigit() else 1

@@ -42,6 +42,7 @@ def set_znode(s: Snapshot, path: str, value: str) -> str:
 
 
 def _quoted_path(path: str) -> str:
+    """Return the path for a shell command, in quotes where it needs them."""
     return path if re.fullmatch(r"[\w./-]+", path) else f"'{path}'"
 
 
@@ -226,6 +227,7 @@ def unset_topic_configs(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
 
 
 def _unset_command(whose: str, keys: Iterable[str]) -> str:
+    """Return the command that removes these configs; `whose` is the option that names the entity."""
     return f"klamm config unset {whose} {' '.join(keys)}"
 
 

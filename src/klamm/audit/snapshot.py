@@ -178,6 +178,7 @@ async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapsho
 
 
 def _is_number(name: str) -> bool:
+    """Whether the name has ASCII digits only."""
     return name.isascii() and name.isdigit()
 
 
@@ -230,6 +231,7 @@ class _SnapshotReader:
         """Read the registrations of these broker ids."""
 
         def store_registration(number: str, data: bytes | None, stat: Stat) -> None:
+            """Put the registration of one broker into the snapshot."""
             broker = BrokerId(int(number))
             self.found.broker_ownership[broker] = Ownership(stat.ephemeral_owner, stat.czxid)
             self.found.brokers[broker] = decode_registration(broker, data, stat.czxid)
@@ -255,14 +257,17 @@ class _SnapshotReader:
         found = self.found
 
         def store_topic(name: str, data: bytes | None, stat: Stat) -> None:
+            """Put id and assignment of one topic into the snapshot."""
             znode = znodes.decode_topic(name, data)
             found.topic_ids[name] = znode.topic_id
             found.assignments.update((TopicPartition(name, n), a) for n, a in znode.partitions.items())
 
         def store_state(p: TopicPartition, data: bytes | None, stat: Stat) -> None:
+            """Put leader and ISR of one partition into the snapshot."""
             found.states[p] = znodes.decode_state(p, data, stat.version)
 
         def store_config(name: str, data: bytes | None, stat: Stat) -> None:
+            """Put the configs of one topic into the snapshot."""
             found.configs[name] = decode_config("topics", name, data)
 
         await self._read_all(names, znodes.topic_path, store_topic)
@@ -313,6 +318,7 @@ class _SnapshotReader:
         """Check the configs of one entity type, and store those of brokers."""
 
         def decode_and_store(name: str, data: bytes | None, stat: Stat) -> None:
+            """Check that the config znode can be decoded; put those of brokers into the snapshot."""
             config = decode_config(entity_type, name, data)
             if entity_type == "brokers":
                 self.found.broker_configs[name] = config

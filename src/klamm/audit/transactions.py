@@ -38,6 +38,7 @@ def check_transactions(snapshot: Snapshot, timeout_s: float) -> TransactionCheck
 
 
 async def _ask_all_leaders(world: World, snapshot: Snapshot, timeout_s: float) -> TransactionCheck:
+    """Ask each live leader for the open transactions of its partitions, and collect the answers."""
     led: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
     for topic_partition, state in snapshot.states.items():
         if state.leader in snapshot.live:
@@ -56,6 +57,7 @@ async def _ask_all_leaders(world: World, snapshot: Snapshot, timeout_s: float) -
 
 
 def _plaintext_address(snapshot: Snapshot, broker: BrokerId) -> Address | None:
+    """Return the address of the broker's first PLAINTEXT listener; None where it has none."""
     for endpoint in snapshot.brokers[broker].broker.endpoints:
         if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
             return Address(endpoint.host, endpoint.port)
@@ -81,6 +83,7 @@ async def _ask_leader(
 
 
 def _describe_producers_request(partitions: Sequence[TopicPartition]) -> DescribeProducersRequest:
+    """Return the DescribeProducers request for these partitions."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)
@@ -92,6 +95,7 @@ class _Refused(Exception):
 
 
 def _open_transactions(answer: DescribeProducersResponse) -> Iterator[OpenTransaction]:
+    """Yield each open transaction of the response. Partitions that moved are skipped, other errors are raised."""
     for topic in answer.topics:
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition_index)

@@ -203,6 +203,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     transactions, verification = _build_transactions(context, cache, replicas, producer_ids, lifecycle)
 
     def on_leadership_change(change: LeadershipChange) -> None:
+        """Tell the group and the transaction coordinator which partitions this broker began or ceased to lead."""
         groups.on_leadership_change(change)
         transactions.on_leadership_change(change)
 
@@ -395,6 +396,10 @@ def _build_transactions(
     )
 
     async def start() -> None:
+        """Start the transaction coordinator with the partition count of `__transaction_state`.
+
+        The count is read from ZooKeeper; before the topic exists it comes from the broker's config.
+        """
         stored = await context.store().read_partition_count(TRANSACTIONS_TOPIC)
         coordinator.start(stored or context.config.transaction_state_log_num_partitions)
 

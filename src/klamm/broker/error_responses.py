@@ -326,6 +326,7 @@ def _incremental_alter_configs_error(
 def _add_partitions_to_txn_error(
     message: m.AddPartitionsToTxnRequest, version: int, error: ErrorCode
 ) -> m.AddPartitionsToTxnResponse:
+    """Return a response with this error, as a whole or for each partition, as the version has it."""
     if version >= _ADD_PARTITIONS_OF_BROKERS:
         return m.AddPartitionsToTxnResponse(error_code=error)
     return m.AddPartitionsToTxnResponse(
@@ -341,6 +342,7 @@ def _add_partitions_to_txn_error(
 def _txn_offset_commit_error(
     message: m.TxnOffsetCommitRequest, version: int, error: ErrorCode
 ) -> m.TxnOffsetCommitResponse:
+    """Return a response with this error for each partition of the request."""
     partition = m.TxnOffsetCommitResponsePartition
     return m.TxnOffsetCommitResponse(
         topics=[
@@ -353,6 +355,7 @@ def _txn_offset_commit_error(
 def _describe_transactions_error(
     message: m.DescribeTransactionsRequest, version: int, error: ErrorCode
 ) -> m.DescribeTransactionsResponse:
+    """Return a response with this error for each transactional id of the request."""
     return m.DescribeTransactionsResponse(
         transaction_states=[
             m.DescribeTransactionsResponseTransactionState(error, name) for name in message.transactional_ids
@@ -442,6 +445,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe_error,
     ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
+    ApiKey.ENVELOPE: _build_with_code(m.EnvelopeResponse),
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
     ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),

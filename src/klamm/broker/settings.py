@@ -123,6 +123,7 @@ def group_settings(config: NodeConfig) -> GroupSettings:
 
 
 def transaction_settings(config: NodeConfig) -> TransactionSettings:
+    """Return the settings of the transaction coordinator from the node's configs."""
     names = TransactionSettings.__dataclass_fields__
     return TransactionSettings(**{name: getattr(config, name) for name in names})
 

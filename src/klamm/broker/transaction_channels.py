@@ -45,9 +45,14 @@ class TransactionMarkers:
         )
 
     def close(self) -> None:
+        """Stop sending markers; requests that wait for an answer are cancelled."""
         self._batches.close()
 
     def leader_of(self, partition: TopicPartition) -> Address | NoLeader:
+        """Return the address of the partition's leader.
+
+        DELETED means that there is no such partition, UNAVAILABLE that no leader is known.
+        """
         state = self._cache.state(partition)
         if state is None:
             # before the first UpdateMetadata nothing is known, not even which partitions are deleted
@@ -56,6 +61,7 @@ class TransactionMarkers:
         return NoLeader.UNAVAILABLE if endpoint is None else Address(*endpoint)
 
     async def write_marker(self, leader: Address, marker: Marker) -> Mapping[TopicPartition, ErrorCode]:
+        """Send the marker to the leader of its partitions; return an error code for each partition."""
         answer = await self._batches.ask(leader, marker)
         return {
             TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
@@ -66,6 +72,7 @@ class TransactionMarkers:
         }
 
     async def _send(self, leader: Address, markers: Sequence[Marker]) -> WriteTxnMarkersResponse:
+        """Send the markers to the broker in one WriteTxnMarkers request and return its response."""
         message = WriteTxnMarkersRequest(
             [
                 WritableTxnMarker(
@@ -99,6 +106,7 @@ class VerificationChannel:
         )
 
     def close(self) -> None:
+        """Stop verifying; requests that wait for an answer are cancelled."""
         self._batches.close()
 
     async def verify(
@@ -121,6 +129,7 @@ class VerificationChannel:
         return {partition: found.get(partition, ErrorCode.INVALID_TXN_STATE) for partition in partitions}
 
     def _coordinator_of(self, transactional_id: str) -> Address | None:
+        """Return the address of the broker that coordinates the transactional id; None where it is not known."""
         count = len(self._cache.partitions(TRANSACTIONS_TOPIC))
         if not count:
             return None
@@ -129,6 +138,7 @@ class VerificationChannel:
         return None if endpoint is None else Address(*endpoint)
 
     async def _send(self, coordinator: Address, questions: Sequence[_Question]) -> AddPartitionsToTxnResponse:
+        """Ask the coordinator in one AddPartitionsToTxn request whether the partitions are in the transactions."""
         message = AddPartitionsToTxnRequest(
             transactions=[
                 AddPartitionsToTxnTransaction(
@@ -146,6 +156,7 @@ class VerificationChannel:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """Return each topic with its sorted partition numbers."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

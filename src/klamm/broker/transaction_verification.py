@@ -22,13 +22,21 @@ Errors = dict[TopicPartition, ErrorCode]
 class Channel(Protocol):
     async def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition]
-    ) -> Errors: ...
+    ) -> Errors:
+        """Ask the coordinator whether the partitions are in the producer's open transaction.
+
+        Returns an error code for each partition.
+        """
 
 
 class ReplicaVerifications(Protocol):
     def start_verification(
         self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
-    ) -> Verification | None: ...
+    ) -> Verification | None:
+        """Return what must be verified before the transactional batch is appended.
+
+        None where its transaction is open on the partition, or where the append will be refused anyway.
+        """
 
 
 class TransactionalBatches(NamedTuple):
@@ -99,6 +107,10 @@ class TransactionVerification:
 
 
 def _for_producers(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
+    """Return the coordinator's error as a producer may see it.
+
+    `knows_abortable` tells whether it knows TRANSACTION_ABORTABLE.
+    """
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     is_hidden = error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable

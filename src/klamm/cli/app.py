@@ -43,6 +43,7 @@ class LazyGroup(typer.core.TyperGroup):
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return name, command and remaining arguments; the module of the command is imported only here."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
 
@@ -72,6 +73,7 @@ app = typer.Typer(
 
 
 def _print_version(is_asked: bool) -> None:
+    """Print the version and exit, if `--version` was given."""
     if is_asked:
         print(f"klamm {__version__}")
         raise typer.Exit
@@ -83,4 +85,4 @@ def _main_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    """Declare the options that all commands have."""

@@ -47,6 +47,7 @@ def explain_key(key: str, entity_type: str | None) -> list[Explained]:
 
 
 def _explain_topic_key(name: str) -> Explained:
+    """Return meaning, type, default, valid values and synonyms of the topic config."""
     key = TOPIC_KEYS[name]
     dynamic = "yes: klamm config set --topic TOPIC"
     others = tuple(s.name for s in key.synonyms)
@@ -54,6 +55,7 @@ def _explain_topic_key(name: str) -> Explained:
 
 
 def _explain_broker_key(name: str) -> Explained:
+    """Return meaning, type, default, valid values and synonyms of the broker config."""
     key = dynamic_key(name)
     assert key is not None, f"{name} is known"
     meaning = BROKER_MEANINGS.get(base_name(name))
@@ -104,6 +106,7 @@ def explanation_rows(explained: Explained, now: Config | None) -> list[tuple[str
 
 
 def as_data(explained: Explained, now: Config | None) -> dict[str, Any]:
+    """Return the explanation for JSON, with the current value where `now` has one."""
     content: dict[str, Any] = explained._asdict()
     if now is not None:
         content["now"] = {"value": now.value, "source": now.source.kafka_name}

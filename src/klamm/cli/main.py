@@ -10,6 +10,7 @@ _INTERRUPTED: Final = 130
 
 
 def main() -> None:
+    """Run the command line; an interrupt exits with its own status."""
     try:
         _run()
     except KeyboardInterrupt:
@@ -17,6 +18,7 @@ def main() -> None:
 
 
 def _run() -> None:
+    """Run the command and exit: 2 for wrong usage, 1 for other errors of klamm, which are printed."""
     from klamm.runtime.interrupts import exiting_at_once_on_interrupt
 
     with exiting_at_once_on_interrupt(_INTERRUPTED):

@@ -73,6 +73,7 @@ def stop_node(
 
 
 def print_verdict(verdict: Verdict, as_json: bool) -> None:
+    """Print which partitions a stop of the node would put at risk, as text or JSON."""
     if as_json:
         print_line(msgspec.json.encode(_verdict_as_data(verdict)).decode())
         return
@@ -84,7 +85,10 @@ def print_verdict(verdict: Verdict, as_json: bool) -> None:
 
 
 def _verdict_as_data(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict about a stop of the node for JSON."""
+
     def risks_as_data(risks: Mapping[TopicPartition, str]) -> list[dict[str, Any]]:
+        """Return the partitions at risk with their reasons for JSON."""
         return [{"topic": p.topic, "partition": p.partition, "why": why} for p, why in risks.items()]
 
     return {
@@ -109,6 +113,7 @@ def _terminate(pid: int, timeout_s: float) -> None:
 
 
 def _read_node_config(disk: Disk, properties: str, overrides: Mapping[str, str]) -> NodeConfig:
+    """Return the node's config from its `server.properties`. Raises CannotStop where it cannot be read or is wrong."""
     try:
         return parse_node_config(disk.read(properties), properties, overrides)
     except OSError as error:
@@ -141,6 +146,7 @@ async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
 
 
 def _partition_facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionFacts]:
+    """Return leader, replicas, ISR and min ISR of each partition; the min ISR of an unlisted topic is 1."""
     return [
         PartitionFacts(p, facts.leader, facts.replicas, facts.isr, min_isr.get(p.topic, 1))
         for p, facts in cluster.partitions.items()

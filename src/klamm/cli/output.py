@@ -11,10 +11,12 @@ from klamm.model.errors import KlammError, UsageError
 
 
 def print_line(text: str = "") -> None:
+    """Print the line to standard output at once."""
     print(text, flush=True)
 
 
 def print_error(error: KlammError | str) -> None:
+    """Print the error to standard error at once."""
     print(f"klamm: {error}", file=sys.stderr, flush=True)
 
 
@@ -70,6 +72,7 @@ class ProgressLine:
             self._width = len(text)
 
     def clear(self) -> None:
+        """Remove the progress line from the terminal."""
         self.show("")
         if sys.stderr.isatty():
             sys.stderr.write("\r")

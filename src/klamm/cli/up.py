@@ -33,6 +33,7 @@ def up(options: ClusterOptions) -> int:
 
 
 def _start_cluster(cluster: LocalCluster) -> None:
+    """Start ZooKeeper and the nodes, and print their addresses."""
     if nodes := cluster.nodes_with_data:
         print_line(f"Using the data of an earlier run in {cluster.directory} ({', '.join(n.name for n in nodes)}).")
     if cluster.zookeeper is not None:

@@ -43,6 +43,7 @@ class BlockingConnection:
 
     @property
     def in_flight(self) -> int:
+        """The number of requests that have no response yet."""
         return len(self._protocol)
 
     @property
@@ -84,6 +85,7 @@ class BlockingConnection:
         return self._protocol.decode(self._protocol.match(frame), frame)
 
     def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def _negotiate(self) -> ApiVersions:
@@ -125,6 +127,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

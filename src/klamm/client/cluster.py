@@ -140,6 +140,7 @@ class ClusterMetadata:
         self._absent.clear()
 
     def forget_leader(self, partition: TopicPartition) -> None:
+        """Forget the leader of the partition, so that the next request looks it up."""
         self._leaders.pop(partition, None)
 
     def _cached_leader(self, partition: TopicPartition) -> Address | None:

@@ -68,10 +68,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
+        """Whether the connection is closed or closing."""
         return self._transport is None or self._transport.is_closing()
 
     @property
     def in_flight(self) -> int:
+        """The number of requests that have no response yet."""
         return len(self._protocol)
 
     async def negotiate(self, timeout_s: float) -> None:
@@ -128,12 +130,15 @@ class Connection(asyncio.BufferedProtocol):
         self._fail_and_close(f"{self.peer}: this side closed the connection")
 
     async def wait_closed(self) -> None:
+        """Wait until the connection is lost."""
         await asyncio.shield(self._gone)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport of the new connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the requests without response, and end `wait_closed`."""
         self._fail_and_close(
             f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection"
         )
@@ -141,9 +146,11 @@ class Connection(asyncio.BufferedProtocol):
             self._gone.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the part of the receive buffer where asyncio shall put the next bytes."""
         return self._received.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Take `nbytes` received bytes and complete the requests whose responses are whole."""
         self._received.received(nbytes)
         try:
             while self._transport is not None and (frame := self._received.next_frame()) is not None:

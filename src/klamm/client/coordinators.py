@@ -21,6 +21,7 @@ def find_coordinator_request(kind: CoordinatorType, key: str) -> Request:
     """A FindCoordinator request for one key, to any broker; brokers before 1.0 know consumer groups only."""
 
     def build(version: int) -> FindCoordinatorRequest:
+        """Build the FindCoordinator request for this version."""
         if version >= _SEVERAL_KEYS:
             return FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
         return FindCoordinatorRequest(key=key, key_type=kind)

@@ -9,9 +9,14 @@ class BrokerConnection(Protocol):
     """The part of `Connection` that brokers use among themselves. Errors are KlammError."""
 
     @property
-    def closed(self) -> bool: ...
-    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any: ...
-    def close(self) -> None: ...
+    def closed(self) -> bool:
+        """Whether the connection is closed."""
+
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+        """Send the request in this version and return its response."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class Connect(Protocol):

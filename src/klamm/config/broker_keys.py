@@ -375,12 +375,14 @@ def parse_value(key: BrokerKey, text: str) -> Value:
 
 
 def _parse_boolean(text: str) -> bool:
+    """Return the boolean; raises ValueError unless the text is `true` or `false` in any case of letters."""
     if text.lower() not in ("true", "false"):
         raise ValueError("write true or false")
     return text.lower() == "true"
 
 
 def _parse_integer(key: BrokerKey, text: str) -> int:
+    """Return the integer; raises ValueError where the text is none or outside the key's range."""
     digits = text.removeprefix("-").removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError("write a whole number" + _example_text(key))
@@ -393,6 +395,7 @@ def _parse_integer(key: BrokerKey, text: str) -> int:
 
 
 def _parse_float(key: BrokerKey, text: str) -> float:
+    """Return the number; raises ValueError where the text is none or outside the key's range."""
     try:
         value = float(text)
     except ValueError:
@@ -402,6 +405,7 @@ def _parse_float(key: BrokerKey, text: str) -> float:
 
 
 def _check_range(key: BrokerKey, value: float) -> None:
+    """Raise ValueError where the value is outside the key's range."""
     if not key.allowed:
         return
     low, _, high = key.allowed.partition("..")
@@ -410,6 +414,7 @@ def _check_range(key: BrokerKey, value: float) -> None:
 
 
 def _parse_list(key: BrokerKey, text: str) -> list[str]:
+    """Return the items between the commas; raises ValueError for an item that the key does not allow."""
     items = [item.strip() for item in text.split(",")] if text else []
     for item in items:
         _parse_choice(key, item)
@@ -417,6 +422,7 @@ def _parse_list(key: BrokerKey, text: str) -> list[str]:
 
 
 def _parse_choice(key: BrokerKey, text: str) -> str:
+    """Return the text; raises ValueError where it is not among the values that the key allows."""
     if key.allowed and text not in key.allowed.split("|"):
         raise ValueError(f"write one of {key.allowed.replace('|', ', ')}")
     return text

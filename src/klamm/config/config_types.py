@@ -115,6 +115,7 @@ def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
 
 
 def _parse_integer(key: str, kind: ConfigType, text: str) -> int:
+    """Return the integer. Raises InvalidConfig where the text is none or outside the range of its type."""
     least, most, words = _RANGES[kind]
     try:
         number = int(text)

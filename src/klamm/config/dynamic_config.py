@@ -171,6 +171,7 @@ def _raise_if_any(names: Iterable[str], sentence: str) -> None:
 
 
 def _int_value(config: NodeConfig, name: str) -> int:
+    """Return the value in force of an integer config: the given one, else the default."""
     key = dynamic_key(name)
     assert key is not None, f"{name} is a key of Kafka's"
     assert key.default is not None, f"{name} has a default"

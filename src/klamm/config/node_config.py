@@ -175,15 +175,18 @@ class _Reader:
             raise self.error(name, reason)
 
     def number(self, name: str) -> int:
+        """Return the parsed value of an integer config."""
         value = self.values[name]
         assert isinstance(value, int)
         return value
 
     def text(self, name: str) -> str | None:
+        """Return the parsed value of a text config; None where it is empty or not set."""
         value = self.values[name]
         return value if isinstance(value, str) and value else None
 
     def _parse(self, name: str) -> Value:
+        """Return the parsed value of the config, or its default; an error names file and line."""
         key = BROKER_KEYS[name]
         entry = self.entries.get(name)
         if entry is None:
@@ -338,6 +341,7 @@ def _inter_broker_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) ->
 
 
 def _controller_only_brokers(reader: _Reader) -> frozenset[BrokerId]:
+    """Return the ids in `klamm.controller.only.brokers`."""
     key = "klamm.controller.only.brokers"
     names = reader.values[key]
     assert isinstance(names, list)
@@ -347,6 +351,10 @@ def _controller_only_brokers(reader: _Reader) -> frozenset[BrokerId]:
 
 
 def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -> str | None:
+    """Return the name of the control plane listener in capitals; None where none is configured.
+
+    It must be an advertised listener other than the inter-broker one.
+    """
     key = "control.plane.listener.name"
     named = reader.text(key)
     if named is None:

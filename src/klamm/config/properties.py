@@ -44,6 +44,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _parse_entry(line: int, text: str) -> Property:
+    """Return key and value of one logical line, unescaped; `line` is its number in the file."""
     end = _key_end(text)
     rest = text[end:].lstrip(_BLANK)
     if rest[:1] in ("=", ":"):

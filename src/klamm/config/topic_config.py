@@ -166,6 +166,7 @@ class ConfigSource(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ConfigSource":
+        """Return UNKNOWN for a source that this client does not know."""
         return cls.UNKNOWN
 
     @property
@@ -304,14 +305,17 @@ class TopicConfig:
 
     @property
     def is_compacted(self) -> bool:
+        """Whether `cleanup.policy` contains `compact`."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
+        """Whether `cleanup.policy` contains `delete`: old segments are removed by retention."""
         return "delete" in self.cleanup_policy
 
     @property
     def uses_log_append_time(self) -> bool:
+        """Whether the broker sets the timestamps of batches (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @property
@@ -326,6 +330,7 @@ def correct_topic_config(topic: str) -> str:
 
 
 def _effective_value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
+    """Return the parsed value in force: the topic's override, else the broker's default, else Kafka's."""
     return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults), key.allowed)
 
 

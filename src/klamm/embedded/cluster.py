@@ -56,6 +56,7 @@ class LocalCluster:
 
     @property
     def zookeeper_connect(self) -> str:
+        """The connect string of the ZooKeeper that the nodes use."""
         if self.options.zookeeper is not None:
             return self.options.zookeeper
         assert self.zookeeper is not None
@@ -72,6 +73,7 @@ class LocalCluster:
         return [node for node in self.nodes if node.has_data]
 
     def node(self, broker_id: int) -> NodeProcess:
+        """Return the node with this broker id."""
         return next(n for n in self.nodes if n.broker_id == broker_id)
 
     def __enter__(self) -> "LocalCluster":
@@ -90,6 +92,7 @@ class LocalCluster:
             self._lock.release()
 
     def start_zookeeper(self) -> None:
+        """Start the cluster's own ZooKeeper, or check that the given ensemble answers."""
         if self.zookeeper is not None:
             self.zookeeper.start()
         else:

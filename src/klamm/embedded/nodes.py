@@ -53,10 +53,12 @@ class NodeProcess:
 
     @property
     def name(self) -> str:
+        """The name for messages: `node <broker id>`."""
         return f"node {self.broker_id}"
 
     @property
     def address(self) -> str:
+        """Host and port of the node's listener."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -71,6 +73,7 @@ class NodeProcess:
 
     @property
     def properties_path(self) -> str:
+        """The path of the node's `server.properties`."""
         return join(self.directory, "server.properties")
 
     @property
@@ -80,6 +83,7 @@ class NodeProcess:
 
     @property
     def is_running(self) -> bool:
+        """Whether the node's process runs."""
         return self.child is not None and self.child.is_running
 
     @property
@@ -122,6 +126,7 @@ class NodeProcess:
         return f"{self.name} ended with status {status}. Last lines of {self.output_path}:\n{self._log_tail()}"
 
     def _log_tail(self) -> str:
+        """Return the last lines of the process's output; empty where it was never started."""
         return self.child.log_tail() if self.child else ""
 
     def terminate(self) -> None:

@@ -75,6 +75,7 @@ class ZooKeeperServer:
 
     @property
     def connect_string(self) -> str:
+        """Host and port of the server, as clients are given them."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -84,6 +85,7 @@ class ZooKeeperServer:
 
     @property
     def is_running(self) -> bool:
+        """Whether the server's process runs."""
         return self._child is not None and self._child.is_running
 
     def start(self, *, wait: bool = True) -> None:
@@ -150,6 +152,7 @@ class ZooKeeperServer:
             self._child.resume()
 
     def _java_options(self) -> list[str]:
+        """Return the arguments of the Java process: memory, system properties and the caller's options."""
         options = self._options
         return [
             f"-Xmx{options.heap_mb}m",
@@ -166,6 +169,7 @@ class ZooKeeperServer:
         ]
 
     def _write_configuration(self) -> None:
+        """Write the configuration files of the server into its directory."""
         options = self._options
         lines = [
             f"dataDir={join(self.directory, 'data')}",

@@ -41,6 +41,7 @@ def pending_and_wrong(now: Snapshot | None, subjects: set[str], rejected: Sequen
 
 
 def _concerns_all(finding: Finding) -> bool:
+    """Whether the finding is critical and about the controller, so that it concerns every partition."""
     return finding.severity is Severity.CRITICAL and znodes.CONTROLLER in finding.subjects
 
 
@@ -70,6 +71,7 @@ def zookeeper_problem(inputs: ExplainInputs) -> list[str]:
 
 
 def _finding_lines(finding: Finding, subjects: set[str]) -> list[str]:
+    """Return two lines about the finding: what is wrong, and the remedy."""
     named = [s for s in finding.subjects if s in subjects]
     which = f"{', '.join(named[:3])}{' ...' if len(named) > 3 else ''}: " if len(subjects) > 1 else ""
     return [f"{finding.severity}: {which}{finding.kind}, {finding.why}", f"    remedy: {finding.remedy}"]

@@ -43,6 +43,7 @@ def _is_affected(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment
 
 
 def _registration_line(now: Snapshot, number: BrokerId) -> list[str]:
+    """Return one line about the broker's registration and replicas; no line where it is unknown to the cluster."""
     held = sum(number in a.replicas for a in now.assignments.values())
     led = sum(s.leader == number for s in now.states.values())
     preferred = sum(bool(a.replicas) and a.replicas[0] == number for a in now.assignments.values())
@@ -81,10 +82,12 @@ def _registration_changes(entries: Iterable[Entry], number: int) -> list[str]:
 
 
 def _changed_brokers(entry: Entry) -> set[int]:
+    """Return the ids of the brokers that the journal entry names as new, dead or restarted."""
     return {b for name in ("new", "dead", "bounced") for b in entry.facts.get(name) or () if isinstance(b, int)}
 
 
 def _change_text(entry: Entry, number: int) -> str:
+    """Return what the journal entry says about the broker: registered, is gone, or restarted."""
     words = {"new": "registered", "dead": "is gone", "bounced": "restarted"}
     return next(words[name] for name in words if number in (entry.facts.get(name) or ()))
 
@@ -124,6 +127,7 @@ def _absence_text(entries: Iterable[Entry], before: Term, after: Term) -> str:
 
 
 def _resignation_reason(entries: Iterable[Entry], epoch: int) -> str:
+    """Return in parentheses why the controller of this epoch resigned; empty where no reason is known."""
     why = [e.facts.get("why") for e in entries if e.kind == "resigned" and e.controller_epoch == epoch]
     return f" ({why[-1]})" if why and why[-1] else ""
 

@@ -184,6 +184,7 @@ def explain_topic(inputs: ExplainInputs, name: str) -> Answer:
 
 
 def _partition_lines(inputs: ExplainInputs, name: str, partitions: Sequence[TopicPartition]) -> list[str]:
+    """Return a line for each partition, or for many partitions a summary and the unhealthy ones."""
     now = inputs.now
     if now is None or not partitions:
         return []
@@ -206,17 +207,20 @@ def _partition_lines(inputs: ExplainInputs, name: str, partitions: Sequence[Topi
 
 
 def _partition_line(now: Snapshot, p: TopicPartition, since: dict[TopicPartition, LeaderChange]) -> str:
+    """Return the state of the partition now, and since when and why it has its leader."""
     change = since.get(p)
     known = f", since {utc_time(change.ts_ms)} by {change.why}" if change and _is_still_leader(now, change) else ""
     return f"{p}: {state_now(now, p)}{known}"
 
 
 def _is_healthy(now: Snapshot, p: TopicPartition) -> bool:
+    """Whether the leader is live and every replica is in the ISR."""
     state = now.states.get(p)
     return state is not None and state.leader in now.live and set(now.assignments[p].replicas) <= set(state.isr)
 
 
 def _is_about_topic(entry: Entry, name: str) -> bool:
+    """Whether the journal entry names the topic."""
     listed = entry.facts.get("partitions")
     topics = entry.facts.get("topics")
     return (

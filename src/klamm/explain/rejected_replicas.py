@@ -52,6 +52,7 @@ def rejection_lines(inputs: ExplainInputs, is_relevant: Callable[[Rejected], boo
 
 
 def _lines_of_broker(now: Snapshot | None, broker: int, error: str, partitions: list[TopicPartition]) -> list[str]:
+    """Return a warning about the replicas that the broker rejects with this error, and the remedy."""
     which = ", ".join(map(str, partitions[:_SHOWN]))
     more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
     if error == ErrorCode.INCONSISTENT_TOPIC_ID.name:
@@ -86,5 +87,6 @@ def _is_rejected_still(now: Snapshot, rejection: Rejected) -> bool:
 
 
 def _listed_partitions(entry: Entry) -> list[TopicPartition]:
+    """Return the partitions that the journal entry lists; empty where it lists none."""
     listed = entry.facts.get("partitions")
     return [TopicPartition(t, n) for t, numbers in listed.items() for n in numbers] if isinstance(listed, dict) else []

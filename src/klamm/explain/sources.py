@@ -132,5 +132,6 @@ def _zookeeper_of_cluster(disk: Disk, data: str) -> str | None:
 
 
 def _node_directories(disk: Disk, data: str) -> list[str]:
+    """Return the paths of the nodes' directories below `data`; empty where there is none."""
     names = disk.list_directory(data) if disk.is_directory(data) else []
     return [join(data, name) for name in names if name.startswith("node-")]

@@ -50,6 +50,7 @@ def utc_time(ts_ms: int) -> str:
 
 
 def _event_line(entry: Entry) -> str:
+    """Return one line about the controller event: time, controller, epoch, description."""
     return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {describe_event(entry)}"
 
 
@@ -85,6 +86,7 @@ def _step_text(entry: Entry) -> str:
 
 
 def _decision_text(facts: dict[str, Any]) -> str:
+    """Return a phrase about the decision for a partition. Removes the facts that it uses from `facts`."""
     kind, chosen = facts.pop("decision", ""), facts.pop("chosen", None)
     before, after, epoch = (facts.pop(name, None) for name in ("leader_from", "leader_to", "leader_epoch"))
     if after is None:
@@ -110,19 +112,23 @@ def _rejected_text(facts: dict[str, Any]) -> str:
 
 
 def _leader_text(broker: int | None) -> str:
+    """Return `leader is node <id>`, or `no leader`."""
     return "no leader" if broker is None or broker < 0 else f"leader is node {broker}"
 
 
 def _node_text(broker: int | None) -> str:
+    """Return `node <id>`, or `none`."""
     return "none" if broker is None or broker < 0 else f"node {broker}"
 
 
 def _nodes_text(brokers: Sequence[int]) -> str:
+    """Return `node` or `nodes` with the distinct ids in order."""
     distinct = sorted(set(brokers))
     return f"node{'s' if len(distinct) > 1 else ''} {_comma_separated(distinct)}"
 
 
 def _comma_separated(numbers: Sequence[int]) -> str:
+    """Return the numbers as text with commas."""
     return ", ".join(map(str, numbers))
 
 

@@ -1,6 +1,6 @@
 """Offsets by timestamp. Source: LogSegment.java (findOffsetByTimestamp), UnifiedLog.scala (fetchOffsetByTimestamp)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from klamm.log.scan import ScannedBatch
@@ -29,6 +29,11 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> Fou
                 if record.timestamp >= timestamp and record.offset >= log_start:
                     return FoundOffset(record.timestamp, record.offset, found.header.partition_leader_epoch)
     return None
+
+
+def offset_count_before(modified_ms: Sequence[int], timestamp: int) -> int:
+    """How many of these times, in the order of offsets, lie up to the last one that is not after the timestamp."""
+    return next((slot + 1 for slot in reversed(range(len(modified_ms))) if modified_ms[slot] <= timestamp), 0)
 
 
 def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | None:

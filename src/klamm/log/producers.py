@@ -112,6 +112,7 @@ class Verification:
         self.is_verified = False
 
     def note_sequence(self, epoch: int, sequence: int) -> None:
+        """Keep the lowest sequence seen of the newest producer epoch."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:

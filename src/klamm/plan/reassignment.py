@@ -192,9 +192,11 @@ class _Draft:
             self._set_replicas(at, (first, *(b for b in replicas if b != first)))
 
     def _target_replication_factor(self, at: TopicPartition) -> int:
+        """Return the replication factor that the plan aims at: the goal's, else the partition's present one."""
         return self.goal.replication_factor or len(self.replicas[at])
 
     def _is_removed(self, broker: BrokerId) -> bool:
+        """Whether the goal says that the broker shall have no replicas."""
         return broker not in self.goal.racks and broker not in self.goal.kept
 
     def _racks_of(self, at: TopicPartition) -> set[str | None]:
@@ -218,6 +220,7 @@ class _Draft:
         return max(replicas[1:], key=lambda b: (used[racks.get(b)], self.held[b], replicas.index(b)))
 
     def _replace_replica(self, at: TopicPartition, old: BrokerId, new: BrokerId) -> None:
+        """Put broker `new` in the place of broker `old` in the draft."""
         self._set_replicas(at, tuple(new if b == old else b for b in self.replicas[at]))
 
     def _set_replicas(self, at: TopicPartition, replicas: Replicas) -> None:

@@ -24,7 +24,7 @@ from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
-from klamm.replication.offset_lookup import FoundOffset, look_up_offset
+from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
@@ -243,6 +243,18 @@ class ReplicaManager:
                 action=REPLACE_REPLICA,
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
+
+    def segment_offsets_before(
+        self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId
+    ) -> tuple[ErrorCode, list[int]]:
+        """ListOffsets version 0 for one partition."""
+        try:
+            partition = self._hosted.find(topic_partition)
+            return ErrorCode.NONE, segment_offsets_before(partition, timestamp, most, replica_id)
+        except PartitionRefused as refusal:
+            return refusal.code, []
+        except StorageFailed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, []
 
     def end_of_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = -1

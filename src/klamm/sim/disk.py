@@ -35,9 +35,11 @@ class DiskObserver:
     """Told of what a process does to files, before it is done."""
 
     def on_write(self, path: str) -> None:
+        """The file is about to be written."""
         return
 
     def on_truncate(self, path: str, size: int) -> None:
+        """The file is about to be set to `size` bytes."""
         return
 
     def on_remove(self, path: str) -> None:
@@ -175,6 +177,7 @@ class SimulatedDisk:
         self._unsynced = [u for u in self._unsynced if not (u[0] + "/").startswith(directory + "/")]
 
     def is_failed(self, path: str) -> bool:
+        """Whether the path lies in a directory whose disk an injected fault made fail."""
         return any((path + "/").startswith(directory + "/") for directory in self._failed)
 
     # ---- what invariants look at: no fault applies
@@ -190,6 +193,7 @@ class SimulatedDisk:
         return path in self._names
 
     def inode(self, path: str) -> Inode | None:
+        """Return the content of the file; None where there is no file at the path."""
         return self._names.get(path)
 
     def used_bytes(self) -> int:
@@ -235,6 +239,10 @@ class SimulatedDisk:
         return f"{path}.{self._temporary_files}{TEMPORARY}"
 
     def rename(self, source: str, target: str) -> None:
+        """Rename a file, or a directory with everything below it.
+
+        A power loss undoes it until the directory is synced.
+        """
         source, target = self._check_call("rename", source), _normalize_path(target)
         self._require_existing(source)
         self._require_parent_directory(target)

@@ -215,6 +215,7 @@ class ScheduledRun(ABC):
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
         if loss in REFUSALS:
+            self.history.states.on_refused(op.path for op in ops)
             self._on_refused(writer)
         return loss
 

@@ -51,6 +51,7 @@ def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.Reco
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """Return the Arrow schema of these columns."""
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 
@@ -68,14 +69,17 @@ def _binary_array(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArr
 
 
 def _topic_column(rows: Rows, chosen: Longs) -> pa.Array:
+    """Return the topic's name for each chosen row."""
     return pa.repeat(pa.scalar(rows.topic_partition.topic, pa.string()), len(chosen))
 
 
 def _partition_column(rows: Rows, chosen: Longs) -> pa.Array:
+    """Return the partition number for each chosen row."""
     return pa.array(np.full(len(chosen), rows.topic_partition.partition, np.int32))
 
 
 def _timestamp_column(rows: Rows, chosen: Longs) -> pa.Array:
+    """Return the timestamp of each chosen row, in microseconds UTC."""
     microseconds = pa.array(rows.timestamps_ms[chosen] * 1000)
     return microseconds.view(pa.timestamp("us", tz="UTC"))
 

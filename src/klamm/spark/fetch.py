@@ -152,6 +152,7 @@ class RangeReader:
             self._brokers.cluster.forget_leader(self._partition)
 
     def _build_request(self) -> Request:
+        """Return a Fetch request from the current position of the partition."""
         limits = FetchLimits(
             self._fetch_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed
         )
@@ -192,6 +193,7 @@ class RangeReader:
             )
 
     def _list_offset(self, time: int) -> int:
+        """Ask the leader for the partition's offset of this timestamp, or of the special values for start and end."""
         return self._brokers.offsets({self._partition: time})[self._partition]
 
     def _skip_lost(self, behind: int, reason: str) -> None:

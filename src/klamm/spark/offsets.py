@@ -61,6 +61,7 @@ def bound(side: str, value: Mapping[str, Any]) -> Bound:
 
 
 def _parse_offsets_option(side: str, option: str, text: str) -> Bound:
+    """Return the bound that the option's text names: earliest, latest, or offsets by partition. Raises BadOption."""
     word, number, other = ("latest", LATEST, "earliest") if side == "starting" else ("earliest", EARLIEST, "latest")
     if text.lower() == word:
         raise BadOption(f"option {option}={word} would read nothing in a batch read; give {other} or offsets as JSON")
@@ -82,6 +83,7 @@ def _parse_offsets_option(side: str, option: str, text: str) -> Bound:
 
 
 def _parse_time(option: str, text: str) -> int:
+    """Return the time in ms since 1970. Raises BadOption."""
     if not text.strip().isdigit():
         raise BadOption(
             f"option {option}={text!r} is not a time; give milliseconds since 1970, for example 1700000000000"
@@ -127,6 +129,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _parse_partition(given: object) -> int:
+    """Return the partition number, also from a string of digits. Raises ValueError."""
     number = int(given) if isinstance(given, str) and given.isdigit() else given
     if _check_integer(number) < 0:
         raise ValueError("a partition is a number from 0")
@@ -134,6 +137,7 @@ def _parse_partition(given: object) -> int:
 
 
 def _check_integer(given: object) -> int:
+    """Return the value if it is an integer; raises ValueError for others, booleans included."""
     if not isinstance(given, int) or isinstance(given, bool):
         raise ValueError(f"{given!r} is not an integer")
     return given

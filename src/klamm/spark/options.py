@@ -42,12 +42,14 @@ class Option(NamedTuple):
 
 
 def _parse_boolean(text: str) -> bool:
+    """Return the boolean; raises ValueError unless the text is `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise ValueError("it must be true or false")
     return text.lower() == "true"
 
 
 def _parse_positive(text: str) -> int:
+    """Return a whole number of at least 1. Raises ValueError."""
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
         raise ValueError("it must be a whole number, at least 1")
@@ -55,10 +57,12 @@ def _parse_positive(text: str) -> int:
 
 
 def _parse_seconds(text: str) -> float:
+    """Return the seconds for a text that gives milliseconds. Raises ValueError."""
     return _parse_positive(text) / 1000
 
 
 def _parse_topics(text: str) -> tuple[str, ...]:
+    """Return the names between the commas, each once. Raises ValueError where there is none."""
     topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
     if not topics:
         raise ValueError("it has no topic; give one or more names, separated by commas")
@@ -66,6 +70,7 @@ def _parse_topics(text: str) -> tuple[str, ...]:
 
 
 def _parse_pattern(text: str) -> str:
+    """Return the text; raises ValueError where it is not a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -74,7 +79,10 @@ def _parse_pattern(text: str) -> str:
 
 
 def _parse_one_of(*allowed: str) -> Callable[[str], str]:
+    """Return a parser that accepts only these words."""
+
     def parse(text: str) -> str:
+        """Return the word in lower case; raises ValueError where it is not allowed."""
         if text.lower() not in allowed:
             raise ValueError(f"it must be {' or '.join(allowed)}")
         return text.lower()
@@ -83,6 +91,7 @@ def _parse_one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def _parse_text(text: str) -> str:
+    """Return the text unchanged."""
     return text
 
 
@@ -176,6 +185,7 @@ def _check_known(name: str) -> None:
 
 
 def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
+    """Return the parsed value of the option, or of its default; None where neither is given. Raises BadOption."""
     text = given.get(option.name.lower(), option.default)
     if text is None:
         return None

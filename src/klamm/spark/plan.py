@@ -155,6 +155,7 @@ def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
 
 
 def _partitions_of(topics: Mapping[str, MetadataResponseTopic]) -> list[TopicPartition]:
+    """Return all partitions of the topics, sorted."""
     return sorted(TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
 
 
@@ -177,6 +178,7 @@ def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> dict[str, Met
 
 
 def _unknown_topic_error(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
+    """Return the error for topics that do not exist or that the brokers refuse to describe, with a hint."""
     if refused:
         name, code = next(iter(refused.items()))
         return BadOption(f"the brokers refuse to describe topic {name!r}: {code_name(code)}. Check the topic's name.")

@@ -48,6 +48,7 @@ class ClientPool:
         self._return(_Idle(key, client, world.now_s()))
 
     def close(self) -> None:
+        """Close all idle clients."""
         for idle in self._idle:
             idle.client.close()
         self._idle.clear()
@@ -68,6 +69,7 @@ class ClientPool:
             self._idle.pop(0).client.close()
 
     def _close_expired(self, now_s: float) -> None:
+        """Close the clients that have been idle for more than `MAX_IDLE_S` seconds."""
         expired = [idle for idle in self._idle if now_s - idle.since_s > MAX_IDLE_S]
         self._idle = [idle for idle in self._idle if now_s - idle.since_s <= MAX_IDLE_S]
         for idle in expired:

@@ -19,6 +19,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The number of offsets in the range."""
         return self.end - self.start
 
 

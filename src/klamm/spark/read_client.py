@@ -24,6 +24,7 @@ class ReadClient:
         self.options = options
 
     def backoff(self, total_s: float) -> Backoff:
+        """Return a backoff whose retries end after `total_s` seconds."""
         return Backoff(self.client.world.now_s, total_s, self.options.backoff_s)
 
     def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
@@ -44,6 +45,7 @@ class ReadClient:
 
 
 def settings_of(options: ReadOptions) -> BlockingSettings:
+    """Return the client settings that follow from the options of the read."""
     return BlockingSettings(
         client_id=options.client_id,
         connect_timeout_s=min(MAX_CONNECT_TIMEOUT_S, options.request_timeout_s),

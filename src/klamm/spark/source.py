@@ -53,12 +53,15 @@ class KlammSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name by which Spark finds the source: `klamm`."""
         return "klamm"
 
     def schema(self) -> StructType:
+        """Return the Spark schema; with the option includeHeaders it has the column `headers`."""
         return StructType([*FIELDS, HEADERS] if self._read_options.include_headers else list(FIELDS))
 
     def reader(self, schema: StructType) -> "KlammReader":
+        """Return the reader for the columns that Spark needs."""
         return KlammReader(self._read_options, columns_of(schema))
 
 
@@ -80,6 +83,7 @@ class KlammReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
+        """Return the tasks of the read, each with the offset ranges that it reads."""
         world = RealBlockingWorld()
         with read_client(world, self._options, _POOL) as brokers:
             ranges = plan_ranges(brokers)
@@ -102,6 +106,7 @@ def read_ranges(
     task: TaskRanges,
     pool: ClientPool | None = None,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the task's offset ranges as Arrow record batches."""
     with read_client(world, options, pool) as brokers:
         for offset_range in task.ranges:
             selection = RecordSelection(*offset_range[:3], columns)

@@ -26,6 +26,7 @@ class _Readings:
         self._readings = readings
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the readings as Prometheus metric families."""
         families: dict[str, Metric] = {}
         for reading in self._readings:
             row = TABLE[reading.name]
@@ -45,6 +46,7 @@ def render(readings: Iterable[Reading], accept: str) -> tuple[bytes, str]:
 
 
 def _add_sample(family: Metric, kind: str, labels: dict[str, str], value: float | Timer) -> None:
+    """Add the value to the family; a timer becomes its quantiles, count and sum."""
     if isinstance(value, Timer):
         assert kind == SUMMARY, f"{family.name} is no summary"
         for quantile, ms in value.quantiles():

@@ -24,7 +24,8 @@ Rejected = Sequence[tuple[int, str]]
 
 
 class Clock(Protocol):
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Return the wall clock time in ms since 1970."""
 
 
 class Sink(Protocol):
@@ -41,9 +42,12 @@ class Sink(Protocol):
 
 class Partitioned(Protocol):
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The name of the topic."""
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The number of the partition in its topic."""
 
 
 def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:

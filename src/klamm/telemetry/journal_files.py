@@ -15,22 +15,42 @@ _NAME: Final = re.compile(r"klamm-journal-(\d+)-(\d+)\.jsonl")
 
 
 class _File(Protocol):
-    def pwrite(self, buffers: Sequence[Any], position: int) -> int: ...
-    def truncate(self, size: int) -> None: ...
-    def close(self) -> None: ...
+    def pwrite(self, buffers: Sequence[Any], position: int) -> int:
+        """Write the buffers from the position on and return the number of bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Set the file's size in bytes."""
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 class JournalDisk(Protocol):
     """What the journal needs of `runtime.disk.Disk`."""
 
-    def open(self, path: str, *, create: bool = False) -> Any: ...
-    def open_read(self, path: str) -> Any: ...
-    def read(self, path: str) -> bytes: ...
-    def exists(self, path: str) -> bool: ...
-    def list_directory(self, path: str) -> list[str]: ...
-    def make_directories(self, path: str) -> None: ...
-    def remove(self, path: str) -> None: ...
-    def size(self, path: str) -> int: ...
+    def open(self, path: str, *, create: bool = False) -> Any:
+        """Open the file for reading and writing; `create` makes it where it is missing."""
+
+    def open_read(self, path: str) -> Any:
+        """Open an existing file for reading."""
+
+    def read(self, path: str) -> bytes:
+        """Return the whole content of the file."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at the path."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in the directory, sorted."""
+
+    def make_directories(self, path: str) -> None:
+        """Create the directory and its missing parents."""
+
+    def remove(self, path: str) -> None:
+        """Remove the file."""
+
+    def size(self, path: str) -> int:
+        """Return the size of the file in bytes."""
 
 
 def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
@@ -71,6 +91,10 @@ class JournalFiles:
         self._file: _File | None = None
 
     def write(self, lines: bytes) -> None:
+        """Append the lines to the current file, or to a new one where it would become too large.
+
+        Raises OSError; what was written in part is cut off.
+        """
         if self._position and self._position + len(lines) > self._max_file_bytes:
             self.close()
             self._number += 1
@@ -96,14 +120,17 @@ class JournalFiles:
         self._position = 0
 
     def close(self) -> None:
+        """Close the current file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _path(self, number: int) -> str:
+        """Return the path of file number `number` of this node's journal."""
         return join(self._directory, f"klamm-journal-{self._node_id}-{number:08}.jsonl")
 
     def _remove_oldest(self) -> None:
+        """Remove the node's oldest journal files beyond the limits of total size and number."""
         own = [path for node, _, path in journal_files(self._disk, self._directory) if node == self._node_id]
         left = self._max_file_bytes * (self._max_files - 1)  # the newest may grow to its full size
         for older, path in enumerate(reversed(own[:-1]), start=1):

@@ -157,10 +157,12 @@ def current_leader_changes(entries: Iterable[Entry]) -> dict[TopicPartition, Lea
 
 
 def _changed_leader(facts: Mapping[str, Any]) -> bool:
+    """Whether the facts of the journal entry say that the leader changed."""
     return facts.get("leader_from") is not None and facts["leader_from"] != facts.get("leader_to")
 
 
 def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
+    """Return the change of leader that the entry tells; `event` is the controller event that caused it, or None."""
     facts = entry.facts
     return LeaderChange(
         entry.ts_ms,

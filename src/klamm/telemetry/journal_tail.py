@@ -12,6 +12,7 @@ class Position(NamedTuple):
     offset: int = 0
 
     def encode(self) -> bytes:
+        """Return number and offset as one line of text."""
         return f"{self.number} {self.offset}\n".encode()
 
     @classmethod

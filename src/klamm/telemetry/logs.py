@@ -61,6 +61,7 @@ def configure_logs(level: str = "info") -> LogLevels:
     levels = LogLevels(next(name for name, value in KAFKA_LEVELS.items() if value == number))
 
     def drop_disabled_levels(logger: Any, method: str, event: Any) -> Any:
+        """Pass the event on if its level is enabled for the logger. Raises DropEvent otherwise."""
         if not levels.is_enabled(logger.name, method):
             raise structlog.DropEvent
         return event

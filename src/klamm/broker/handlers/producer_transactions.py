@@ -58,6 +58,10 @@ class ProducerTransactions:
     # ---- producers
 
     async def add_partitions(self, request: Request, message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        """Answer AddPartitionsToTxn: add the partitions to each transaction.
+
+        With `verify_only`, which brokers send, only check that they are in it.
+        """
         if request.version >= _OF_BROKERS:
             results = [
                 AddPartitionsToTxnResult(
@@ -91,13 +95,14 @@ class ProducerTransactions:
         return dict.fromkeys(partitions, _for_version(request, error))
 
     async def add_offsets(self, request: Request, message: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-        """Add the partition that keeps the group's offsets."""
+        """Answer AddOffsetsToTxn: add the partition of `__consumer_offsets` that has the group to the transaction."""
         partition = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(message.group_id))
         producer = ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
         error = await self._coordinator.add_partitions(message.transactional_id, producer, frozenset((partition,)))
         return AddOffsetsToTxnResponse(error_code=_for_version(request, error))
 
     async def end(self, request: Request, message: EndTxnRequest) -> EndTxnResponse:
+        """Answer EndTxn: commit or abort the producer's transaction."""
         producer = ProducerIdAndEpoch(message.producer_id, message.producer_epoch)
         error = await self._coordinator.end_transaction(message.transactional_id, producer, is_commit=message.committed)
         return EndTxnResponse(error_code=_for_version(request, error))
@@ -105,10 +110,12 @@ class ProducerTransactions:
     # ---- tools
 
     def describe(self, request: Request, message: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        """Answer DescribeTransactions: state, producer and partitions of each transactional id."""
         described = map(self._coordinator.describe_transaction, message.transactional_ids)
         return DescribeTransactionsResponse(transaction_states=[_described(found) for found in described])
 
     def list(self, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse:
+        """Answer ListTransactions: the transactions this broker coordinates that pass the filters."""
         duration_ms = message.duration_filter if request.version else _NO_DURATION_FILTER
         listed = self._coordinator.list_transactions(
             frozenset(message.producer_id_filters), dict.fromkeys(message.state_filters), duration_ms
@@ -123,11 +130,16 @@ class ProducerTransactions:
 
 
 def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
+    """Return the error as the request's version knows it.
+
+    Versions without PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
+    """
     is_unknown = error is ErrorCode.PRODUCER_FENCED and request.version < _KNOWS_PRODUCER_FENCED
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error
 
 
 def _results_by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the error of each partition, grouped by topic, in the form of the response."""
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(partition, error))
@@ -135,6 +147,7 @@ def _results_by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
 
 
 def _described(found: DescribedTransaction) -> DescribeTransactionsResponseTransactionState:
+    """Return the transaction in the form of the response."""
     return DescribeTransactionsResponseTransactionState(
         found.error,
         found.transactional_id,
@@ -148,6 +161,7 @@ def _described(found: DescribedTransaction) -> DescribeTransactionsResponseTrans
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """Return each topic with its sorted partition numbers."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

@@ -40,6 +40,7 @@ class TransactionalOffsets:
         self._verification = verification
 
     async def commit(self, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        """Answer TxnOffsetCommit: store offsets that become committed with the producer's transaction."""
         asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
         errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
@@ -52,6 +53,7 @@ class TransactionalOffsets:
         return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*topic) for topic in topics.items()])
 
     def _offsets(self, known: Mapping[TopicPartition, TxnOffsetCommitRequestPartition]) -> Offsets:
+        """Return the offsets of the `known` partitions for the coordinator, committed at the current time."""
         now_ms = self._clock.now_ms()
         return {
             partition: Offset(

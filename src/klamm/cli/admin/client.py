@@ -127,6 +127,7 @@ class Admin:
         """
 
         def attempt_at_broker() -> Steps[Any]:
+            """Send the request to the broker once. Raises CannotAsk where the broker is not alive."""
             if broker not in self.brokers:
                 yield from self._cluster.refresh(())
             if broker not in self.brokers:
@@ -177,6 +178,10 @@ class Admin:
         """
 
         def attempt_at_coordinator() -> Steps[Any]:
+            """Find the group's coordinator and send it the request once.
+
+            Raises RetriableError where it no longer coordinates the group.
+            """
             address = yield from coordinator(self._cluster, CoordinatorType.GROUP, group_id)
             answer = yield Ask(address, request, self.left_s)
             if error_of(answer) in _NOT_COORDINATING:

@@ -39,6 +39,7 @@ def _exists(topic: Any) -> bool:
 
 
 def _topic_from_response(found: Any) -> Topic:
+    """Return the topic of a Metadata response, with its partitions in order."""
     partitions = {
         p.partition_index: Partition(
             BrokerId(p.leader_id), tuple(p.replica_nodes), tuple(p.isr_nodes), tuple(p.offline_replicas)

@@ -61,6 +61,7 @@ async def _send_describe_configs(
     wanted = None if keys is None else tuple(keys)
 
     def request(version: int) -> DescribeConfigsRequest:
+        """Build the DescribeConfigs request for this version of the protocol."""
         return DescribeConfigsRequest(
             resources=[DescribeConfigsResource(e.type, e.name, wanted) for e in entities],
             include_synonyms=version >= 1,
@@ -78,6 +79,7 @@ async def _ask_broker_of(admin: Admin, entity: Entity, key: ApiKey, request: Any
 
 
 def _config_from_response(found: Any) -> Config:
+    """Return the config of a DescribeConfigs response, with its synonyms."""
     return Config(
         found.name,
         found.value,

@@ -207,16 +207,19 @@ class _MetricsRequest(asyncio.Protocol):
         self._received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the HTTP request for the metrics page."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         request = f"GET /metrics HTTP/1.0\r\nHost: {self._address}\r\nAccept: text/plain\r\n\r\n"
         self._transport.write(request.encode())
 
     def data_received(self, data: bytes) -> None:
+        """Collect the page; abort the connection where it is larger than `_MAX_PAGE_BYTES`."""
         self._received += data
         if len(self._received) > _MAX_PAGE_BYTES:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Complete the answer with the received bytes, or with the error of the connection."""
         if self._answer.done():
             return
         if exc is not None:

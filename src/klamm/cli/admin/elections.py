@@ -51,6 +51,7 @@ async def _send_elect_leaders(admin: Admin, kind: ElectionType, partitions: Sequ
     grouped = None if partitions is None else group_by_topic(partitions)
 
     def request(version: int) -> ElectLeadersRequest:
+        """Build the ElectLeaders request for this version. Raises CannotAsk for an unclean election on old brokers."""
         if version < _UNCLEAN_SINCE and kind is ElectionType.UNCLEAN:
             raise CannotAsk(
                 "These brokers are older than 2.4 and elect only preferred leaders (UNSUPPORTED_VERSION). Pass "

@@ -82,6 +82,7 @@ class Lag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
+        """The number of records between the committed offset and the log end; None where one of them is not known."""
         return None if self.committed is None or self.end is None else self.end - self.committed
 
 
@@ -93,9 +94,11 @@ async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[Li
     await admin.look()
 
     def request(version: int) -> ListGroupsRequest:
+        """Build the ListGroups request for this version; versions without a filter of states return all groups."""
         return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
 
     async def ask(broker: BrokerId) -> Any:
+        """Ask one broker for its groups; return the response, or the error where it cannot be asked."""
         try:
             return await admin.ask_broker(broker, ApiKey.LIST_GROUPS, request)
         except CannotAsk as error:
@@ -127,6 +130,7 @@ async def describe_group(admin: Admin, name: str) -> Group:
 
 
 def _member(described: DescribedGroupMember, is_consumer: bool) -> Member:
+    """Return the member of a DescribeGroups response; only consumers have assigned partitions."""
     partitions = assigned_partitions(described.member_assignment) if is_consumer else ()
     return Member(
         described.member_id, described.group_instance_id, described.client_id, described.client_host, partitions
@@ -216,10 +220,12 @@ async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPa
 
 
 def _first_partition_error(answer: Any) -> int:
+    """Return the first error code of a partition in the response; 0 where there is none."""
     return next((p.error_code for topic in answer.topics for p in topic.partitions), 0)
 
 
 def _partition_refusals(name: str, answer: Any) -> list[Refusal]:
+    """Return a refusal for each partition of the response that has an error."""
     return [
         Refusal(f"group {name}, {topic.name}-{p.partition_index}", p.error_code, None)
         for topic in answer.topics
@@ -229,6 +235,7 @@ def _partition_refusals(name: str, answer: Any) -> list[Refusal]:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return each topic with its sorted partition numbers."""
     topics: dict[str, list[int]] = {}
     for partition in sorted(partitions):
         topics.setdefault(partition.topic, []).append(partition.partition)

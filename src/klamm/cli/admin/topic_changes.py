@@ -47,6 +47,7 @@ async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
     """Create a topic. Returns the error of the controller, None for success."""
 
     def request(version: int) -> CreateTopicsRequest:
+        """Build the CreateTopics request for this version. Raises CannotAsk where it has no defaults for counts."""
         if version < _DEFAULTS_SINCE_VERSION and topic.assignment is None and None in (topic[1], topic[2]):
             raise CannotAsk(
                 "These brokers do not support default values for topics. Add --partitions and --replication-factor."
@@ -59,6 +60,7 @@ async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
 
 
 def _creatable_topic(topic: NewTopic) -> CreatableTopic:
+    """Return the topic in the form of the CreateTopics request; -1 asks for the broker's default."""
     configs = [CreatableTopicConfig(name, value) for name, value in topic.configs.items()]
     if topic.assignment is not None:
         given = [CreatableReplicaAssignment(index, replicas) for index, replicas in enumerate(topic.assignment)]
@@ -89,6 +91,7 @@ async def delete(admin: Admin, names: Sequence[str]) -> list[Refusal]:
     """Request the deletion of these topics. Returns the errors of the controller."""
 
     def request(version: int) -> DeleteTopicsRequest:
+        """Build the DeleteTopics request for this version."""
         if version >= _TOPIC_STATES_SINCE_VERSION:
             return DeleteTopicsRequest(topics=[DeleteTopicState(name=n) for n in names], timeout_ms=admin.left_ms)
         return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=admin.left_ms)

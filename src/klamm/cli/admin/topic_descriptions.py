@@ -47,6 +47,7 @@ class Described(NamedTuple):
 
 
 async def list_topics(admin: Admin, query: TopicQuery) -> list[str]:
+    """Return the names of the topics that the query selects."""
     cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
     return select_topics(cluster, query.pattern, exclude_internal=query.exclude_internal)
 
@@ -70,6 +71,7 @@ async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Ref
 
 
 def _selected_names(cluster: Cluster, query: TopicQuery) -> list[str]:
+    """Return the names of the topics that the query selects by topic id or by pattern."""
     if query.topic_id is not None:
         return [t.name for t in cluster.topics.values() if t.id == query.topic_id]
     return select_topics(cluster, query.pattern, exclude_internal=query.exclude_internal)
@@ -104,6 +106,10 @@ def _min_isr(configs: Mapping[str, Config]) -> int:
 
 
 def print_description(described: Described, filters: Filters, as_json: bool) -> None:
+    """Print the topics as tables or as JSON.
+
+    With a filter only the partitions are printed, without the table of topics.
+    """
     if as_json:
         print_json(as_data(described))
         return
@@ -114,6 +120,7 @@ def print_description(described: Described, filters: Filters, as_json: bool) -> 
 
 
 def _topic_row(topic: Topic, configs: Mapping[str, Config]) -> Sequence[object]:
+    """Return the topic's row of the table: name, id, partitions, replication factor, configs."""
     return (
         topic.name,
         id_to_text(topic.id) if topic.id else "",
@@ -124,10 +131,12 @@ def _topic_row(topic: Topic, configs: Mapping[str, Config]) -> Sequence[object]:
 
 
 def _replication_factor(topic: Topic) -> int:
+    """Return the number of replicas of partition 0; 0 where it does not exist."""
     return len(topic.partitions[0].replicas) if 0 in topic.partitions else 0
 
 
 def _partition_row(row: Row) -> Sequence[object]:
+    """Return the partition's row of the table: leader, replicas, ISR, offline replicas, states."""
     p = row.partition
     leader = p.leader if p.leader >= 0 else "none"
     return (
@@ -177,6 +186,7 @@ def as_data(described: Described) -> list[dict[str, Any]]:
 
 
 def _row_as_data(row: Row) -> dict[str, Any]:
+    """Return the partition's description for JSON."""
     p, move = row.partition, row.move
     return {
         "partition": row.at.partition,

@@ -59,17 +59,21 @@ class Row(NamedTuple):
 
     @property
     def is_under_replicated(self) -> bool:
+        """Whether the ISR is smaller than the replication factor."""
         return len(self.partition.isr) < self.replication_factor
 
     @property
     def is_under_min_isr(self) -> bool:
+        """Whether the ISR is smaller than `min.insync.replicas`, or there is no leader."""
         return self.partition.leader < 0 or len(self.partition.isr) < self.min_isr
 
     def is_unavailable(self, live: Collection[BrokerId]) -> bool:
+        """Whether there is no leader or it is not among the live brokers."""
         return self.partition.leader < 0 or self.partition.leader not in live
 
     @property
     def is_non_preferred(self) -> bool:
+        """Whether the leader is not the first replica of the assignment."""
         return self.partition.leader != self.partition.preferred
 
 
@@ -110,6 +114,7 @@ def parse_assignment(text: str) -> list[tuple[BrokerId, ...]]:
 
 
 def group_by_topic(partitions: Mapping[TopicPartition, object] | Sequence[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partition numbers as lists by topic, in the given order."""
     grouped: dict[str, list[int]] = {}
     for p in partitions:
         grouped.setdefault(p.topic, []).append(p.partition)

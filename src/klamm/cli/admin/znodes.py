@@ -57,6 +57,7 @@ def run_with_session(
 
 
 async def list_children(client: ZooKeeper, path: str) -> list[str]:
+    """Return the names of the znode's children, sorted."""
     return sorted((await client.children(path))[0])
 
 
@@ -170,6 +171,7 @@ def one_line(value: Any) -> str:
 
 
 def stat_as_data(stat: Stat) -> dict[str, Any]:
+    """Return the Stat for printing: versions, times in UTC, and the owner session of an ephemeral znode."""
     times = {name: _utc_text(getattr(stat, name)) for name in ("ctime", "mtime")}
     owner = f"{stat.ephemeral_owner:#x}" if stat.ephemeral_owner else None
     return {
@@ -182,10 +184,12 @@ def stat_as_data(stat: Stat) -> dict[str, Any]:
 
 
 def _utc_text(ms: int) -> str:
+    """Return milliseconds since 1970 as an ISO time in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def print_znode(found: dict[str, Any], as_json: bool) -> None:
+    """Print value, Stat and number of children of the znode, as text or JSON."""
     if as_json:
         print_line(msgspec.json.encode(found).decode())
         return
@@ -198,6 +202,7 @@ def print_znode(found: dict[str, Any], as_json: bool) -> None:
 
 
 def print_tree(found: list[tuple[int, str, str]], as_json: bool) -> None:
+    """Print the znodes of a subtree as (level, name, value): as an indented list or as JSON."""
     if as_json:
         rows = [{"level": level, "name": name, "value": value} for level, name, value in found]
         print_line(msgspec.json.encode(rows).decode())

@@ -61,6 +61,7 @@ def as_data(snapshot: Snapshot, found: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _print_findings(snapshot: Snapshot, found: Sequence[Finding]) -> None:
+    """Print the size of the cluster and a table of the findings."""
     controller = "none" if snapshot.controller is None else f"broker {snapshot.controller}"
     print_line(
         f"{len(snapshot.broker_ownership)} brokers, {len(snapshot.topic_ids):,} topics, "

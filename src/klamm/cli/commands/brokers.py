@@ -35,12 +35,14 @@ def brokers(
 
 
 def _broker_row(b: BrokerFacts) -> Sequence[object]:
+    """Return the broker's row of the table."""
     size = format_bytes(sum(d.bytes for d in b.directories)) if b.directories else ""
     mark = " ".join(word for word, holds in (("*", b.is_controller), ("only", b.is_controller_only)) if holds)
     return (b.id, mark, b.address, b.rack, b.leads, b.preferred_by, b.holds, b.out_of_sync, size, b.problem)
 
 
 def _directory_rows(b: BrokerFacts) -> list[Sequence[object]]:
+    """Return a table row for each log directory of the broker."""
     return [
         (
             b.id,

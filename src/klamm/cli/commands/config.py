@@ -182,6 +182,7 @@ def explain(
 
 
 def _print_rows(rows: Sequence[tuple[str, object]]) -> None:
+    """Print each name and its fact on a line, in two columns."""
     for name, fact in rows:
         print_line(f"{name + ':' if name else '':<15}{fact}")
 

@@ -61,12 +61,14 @@ def controller(
 
 
 def _broker_text(broker: BrokerId | None) -> str:
+    """Return `broker <id>`, or `none`."""
     return "none" if broker is None else f"broker {broker}"
 
 
 def _print_controller(
     named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool
 ) -> None:
+    """Print the controller, its address, its epoch and since when it leads, as text or JSON."""
     since = utc_time(status.since_ms) if status is not None and status.since_ms is not None else None
     epoch = status.epoch if status is not None else None
     if as_json:
@@ -168,4 +170,5 @@ def queues(
 
 
 def _quantile_text(waited_ms: dict[str, float], wanted: float) -> str:
+    """Return the waiting time of this quantile in ms with one decimal; empty where it is not known."""
     return next((f"{ms:.1f}" for q, ms in waited_ms.items() if float(q) == wanted), "")

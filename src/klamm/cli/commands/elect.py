@@ -44,6 +44,7 @@ def elect(
         confirm("An unclean election loses all records that the new leader does not have.", yes)
 
     async def run_election(admin: Admin) -> Elected:
+        """Elect leaders of the partitions that the options name: of one partition, of one topic, or of all."""
         if topic is None:
             return await run_elect(admin, election_type, listed)
         numbers = [partition] if partition is not None else await _partitions_of(admin, topic)
@@ -59,6 +60,7 @@ async def _partitions_of(admin: Admin, topic: str) -> list[int]:
 
 
 def _print_outcome(outcome: Elected, as_json: bool) -> None:
+    """Print which partitions got a leader, needed none, or were refused, as text or JSON."""
     if as_json:
         print_json(
             {

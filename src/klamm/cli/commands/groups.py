@@ -50,12 +50,7 @@ def describe(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show state, members and offsets of groups."""
-
-    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
-        described = [await groups.describe_group(admin, name) for name in group]
-        return [(g, await groups.read_lag(admin, g)) for g in described]
-
-    found = with_admin(bootstrap, timeout, read)
+    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
     if as_json:
         print_json([_group_data(described, lags) for described, lags in found])
     for described, lags in [] if as_json else found:
@@ -78,12 +73,8 @@ def lag(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show by how many records groups lag behind, for each topic."""
-
-    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
-        described = [await groups.describe_group(admin, name) for name in group]
-        return [(g, await groups.read_lag(admin, g)) for g in described]
-
-    rows = [(g.name, *row) for g, lags in with_admin(bootstrap, timeout, read) for row in _lag_by_topic(lags)]
+    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
+    rows = [(g.name, *row) for g, lags in found for row in _lag_by_topic(lags)]
     if as_json:
         print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
     elif rows:
@@ -118,6 +109,10 @@ def reset_offsets(
     reset = _one_reset(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
 
     async def plan_and_execute(admin: Admin) -> tuple[list[PlannedReset], list[Refusal]]:
+        """Plan the new offsets of the group, and commit them if `--execute` is given.
+
+        Returns the plan and the refused partitions.
+        """
         await _check_inactive(admin, group)
         partitions = await offset_resets.select_partitions(admin, group, topic or [], all_topics=all_topics)
         plan = await offset_resets.plan_reset(admin, group, partitions, reset)
@@ -152,6 +147,10 @@ def delete_offsets(
     confirm(f"This deletes the offsets of group {group} in {', '.join(topic)}.", yes)
 
     async def delete_selected(admin: Admin) -> tuple[list[TopicPartition], list[Refusal]]:
+        """Delete the group's offsets of the named topics.
+
+        Returns the partitions that were deleted, and the refusals.
+        """
         selected = await offset_resets.select_partitions(admin, group, topic, all_topics=False)
         refused = await groups.delete_offsets(admin, group, selected)
         left = {refusal.subject.rpartition(", ")[2] for refusal in refused}
@@ -178,6 +177,7 @@ def delete(
     confirm(f"This deletes {', '.join(group)} and every committed offset.", yes)
 
     async def delete_all(admin: Admin) -> list[Refusal]:
+        """Delete each named group and return the refusals."""
         return [refusal for name in group if (refusal := await groups.delete_group(admin, name)) is not None]
 
     refused = with_admin(bootstrap, timeout, delete_all)
@@ -228,6 +228,12 @@ def _one_reset(
     return asked[0]
 
 
+async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, list[Lag]]]:
+    """Each group, and how far it has read."""
+    described = [await groups.describe_group(admin, name) for name in names]
+    return [(group, await groups.read_lag(admin, group)) for group in described]
+
+
 async def _check_inactive(admin: Admin, name: str) -> None:
     """Raises CannotAsk where the group has members."""
     state = (await groups.describe_group(admin, name)).state
@@ -239,6 +245,7 @@ async def _check_inactive(admin: Admin, name: str) -> None:
 
 
 def _headline(group: Group) -> str:
+    """Return the first line about a group: name, state, number of members, assignor."""
     if group.state == DEAD:
         return f"Group {group.name} does not exist."
     assignor = f", assignor {group.assignor}" if group.assignor else ""
@@ -246,11 +253,13 @@ def _headline(group: Group) -> str:
 
 
 def _print_members(group: Group) -> None:
+    """Print a table of the group's members."""
     rows = [(m.member_id, m.instance_id, m.client_id, m.host, len(m.partitions)) for m in group.members]
     print_table(("member", "instance", "client", "host", "partitions"), rows)
 
 
 def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
+    """Print a table with committed offset, log end and lag of each partition, and the member that has it."""
     columns = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client")
     rows = [
         (
@@ -267,6 +276,7 @@ def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
 
 
 def _shown(number: int | None) -> str:
+    """Return the number as text; a dash where it is not known."""
     return _NO_VALUE if number is None else str(number)
 
 

@@ -93,6 +93,7 @@ def parse_brokers(text: str) -> list[BrokerId]:
 
 
 def _print_plan(planned: Planned, out: str | None) -> None:
+    """Print the planned moves with their reasons, and what to do next."""
     moves = planned.plan.moves
     rows = [
         (at, listed(planned.current[at]), listed(replicas), "; ".join(planned.plan.reasons[at]))
@@ -159,6 +160,7 @@ def apply(
 
 
 def _print_start(started: Started, throttle: int | None, wait: bool) -> None:
+    """Print which partitions began to move."""
     if started.begun:
         print_line(f"Started: {len(started.begun):,} partitions ({_first_partitions(started.begun)})")
     if started.begun and throttle is not None and not wait:
@@ -203,6 +205,7 @@ def status(
 
 
 def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
+    """Print the progress of each partition, and which throttles were removed."""
     print_table(
         ("partition", "state", "wanted", "replicas"),
         [(s.at, progress_text(s), listed(s.wanted), listed(s.replicas)) for s in found],
@@ -275,6 +278,7 @@ def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeou
 
 
 def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+    """Print the reassignments under way: replicas, adding, removing."""
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
     print_table(("partition", "replicas", "adding", "removing"), rows)
 
@@ -285,4 +289,5 @@ def _timeout_s(timeout: float | None, wait: bool) -> float:
 
 
 def _read_reassignment(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """Return the target replicas by partition that the JSON file lists."""
     return json_files.parse_reassignment(json_files.read_file(RealDisk(), _FILE, path), path)

@@ -207,6 +207,7 @@ def delete(
 
 
 def _deletion_text(name: str, wait: bool, unconfirmed: str | None) -> str:
+    """Return the message about a deleted topic; `unconfirmed` says why the end of the deletion is not known."""
     if not wait:
         return f"Topic {name} is being deleted."
     if unconfirmed is None:

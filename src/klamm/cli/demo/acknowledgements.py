@@ -49,4 +49,5 @@ class AcknowledgedRows:
             self._disk.remove(path)
 
     def _path(self, run: int) -> str:
+        """Return the path of the file with the acknowledged rows of run number `run`."""
         return join(self._directory, f"acknowledged-{run:03}.parquet")

@@ -53,6 +53,7 @@ def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
 
 
 def _tail_number(flight: dict[str, Any]) -> bytes | None:
+    """Return the aircraft's tail number as the key of the record; None where the flight has none."""
     tail_number = flight["tailnum"]
     return None if tail_number is None else str(tail_number).encode()
 

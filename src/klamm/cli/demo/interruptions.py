@@ -78,10 +78,12 @@ class Interruptions:
         return interruption
 
     async def _controllers_node(self) -> NodeProcess:
+        """Wait until a node is controller and return it."""
         await wait_until("a node is controller", lambda: self._has_controller_other_than(-1))
         return self._cluster.node(await self._observer.controller_id())
 
     async def _has_controller_other_than(self, than: int) -> bool:
+        """Whether a node is controller that is not node `than`."""
         return await self._observer.controller_id() not in (than, -1)
 
 

@@ -68,13 +68,16 @@ class ClusterObserver:
         return any(facts is not None and self._topic_partitions(facts) for facts in await self._read_metadata_of_all())
 
     def _topic_partitions(self, facts: ClusterFacts) -> list[int]:
+        """Return the partition numbers of the demo's topic."""
         return [tp.partition for tp in facts.partitions if tp.topic == self._topic]
 
     def _is_topic_in_sync(self, facts: ClusterFacts) -> bool:
+        """Whether the demo's topic exists and every replica of it is in the ISR."""
         own = [p for tp, p in facts.partitions.items() if tp.topic == self._topic]
         return bool(own) and all(p.is_in_sync for p in own)
 
     async def _read_metadata_of_all(self) -> list[ClusterFacts | None]:
+        """Return the metadata that each running node has; None for a node that does not answer."""
         return [await self._read_metadata_of(node.port) for node in self._cluster.nodes if node.is_running]
 
     async def _read_metadata_of(self, port: int) -> ClusterFacts | None:

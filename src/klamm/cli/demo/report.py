@@ -20,6 +20,7 @@ from klamm.telemetry.journal_reader import (
 def print_report(
     disk: Disk, journals: Sequence[str], topic: str, interruptions: Sequence[Interruption], loader: Loader, count: Count
 ) -> None:
+    """Print what was counted, what happened in each interruption, and the table that Spark made."""
     entries = list(read_journals(disk, journals))
     _print_counts(loader, count)
     for interruption in interruptions:
@@ -33,6 +34,7 @@ def print_report(
 
 
 def _print_counts(loader: Loader, count: Count) -> None:
+    """Print how many records were sent, acknowledged, found by Spark, lost and duplicated."""
     print_line()
     rows: list[tuple[str, int]] = [
         ("records sent", loader.sent),
@@ -51,6 +53,7 @@ def _print_counts(loader: Loader, count: Count) -> None:
 
 
 def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Interruption, loader: Loader) -> None:
+    """Print what an interruption caused: time without controller, longest gap, changes of leaders."""
     print_line()
     print_line(f"{interruption.what}: every partition in sync again after {interruption.recovery_s:.1f} s")
     print_line(f"  {_controller_absence_text(entries, interruption)}")
@@ -80,6 +83,7 @@ def merge_leader_gaps(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
 
 
 def _controller_absence_text(entries: Sequence[Entry], interruption: Interruption) -> str:
+    """Return a sentence that says how long there was no controller during the interruption."""
     if not interruption.was_controller:
         return "the controller was active all the time"
     terms = controller_terms(entries)
@@ -99,4 +103,5 @@ def _change_row(change: LeaderChange) -> tuple[str, str, str, str]:
 
 
 def _broker_text(broker_id: int) -> str:
+    """Return `node <id>`, or `none` for -1."""
     return "none" if broker_id < 0 else f"node {broker_id}"

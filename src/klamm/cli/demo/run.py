@@ -76,12 +76,14 @@ async def demo(cluster: LocalCluster, world: World) -> int:
 
 
 async def _start_cluster(cluster: LocalCluster, observer: ClusterObserver) -> None:
+    """Start ZooKeeper and the nodes, and wait until every node knows the others and a controller."""
     cluster.start_zookeeper()
     cluster.start_nodes()
     await wait_until("every node knows every other and a controller", observer.is_complete)
 
 
 async def _create_topic(cluster: LocalCluster, observer: ClusterObserver, acknowledged_rows: AcknowledgedRows) -> None:
+    """Create the demo's topic, unless it exists from an earlier run."""
     if await observer.has_topic():
         print_line(f"2. The topic {TOPIC} already exists, with {len(acknowledged_rows.runs)} earlier run(s).")
     else:
@@ -195,6 +197,7 @@ async def _check_result(observer: ClusterObserver, loader: Loader, count: Count)
 
 
 def main() -> None:
+    """Run the demo in the directory given as argument, and exit with its status."""
     directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
     options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
     try:

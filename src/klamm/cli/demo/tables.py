@@ -51,6 +51,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def flight_schema() -> StructType:
+    """Return the Spark schema of a flight, as the records' JSON has it."""
     return StructType(
         [
             *(StructField(name, IntegerType()) for name in _NUMBERS),
@@ -87,6 +88,7 @@ def make_tables(spark: SparkSession, task: Task) -> Count:
 
 
 def _read_topic(spark: SparkSession, task: Task) -> DataFrame:
+    """Return the topic's records as a Spark table of flights with partition, offset and timestamp."""
     records = (
         spark.read.format("klamm")
         .option("kafka.bootstrap.servers", task.bootstrap)
@@ -102,12 +104,14 @@ def _read_topic(spark: SparkSession, task: Task) -> DataFrame:
 
 
 def _delays_by_carrier(flights: DataFrame) -> DataFrame:
+    """Return number of flights and mean departure delay of each carrier."""
     return flights.groupBy("carrier").agg(
         sql.count("*").alias("flights"), sql.round(sql.avg("dep_delay"), 2).alias("mean_departure_delay")
     )
 
 
 def _write_parquet(table: DataFrame, path: str) -> None:
+    """Write the table to the path as Parquet, in place of an earlier one."""
     table.write.mode("overwrite").parquet(path)
 
 
@@ -120,6 +124,7 @@ def _count_by_run(rows: DataFrame, run: int) -> tuple[int, int]:
 
 
 def main() -> None:
+    """Run the Spark job of the demo: arguments are JSON, and so is the printed result."""
     task = msgspec.json.decode(sys.argv[1], type=Task)
     spark = session("klamm demo", settings={"spark.sql.shuffle.partitions": "4"})
     try:

@@ -114,6 +114,10 @@ async def _append(context: CoordinatorContext, group: Group, offsets: Offsets) -
 async def _append_transactional(
     context: CoordinatorContext, group: Group, offsets: Offsets, producer: ProducerIdAndEpoch
 ) -> ErrorCode:
+    """Append offsets of an open transaction to `__consumer_offsets`; they are committed when the transaction is.
+
+    Returns the error.
+    """
     producer_id = producer.producer_id
     group.offsets.prepare_transactional(producer_id, offsets)
     context.groups.open_for_producers(group)

@@ -51,7 +51,7 @@ class History:
                 self._on_transaction, self.topics.on_transaction, self.assignments.on_transaction,
                 self.registrations.on_transaction,
             ),
-            trace.ControllerElected: (controllers.on_elected, requests.on_elected),
+            trace.ControllerElected: (controllers.on_elected, requests.on_elected, self.states.on_elected),
             trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
             trace.TopicWritten: (
                 views.on_topic_written, self.topics.on_topic_written, self.assignments.on_topic_written,

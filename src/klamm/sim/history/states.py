@@ -1,12 +1,12 @@
 """Leaders and ISRs: every version of each partition's state znode."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.position import Position
-from klamm.sim.history.trace import StateWritten
+from klamm.sim.history.trace import ControllerElected, StateWritten
 
 Versions = list[LeaderAndIsr]
 
@@ -24,6 +24,8 @@ class StateHistory:
     """When the state znode was created."""
     of_deleted: dict[TopicPartition, list[Versions]] = field(default_factory=dict)
     """The same of topics that are deleted by now."""
+    in_doubt: set[TopicPartition] = field(default_factory=set)
+    """ZooKeeper refused a write of these: it may have taken the same write before, without an answer that arrived."""
     changed_s: dict[TopicPartition, float] = field(default_factory=dict)
     """The virtual time of the newest version."""
     first_at: dict[TopicPartition, int] = field(default_factory=dict)
@@ -39,6 +41,16 @@ class StateHistory:
             yield versions
         yield from reversed(self.of_deleted.get(p, []))
 
+    def on_refused(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            parts = path.split("/")
+            if parts[-1] == "state":
+                self.in_doubt.add(TopicPartition(parts[3], int(parts[5])))
+
+    def on_elected(self, event: ControllerElected) -> None:
+        """A new controller reads all states."""
+        self.in_doubt.clear()
+
     def on_state_deleted(self, p: TopicPartition) -> None:
         self.of_deleted.setdefault(p, []).append(self.versions.pop(p))
         self.created_at.pop(p, None)
@@ -48,6 +60,7 @@ class StateHistory:
         p = event.partition
         self.versions.setdefault(p, []).append(event.after)
         self.written_at.setdefault(p, []).append(self.at.zxid)
+        self.in_doubt.discard(p)
         self.changed_s[p] = self.at.now_s
         for broker in event.after.isr:
             if event.before is None or broker not in event.before.isr:

@@ -28,7 +28,7 @@ def _states(
     for partition, told in event.item.states.items():
         p = TopicPartition(partition.topic, partition.partition)
         newest = history.states.newest(p)
-        if newest is not None:
+        if newest is not None and p not in history.states.in_doubt:
             yield p, told, newest
 
 

@@ -1,0 +1,58 @@
+"""What requests say of partitions, as the simulation sees it: the newest state, but for writes in doubt."""
+
+from typing import Any
+
+import pytest
+from tests.unit.sim.histories import history_of
+
+from klamm.controller.context import Partition
+from klamm.controller.control_requests import LeaderAndIsrItem, UpdateMetadataItem
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.trace import RequestQueued, StateWritten, Term, TopicZnode
+from klamm.sim.invariants.request_contents import leader_and_isr_tells_the_newest, metadata_tells_the_newest
+from klamm.wire.messages import LeaderAndIsrPartitionState, UpdateMetadataPartitionState
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+P = TopicPartition("a", 0)
+BOTH = ReplicaAssignment((ONE, TWO))
+TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
+PARTITION = Partition("a", 0, BOTH)
+EARLIER, NEWEST = LeaderAndIsr(ONE, 3, (ONE,), 1, 4), LeaderAndIsr(ONE, 3, (ONE, TWO), 1, 5)
+
+
+def leader_and_isr(state: LeaderAndIsr) -> LeaderAndIsrItem:
+    told = LeaderAndIsrPartitionState(
+        "", 0, 1, state.leader, state.leader_epoch, state.isr, state.partition_epoch, BOTH.replicas, (), (), False, 0
+    )
+    return LeaderAndIsrItem({PARTITION: told}, (), 0)
+
+
+def metadata(state: LeaderAndIsr) -> UpdateMetadataItem:
+    told = UpdateMetadataPartitionState(
+        "", 0, 1, state.leader, state.leader_epoch, state.isr, state.partition_epoch, BOTH.replicas, ()
+    )
+    return UpdateMetadataItem({PARTITION: told}, (), 0)
+
+
+REQUESTS = {
+    "LeaderAndIsr": (leader_and_isr, leader_and_isr_tells_the_newest),
+    "UpdateMetadata": (metadata, metadata_tells_the_newest),
+}
+WRITES = {"taken": (EARLIER, False, True), "in doubt": (EARLIER, True, False), "told": (NEWEST, False, False)}
+
+
+@pytest.mark.parametrize(("make", "rule"), REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize(("told", "is_refused", "is_found"), WRITES.values(), ids=WRITES)
+def test_stale_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_write(
+    make: Any, rule: Any, told: LeaderAndIsr, is_refused: bool, is_found: bool
+) -> None:
+    history = history_of(controllers={"epoch": 1, "terms": {1: TERM}})
+    history.topics.znodes["a"] = TopicZnode(None, {0: BOTH}, 1)
+    history.absorb(StateWritten(P, EARLIER, NEWEST, BOTH.replicas, 7))
+    if is_refused:
+        history.states.on_refused(["/controller_epoch", "/brokers/topics/a/partitions/0/state"])
+
+    assert (rule(history, RequestQueued(TERM, TWO, 5, make(told))) is not None) is is_found
