@@ -106,6 +106,7 @@ RULES: Final[Mapping[ApiKey, ApiRules]] = {
     ApiKey.OFFSET_DELETE: _on_resources((Operation.DELETE, _GROUP), (Operation.READ, _TOPIC)),
     ApiKey.ALTER_PARTITION: _BETWEEN_BROKERS,
     ApiKey.UPDATE_FEATURES: _on_cluster(Operation.ALTER),
+    ApiKey.ENVELOPE: _on_cluster(Operation.CLUSTER_ACTION),
     ApiKey.WRITE_TXN_MARKERS: ApiRules(
         Authorization((Permission(Operation.ALTER, _CLUSTER), Permission(Operation.CLUSTER_ACTION, _CLUSTER))),
         QuotaClass.EXEMPT,

@@ -445,6 +445,7 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe_error,
     ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
+    ApiKey.ENVELOPE: _build_with_code(m.EnvelopeResponse),
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
     ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),

@@ -22,6 +22,7 @@ from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeClu
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
 from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
+from klamm.broker.handlers.envelope import ENVELOPE, Envelope
 from klamm.broker.handlers.fetch import FETCH
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from klamm.broker.handlers.group_admin import (
@@ -154,6 +155,7 @@ def routes(parts: Parts) -> list[Route]:
         Route(ALTER_CONFIGS, alter_configs.replace),
         Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
         Route(ALTER_PARTITION, controller_apis.alter_partition),
+        Route(ENVELOPE, Envelope().handle),
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
         Route(ALLOCATE_PRODUCER_IDS, controller_apis.allocate_producer_ids),
     ]

@@ -14,7 +14,7 @@ from klamm.log.leftovers import rename_cleaned_to_swap
 from klamm.log.loader import CheckpointedState, LoadedLog, Loader
 from klamm.log.local_log import ReadResult
 from klamm.log.log_storage import LogStorage, Owner
-from klamm.log.lookup import FoundOffset, first_at_or_after, with_largest_timestamp
+from klamm.log.lookup import FoundOffset, first_at_or_after, offset_count_before, with_largest_timestamp
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id, write_topic_id
@@ -242,7 +242,7 @@ class Log(LogStorage):
             return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
 
     def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
-        """Like `read`, but the bytes can be read later, whatever happens to the log until then.
+        """Read like `read`, but return a slice of the file; its bytes can be read later, even after a deletion.
 
         Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
         """
@@ -267,7 +267,7 @@ class Log(LogStorage):
         return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
 
     def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap what was read from `offset` on, below `bound`.
+        """Return the aborted transactions that overlap the records read from `offset` on, below `bound`.
 
         Raises StorageFailed, CorruptRecords.
         """
@@ -299,6 +299,23 @@ class Log(LogStorage):
         self._check_usable()
         with self._translating_io_errors():
             return first_at_or_after(self.segments, timestamp, self._log_start)
+
+    def segment_offsets_before(self, timestamp: int, most: int) -> list[int]:
+        """Where segments begin, and the log end, newest first: those written up to the timestamp, -1 all, -2 the first.
+
+        Source: UnifiedLog.legacyFetchOffsetsBefore. Raises StorageFailed.
+        """
+        self._check_usable()
+        offsets = [max(segment.base_offset, self._log_start) for segment in self.segments]
+        with self._translating_io_errors():
+            times = [segment.modified_ms() for segment in self.segments]
+        if self.segments.active.size:
+            offsets.append(self.end_offset)
+            times.append(self._world.clock.now_ms())
+        count = {-1: len(offsets), -2: 1}.get(timestamp)
+        if count is None:
+            count = offset_count_before(times, timestamp)
+        return offsets[max(0, count - most) : count][::-1] if most > 0 else []
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""

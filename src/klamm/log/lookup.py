@@ -1,6 +1,6 @@
 """Offsets by timestamp. Source: LogSegment.java (findOffsetByTimestamp), UnifiedLog.scala (fetchOffsetByTimestamp)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from klamm.log.scan import ScannedBatch
@@ -31,6 +31,11 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> Fou
     return None
 
 
+def offset_count_before(modified_ms: Sequence[int], timestamp: int) -> int:
+    """How many of these times, in the order of offsets, lie up to the last one that is not after the timestamp."""
+    return next((slot + 1 for slot in reversed(range(len(modified_ms))) if modified_ms[slot] <= timestamp), 0)
+
+
 def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | None:
     """The first record that carries the largest timestamp of all."""
     holder = max(segments, key=lambda segment: (segment.largest.timestamp, -segment.base_offset))
@@ -41,7 +46,10 @@ def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | 
 
 
 def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
-    """The record with the largest timestamp at or after the log start, found by reading every batch."""
+    """Read every batch, and return the record with the largest timestamp at or after the log start.
+
+    None without records.
+    """
     largest_timestamp = -1
     for segment in segments.from_slot(segments.slot_of(log_start)):
         for found in segment.headers(0):

@@ -223,7 +223,11 @@ class Segment:
         """The largest timestamp of all batches; without any, the file's modification time at the base offset."""
         if self.largest.timestamp >= 0 or not self.size:
             return self.largest
-        return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
+        return TimestampOffset(self.modified_ms(), self.base_offset)
+
+    def modified_ms(self) -> int:
+        """When the `.log` file was written last. Raises OSError."""
+        return self._files.disk.modified_ms(self.log_path)
 
     def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches after it."""

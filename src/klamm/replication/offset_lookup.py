@@ -61,6 +61,18 @@ def look_up_offset(
     return FoundOffset()
 
 
+def segment_offsets_before(partition: Partition, timestamp: int, most: int, replica_id: BrokerId) -> list[int]:
+    """ListOffsets version 0: where segments begin, newest first; a consumer gets the high watermark for those above it.
+
+    Raises PartitionRefused (6), StorageFailed.
+    """
+    own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
+    offsets = own_log.segment_offsets_before(timestamp, most)
+    if replica_id != CONSUMER or not offsets or offsets[0] <= own_log.high_watermark:
+        return offsets
+    return [own_log.high_watermark, *(offset for offset in offsets if offset <= own_log.high_watermark)]
+
+
 def _visible_end(own_log: Log, isolation: Isolation, is_client: bool) -> int:
     """The offset up to which the requester may see records."""
     if not is_client:

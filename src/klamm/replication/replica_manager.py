@@ -24,7 +24,7 @@ from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
-from klamm.replication.offset_lookup import FoundOffset, look_up_offset
+from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
@@ -178,7 +178,7 @@ class ReplicaManager:
         return response
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
-        """Apply a StopReplica."""
+        """Apply a StopReplica request and return an error code for each partition."""
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -186,7 +186,7 @@ class ReplicaManager:
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """After an UpdateMetadata changed the live brokers: neither watermark may wait for a dead one."""
+        """Recheck the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
             partition.check_waiting_deletes()
@@ -244,10 +244,22 @@ class ReplicaManager:
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
+    def segment_offsets_before(
+        self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId
+    ) -> tuple[ErrorCode, list[int]]:
+        """ListOffsets version 0 for one partition."""
+        try:
+            partition = self._hosted.find(topic_partition)
+            return ErrorCode.NONE, segment_offsets_before(partition, timestamp, most, replica_id)
+        except PartitionRefused as refusal:
+            return refusal.code, []
+        except StorageFailed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, []
+
     def end_of_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = -1
     ) -> tuple[ErrorCode, EpochEnd]:
-        """OffsetForLeaderEpoch for one partition."""
+        """Answer OffsetForLeaderEpoch for one partition: its error, and the end offset of the requested epoch."""
         try:
             return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:

@@ -72,6 +72,10 @@ class Replicas:
         self.looked_up = {"timestamp": timestamp, **facts}
         return self.found
 
+    def segment_offsets_before(self, *asked: Any) -> tuple[ErrorCode, list[int]]:
+        self.looked_up = {"old": asked}
+        return ErrorCode.NONE, [9, 5, 0]
+
     def end_of_epoch(self, *asked: Any) -> tuple[ErrorCode, EpochEnd]:
         return ErrorCode.NONE, EpochEnd(3, 12)
 
@@ -253,7 +257,13 @@ class TestListOffsets:
         response.encode(version)
         return response
 
-    @pytest.mark.parametrize("version", range(LIST_OFFSETS.min_version, LIST_OFFSETS.max_version + 1))
+    def test_list_offsets_version_0_answers_several_offsets(self, replicas: Replicas) -> None:
+        answer = self.ask(replicas, 0, -1).topics[0].partitions[0]
+
+        assert (answer.error_code, answer.old_style_offsets) == (ErrorCode.NONE, (9, 5, 0))
+        assert replicas.looked_up == {"old": (ORDERS_0, -1, 1, -1)}
+
+    @pytest.mark.parametrize("version", range(1, LIST_OFFSETS.max_version + 1))
     def test_every_list_offsets_version_answers_timestamp_and_offset(self, replicas: Replicas, version: int) -> None:
         answer = self.ask(replicas, version).topics[0].partitions[0]
 

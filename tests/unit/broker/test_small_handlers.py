@@ -8,6 +8,7 @@ from tests.unit.broker.cluster_state import cache, partition, request, update
 from klamm.broker.handlers.control import Control
 from klamm.broker.handlers.controller_apis import CONTROLLED_SHUTDOWN, ControllerApis
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
+from klamm.broker.handlers.envelope import Envelope
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
@@ -17,14 +18,21 @@ from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.transactions.requests import InitResult
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.net.server import CloseConnection
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AllocateProducerIdsRequest,
     ControlledShutdownRequest,
     DescribeClusterRequest,
+    EnvelopeRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+
+
+def test_an_envelope_closes_the_connection_as_requests_are_not_forwarded() -> None:
+    with pytest.raises(CloseConnection):
+        Envelope().handle(request(ApiKey.ENVELOPE, 0), EnvelopeRequest())
 
 
 class TestDescribeCluster:

@@ -18,7 +18,7 @@ from klamm.wire.messages import (
     ListOffsetsTopicResponse,
 )
 
-LIST_OFFSETS: Final = Offered(ApiKey.LIST_OFFSETS, 1, 9)
+LIST_OFFSETS: Final = Offered(ApiKey.LIST_OFFSETS, 0, 9)
 _EARLIEST: Final = -2
 _FIRST_VERSION_OF: Final = {-3: 7, -4: 8, -5: 9}
 """Special timestamps and the version that brought them: newest timestamp, earliest local, latest tiered."""
@@ -38,6 +38,8 @@ class ListOffsets:
 
         A partition named twice gets INVALID_REQUEST.
         """
+        if request.version == 0:
+            return self._list_segment_offsets(message)
         times = Counter((t.name, p.partition_index) for t in message.topics for p in t.partitions)
         twice = {key for key, count in times.items() if count > 1}
         return ListOffsetsResponse(
@@ -54,6 +56,21 @@ class ListOffsets:
                 for topic in message.topics
             ]
         )
+
+    def _list_segment_offsets(self, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        """Version 0 asks for several offsets of each partition, where its segments begin."""
+        replica_id = BrokerId(message.replica_id)
+        topics = []
+        for topic in message.topics:
+            partitions = []
+            for asked in topic.partitions:
+                topic_partition = TopicPartition(topic.name, asked.partition_index)
+                error, offsets = self._replicas.segment_offsets_before(
+                    topic_partition, asked.timestamp, asked.max_num_offsets, replica_id
+                )
+                partitions.append(ListOffsetsPartitionResponse(asked.partition_index, error, tuple(offsets)))
+            topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+        return ListOffsetsResponse(topics=topics)
 
     def _look_up_offset(
         self,
