@@ -97,3 +97,25 @@ def test_open_commit_is_loaded_by_the_next_coordinator() -> None:
         await other.groups.close()
 
     play(body)
+
+
+def test_commit_with_an_old_static_member_id_is_fenced_in_a_transaction_too() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(instance_id="i")
+        await room.join_now(instance_id="i")
+        errors = await commit(room, {P0: 5}, member_id=member.member_id, instance_id="i", generation=1)
+        assert errors == {P0: ErrorCode.FENCED_INSTANCE_ID}
+
+    play(body)
+
+
+def test_too_large_metadata_is_refused_in_a_transaction_too() -> None:
+    async def body(room: Room) -> None:
+        offsets = {P0: Offset(1, metadata="x" * 4096), P1: Offset(1, metadata="x" * 4097)}
+        request = TransactionalCommitRequest(PRODUCER, CommitRequest(GROUP, offsets))
+        errors = await room.groups.commit_transactional_offsets(request)
+        assert errors == {P0: ErrorCode.NONE, P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], True)
+        assert room.fetch() == {P0: 1}
+
+    play(body)

@@ -50,13 +50,7 @@ def describe(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show state, members and offsets of groups."""
-
-    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
-        """Return each named group with the lag of its partitions."""
-        described = [await groups.describe_group(admin, name) for name in group]
-        return [(g, await groups.read_lag(admin, g)) for g in described]
-
-    found = with_admin(bootstrap, timeout, read)
+    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
     if as_json:
         print_json([_group_data(described, lags) for described, lags in found])
     for described, lags in [] if as_json else found:
@@ -79,13 +73,8 @@ def lag(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show by how many records groups lag behind, for each topic."""
-
-    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
-        """Return each named group with the lag of its partitions."""
-        described = [await groups.describe_group(admin, name) for name in group]
-        return [(g, await groups.read_lag(admin, g)) for g in described]
-
-    rows = [(g.name, *row) for g, lags in with_admin(bootstrap, timeout, read) for row in _lag_by_topic(lags)]
+    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
+    rows = [(g.name, *row) for g, lags in found for row in _lag_by_topic(lags)]
     if as_json:
         print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
     elif rows:
@@ -237,6 +226,12 @@ def _one_reset(
         flags = ", ".join([*ResetKind, "--by-duration"])
         raise UsageError(f"Choose where to reset to: give exactly one of {flags}.")
     return asked[0]
+
+
+async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, list[Lag]]]:
+    """Each group, and how far it has read."""
+    described = [await groups.describe_group(admin, name) for name in names]
+    return [(group, await groups.read_lag(admin, group)) for group in described]
 
 
 async def _check_inactive(admin: Admin, name: str) -> None:
