@@ -151,7 +151,10 @@ class GroupOffsets:
         return [partition for partition in known if partition in partitions]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove what is committed or under way; the partitions that had a committed offset."""
+        """Remove committed offsets and unfinished commits of the partitions.
+
+        Returns the partitions that had a committed offset.
+        """
         asked = list(partitions)
         for partition in asked:
             self._pending.pop(partition, None)
@@ -160,5 +163,5 @@ class GroupOffsets:
         return self.expire(asked)
 
     def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove what is committed; those of the partitions that had a committed offset."""
+        """Remove the committed offsets of the partitions. Returns the partitions that had a committed offset."""
         return [partition for partition in partitions if self.committed.pop(partition, None) is not None]

@@ -49,7 +49,7 @@ class CoordinatorContext:
         return self.groups.availability(group_id) if self.is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def new_member_id(self, prefix: str) -> str:
-        """A member id that nobody else has: the client's or the instance's name, and a random UUID."""
+        """Return a unique member id: the prefix (client id or instance id) and a random UUID."""
         return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
@@ -57,5 +57,5 @@ class CoordinatorContext:
         return self.tasks.spawn(work)
 
     async def close(self) -> None:
-        """Cancel what still waits for the log."""
+        """Cancel the tasks that wait for the log."""
         await self.tasks.close()

@@ -168,7 +168,7 @@ class GroupCoordinator:
         return self._context.counts
 
     def count_groups(self) -> dict[GroupState, int]:
-        """Groups by state."""
+        """Return the number of groups in each state."""
         counted = dict.fromkeys(GroupState, 0)
         for group in self._context.groups:
             counted[group.state] += 1

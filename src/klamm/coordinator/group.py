@@ -82,7 +82,7 @@ class Group:
         return self.protocol_type == protocol_type and has_common
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True also where the subscriptions are not known."""
+        """Whether a member subscribes to the topic; true also where the subscriptions are not known."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def members_for_leader(self) -> tuple[JoinedMember, ...]:
@@ -92,7 +92,7 @@ class Group:
         return tuple(JoinedMember(m.member_id, m.instance_id, m.metadata(protocol)) for m in self.members.values())
 
     def join_result(self, member: Member) -> JoinResult:
-        """The current generation as this member gets it."""
+        """Return the JoinGroup response for this member; only the leader's has the list of members."""
         members = self.members_for_leader() if member.member_id == self.leader_id else ()
         return JoinResult(
             ErrorCode.NONE,
@@ -120,7 +120,7 @@ class Group:
         self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, or an id that was given out."""
+        """Remove a member, or a member id that was given out and is unused; a leader is replaced."""
         if (member := self.members.pop(member_id, None)) is not None:
             self._count_protocols(member, -1)
             self.awaiting_join -= member.awaits_join
@@ -141,7 +141,7 @@ class Group:
             timer.cancel()
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Take what the member says of itself now."""
+        """Replace the member's protocols and timeouts by those of its newest JoinGroup request."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -149,7 +149,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new id; whoever waits under the old one is fenced."""
+        """Give a static member a new member id. Requests that wait under the old id get FENCED_INSTANCE_ID."""
         old_member_id = self.static_members[instance_id]
         member = self.members.pop(old_member_id)
         self.answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -165,7 +165,10 @@ class Group:
         return member
 
     def await_join(self, member: Member) -> "asyncio.Future[JoinResult]":
-        """The reply to the member's JoinGroup, once the rebalance completes; one that waited before is to retry."""
+        """Return the future of the member's JoinGroup response.
+
+        An earlier JoinGroup that waits gets REBALANCE_IN_PROGRESS.
+        """
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_reply = asyncio.get_running_loop().create_future()
         self.awaiting_join += 1
@@ -239,7 +242,7 @@ class Group:
             self.sync_timer = None
 
     def stop_timers(self) -> None:
-        """No timer may find a group that is gone."""
+        """Cancel all timers of the group and of its members."""
         self.stop_join_timer()
         self.stop_sync_timer()
         for member in self.members.values():

@@ -78,7 +78,10 @@ class Groups:
             self._close_for(producer_id, group.group_id)
 
     def close_unless_open(self, producer_id: int, group: Group) -> None:
-        """After a commit failed: forget the producer where nothing else of its transaction is in the group."""
+        """Forget that the producer has uncommitted offsets in the group, unless it still has some.
+
+        Called after a commit failed.
+        """
         if producer_id not in group.offsets.open_producers:
             self._close_for(producer_id, group.group_id)
 

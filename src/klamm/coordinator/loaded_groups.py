@@ -40,7 +40,10 @@ class LoadedGroups:
         """Records that could not be read."""
 
     def add_batch(self, buffer: Buffer, header: BatchHeader) -> None:
-        """Take what one batch says. Raises CorruptRecords."""
+        """Apply the records of one batch, or a transaction marker, to the groups loaded so far.
+
+        Raises CorruptRecords.
+        """
         if header.is_control:
             self._end_transaction(buffer, header)
             return
@@ -74,7 +77,7 @@ class LoadedGroups:
                 self._offsets[key] = offset
 
     def _add_record(self, target: Committed, record: Record, base_offset: int) -> None:
-        """Raises UnknownRecord."""
+        """Apply one record to the loaded groups, or to the offsets of its transaction. Raises UnknownRecord."""
         if record.key is None:
             raise UnknownRecord("it has no key")
         key = read_key(record.key)

@@ -76,7 +76,7 @@ class PartitionOwnership(ABC):
 
     @abstractmethod
     def unload(self, number: int) -> int:
-        """Give up what the partition holds; returns how many groups or transactions."""
+        """Remove what was loaded from partition `number` from memory; return how many groups or transactions."""
 
     @abstractmethod
     def observe_load(self, duration_ms: float) -> None:
@@ -95,7 +95,10 @@ class PartitionOwnership(ABC):
                 self.resigned(topic_partition.partition, epoch if epoch >= 0 else None)
 
     def elected(self, number: int, epoch: int) -> None:
-        """This broker leads the partition: load it, unless it led it already."""
+        """Load the partition, because this broker became its leader.
+
+        Nothing happens where it is loaded or being loaded already, or a newer leader epoch is known.
+        """
         partition = self.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
             log.info(
@@ -112,7 +115,7 @@ class PartitionOwnership(ABC):
         self._tasks.spawn(self._load_in_turn(number, partition, partition.loading))
 
     def resigned(self, number: int, epoch: int | None) -> None:
-        """Another broker leads the partition, or its replica here is deleted: let what it holds go.
+        """Unload the partition, because another broker leads it or its replica here is deleted.
 
         Without an epoch, from an old controller, it holds in any case.
         """
@@ -154,7 +157,7 @@ class PartitionOwnership(ABC):
                 )
 
     async def read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
-        """Read from the log start to the log end, which may move meanwhile; as in Kafka, what could be read counts."""
+        """Pass each batch from log start to log end to `add_batch`; after an error, what was read so far is served."""
         try:
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
@@ -166,7 +169,7 @@ class PartitionOwnership(ABC):
             )
 
     async def _read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
-        """Raises KlammError."""
+        """Read the partition from log start to log end and pass each batch to `add_batch`. Raises KlammError."""
         bounds = self._log.bounds(number)
         offset = 0 if bounds is None else bounds.start
         partition = self.partition(number)

@@ -7,7 +7,7 @@ _SMALLEST: Final = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`: over UTF-16 units, in 32 bits."""
+    """Return what Java's `String.hashCode` returns: a signed number of 32 bits over the UTF-16 units."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

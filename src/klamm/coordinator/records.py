@@ -88,7 +88,7 @@ def offset_value(offset: Offset, version: int) -> bytes:
 
 
 def read_offset_value(value: bytes) -> Offset:
-    """Raises UnknownRecord."""
+    """Decode the value of an offset record. Raises UnknownRecord for an unknown version."""
     version = _version_of(value)
     try:
         read = OffsetCommitValue.decode(value, version, _VERSION.size)

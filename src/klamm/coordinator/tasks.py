@@ -43,7 +43,7 @@ class Tasks:
             )
 
     async def close(self) -> None:
-        """Cancel what still waits."""
+        """Cancel all running tasks and wait until they have ended."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -47,36 +47,36 @@ class CleaningState:
             self._remove_swap_files()
 
     def resume(self) -> None:
-        """Allow cleanings again."""
+        """Allow cleanings of this log again, after `pause`."""
         self.is_paused = False
 
     def begin(self, end: int) -> None:
-        """A cleaning of the records below `end` begins."""
+        """Note that a cleaning of the records below `end` begins."""
         assert self._end is None, "the log is being cleaned already"
         self._end, self._is_void = end, False
 
     def end(self) -> None:
-        """The cleaning is over, whatever came of it. Raises OSError."""
+        """Note that the cleaning has ended, with or without success, and remove its `.swap` files. Raises OSError."""
         self._end = None
         self._remove_swap_files()
 
     def on_cleaned(self, end_offset: int) -> None:
-        """Every record below `end_offset` was compared with those behind it."""
+        """Note that the log is compacted up to `end_offset`."""
         self.first_dirty = end_offset
         self._failures = 0
 
     def on_failure(self) -> int:
-        """A cleaning failed; how many did in a row."""
+        """Count a failed cleaning; return how many failed in a row."""
         self._failures += 1
         return self._failures
 
     def on_config_changed(self) -> None:
-        """Try again what failed."""
+        """Allow cleaning again after failures: the number of failures and the reason are reset."""
         self._failures = 0
         self.why_uncleanable = None
 
     def on_swap_began(self, paths: Sequence[str]) -> None:
-        """These files are to replace segments; a start after a crash would finish that."""
+        """Note the `.swap` files that are about to replace segments, so that a truncation can remove them."""
         self._swap_paths = paths
 
     def on_swap_ended(self) -> None:

@@ -105,7 +105,7 @@ class LeaderEpochs:
             self._on_change()
 
     def text(self) -> bytes:
-        """The content of `leader-epoch-checkpoint`."""
+        """Return the content for the file `leader-epoch-checkpoint`."""
         return checkpoint_text(f"{epoch} {offset}" for epoch, offset in self._entries)
 
 

@@ -218,7 +218,7 @@ class Housekeeping:
                 await self._flush(log)
 
     async def delete_old_segments(self) -> None:
-        """Run retention for each log, with a turn for the loop between two."""
+        """Run retention for each log; the event loop runs other callbacks between two logs."""
         for log in list(self._manager.logs.values()):
             if not log.has_failed:
                 try:

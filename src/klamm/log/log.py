@@ -242,7 +242,7 @@ class Log(LogStorage):
             return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
 
     def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
-        """Like `read`, but the bytes can be read later, whatever happens to the log until then.
+        """Read like `read`, but return a slice of the file; its bytes can be read later, even after a deletion.
 
         Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
         """
@@ -267,7 +267,7 @@ class Log(LogStorage):
         return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
 
     def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap what was read from `offset` on, below `bound`.
+        """Return the aborted transactions that overlap the records read from `offset` on, below `bound`.
 
         Raises StorageFailed, CorruptRecords.
         """

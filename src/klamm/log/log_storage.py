@@ -147,7 +147,7 @@ class LogStorage:
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """The number of bytes of all segments' `.log` files."""
         return self._local.segments.size
 
     @property

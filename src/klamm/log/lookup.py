@@ -46,7 +46,10 @@ def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | 
 
 
 def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
-    """The record with the largest timestamp at or after the log start, found by reading every batch."""
+    """Read every batch, and return the record with the largest timestamp at or after the log start.
+
+    None without records.
+    """
     largest_timestamp = -1
     for segment in segments.from_slot(segments.slot_of(log_start)):
         for found in segment.headers(0):

@@ -162,7 +162,7 @@ class LogManager:
         return list(directory.load(self._world, futures, configs.of, self._files, self._futures.owner))
 
     def _match_futures(self) -> None:
-        """After the load: a future log whose log is in another directory is copied on, any other is deleted."""
+        """After loading, continue to copy each future log whose log is in another directory; delete the others."""
         for partition in list(self._futures.logs):
             log = self._logs.get(partition)
             if log is None:
@@ -589,7 +589,7 @@ class LogManager:
         self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Flush all logs and mark the directories as cleanly shut down; does nothing the second time.
+        """Flush all logs and mark the directories as cleanly shut down; a second call does nothing.
 
         One that was not loaded to the end stays as it is: its checkpoints know more than we do.
         """

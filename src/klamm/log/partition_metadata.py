@@ -11,7 +11,7 @@ _VERSION: Final = "0"
 
 
 def metadata_text(topic_id: UUID) -> bytes:
-    """The content of partition.metadata."""
+    """Return the content for the file `partition.metadata` with this topic id."""
     return f"version: {_VERSION}\ntopic_id: {id_to_text(topic_id)}".encode()
 
 

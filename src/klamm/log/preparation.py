@@ -57,7 +57,7 @@ class Refusal(NamedTuple):
 
 
 def prepare(preparation: Preparation) -> bytes | Refusal:
-    """Check the records and convert the batch to the topic's codec; the batch to append, or its refusal."""
+    """Check the records and convert the batch to the topic's codec. Returns the batch to append, or the refusal."""
     try:
         return _check_and_recompress(preparation)
     except AppendRefused as refused:

@@ -55,7 +55,7 @@ async def encode_in_pieces(
 
 
 def _array_at(message: WireMessage, array: str, element: Any, version: int, is_flexible: bool) -> int:
-    """Where the array begins in the encoding: with no element and with one, it first differs in its length."""
+    """Return the position in the encoding where the array begins."""
     none, one = (replace(message, **{array: content}).encode(version) for content in ([], [element]))
     first_difference = sum(1 for _ in takewhile(lambda at: none[at] == one[at], count()))
     return first_difference if is_flexible else first_difference - (_LENGTH_BYTES - 1)

@@ -60,7 +60,7 @@ class RequestMemory:
             waiter.on_memory_available()
 
     def stop_waiting(self, waiter: WaitsForMemory) -> None:
-        """Remove a waiter."""
+        """Remove the waiter from the queue for memory."""
         self._waiting.pop(waiter, None)
 
 

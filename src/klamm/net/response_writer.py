@@ -26,7 +26,7 @@ class LateBytes(Protocol):
         ...
 
     async def read(self, start: int, count: int) -> Buffer:
-        """Exactly `count` bytes."""
+        """Return exactly `count` bytes from position `start` of the slice."""
         ...
 
 
@@ -83,7 +83,7 @@ class ResponseWriter:
         self._update_memory()
 
     def resume(self) -> None:
-        """The peer has read what was written: go on writing."""
+        """Continue writing, because the socket accepts bytes again."""
         self.blocked = False
         self._write_parts()
         self._update_memory()
@@ -146,7 +146,7 @@ class ResponseWriter:
             self._on_sent()
 
     def _update_memory(self) -> None:
-        """Report the bytes held in memory; what waits only for the next pass of the loop is not counted."""
+        """Report to the memory limit how many bytes of responses are held in memory."""
         held = self._queued + (self._transport.get_write_buffer_size() if self.blocked else 0)
         difference, self._held = held - self._held, held
         if difference:

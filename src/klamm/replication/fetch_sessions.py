@@ -127,11 +127,11 @@ class FetchContext(ABC):
 
     @abstractmethod
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
-        """Build the response and record in the session what it tells the client."""
+        """Build the response, and record in the session what the response says of each partition."""
 
     @abstractmethod
     def release(self) -> None:
-        """Free what the fetch alone used; called last, also when the fetch was cancelled."""
+        """Free what only this fetch used; called last, also when the fetch was cancelled."""
 
 
 class FullFetch(FetchContext):

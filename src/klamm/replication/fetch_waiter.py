@@ -114,6 +114,6 @@ class FetchWaiter:
 
 
 def _end_wait(wakeup: asyncio.Future[bool]) -> None:
-    """Called when the time of a wait is over: the result of the wait is False."""
+    """Set the result of the wait to False: its time is over."""
     if not wakeup.done():
         wakeup.set_result(False)

@@ -140,7 +140,7 @@ class Fetcher:
         self._partition_added.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        """Stop fetching a partition."""
+        """Stop fetching the partition."""
         self.failed.discard(topic_partition)
         if self._followed.pop(topic_partition, None) is not None:
             self._delayed.pop(topic_partition, None)
@@ -205,7 +205,10 @@ class Fetcher:
             self._reset_connection()
 
     def _max_wait_ms(self) -> int:
-        """`replica.fetch.wait.max.ms`, or the time until the next delayed partition may be fetched, if shorter."""
+        """How long the leader may hold the fetch, in ms.
+
+        That is `replica.fetch.wait.max.ms`, or less where a delayed partition is due earlier.
+        """
         most = self._settings.max_wait_ms
         if not self._delayed:
             return most
@@ -318,7 +321,10 @@ class Fetcher:
                 await self._reset_offset(topic_partition, followed)
 
     async def _flush_before_next_fetch(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
-        """Flush where `flush.messages` requires it: the next fetch offset then tells what is on the device."""
+        """Flush the logs for which `flush.messages` requires it.
+
+        The next fetch offset then covers flushed records only.
+        """
         for topic_partition, own_log in unflushed:
             try:
                 await own_log.flush_before_ack()

@@ -130,7 +130,7 @@ def fetcher_id(topic_partition: TopicPartition, count: int) -> int:
 
 
 def _java_hash(text: str) -> int:
-    """`String.hashCode` of Java."""
+    """Return what Java's `String.hashCode` returns."""
     units = memoryview(text.encode("utf-16-be")).cast("B")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):

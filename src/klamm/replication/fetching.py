@@ -176,7 +176,7 @@ class FetchService:
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
-        """The hosted partition, which from now on marks `cached` as changed.
+        """Return the hosted partition, and let it mark `cached` as changed whenever its data changes.
 
         Raises PartitionRefused (3, 6, 56, 100, 103).
         """

@@ -85,7 +85,7 @@ class Leadership:
         self.controller_epoch = 0
 
     def check_epochs(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """STALE_BROKER_EPOCH or STALE_CONTROLLER_EPOCH; else NONE, and the controller epoch is remembered.
+        """Return STALE_BROKER_EPOCH or STALE_CONTROLLER_EPOCH; else remember the controller epoch and return NONE.
 
         A broker epoch newer than ours is accepted: the controller saw our new registration before we did.
         """
@@ -234,7 +234,10 @@ class Leadership:
     # ---- StopReplica
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
-        """Carry out a StopReplica."""
+        """Apply a StopReplica request; the response has an error code for each partition.
+
+        Each replica stops fetching, and is deleted where the request says so.
+        """
         async with self.lock:
             refusal = self.check_epochs(request.broker_epoch, request.controller_epoch)
             if refusal:

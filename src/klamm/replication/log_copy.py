@@ -84,7 +84,10 @@ class LogCopy:
             copy.delete_old_segments()
 
     def _align(self) -> None:
-        """Truncate what the source does not have, or begin anew behind what it has deleted."""
+        """Truncate the copy where its records differ from the source.
+
+        Start it anew where the source deleted what comes next.
+        """
         source, copy = self._source, self._copy
         common = self._common_end()
         if common is not None and common < copy.end_offset:

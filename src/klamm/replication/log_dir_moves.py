@@ -104,7 +104,7 @@ class LogDirMoves:
         return ErrorCode.NONE
 
     def _cancel(self, topic_partition: TopicPartition, partition: Partition) -> None:
-        """Delete the future log."""
+        """End the copying and delete the future log."""
         log.info(
             "move to another log directory is cancelled",
             partition=str(topic_partition),
@@ -197,7 +197,10 @@ class LogDirMoves:
             self._delay(topic_partition)
 
     def _finish(self, partition: Partition, copying: LogCopy) -> None:
-        """Copy what was appended during the flush; then the copy replaces the log, without a wait in between."""
+        """Copy the records appended during the flush, then replace the log by the copy.
+
+        Nothing can be appended between the two.
+        """
         copying.copy_now()
         if not copying.is_complete:
             return

@@ -114,7 +114,7 @@ class Partition:
 
     @property
     def effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """The smaller of `min.insync.replicas` and the number of replicas."""
         assert self.log is not None
         return min(self.log.config.min_insync_replicas, len(self.assignment.replicas))
 
@@ -206,7 +206,10 @@ class Partition:
         self._on_role_changed()
 
     def stop_hosting(self) -> None:
-        """The replica is deleted or its directory failed: drop its state and wake the requests that wait on it."""
+        """Drop the replica's state and wake the requests that wait on it.
+
+        Called when it is deleted or its directory failed.
+        """
         self.is_leader = False
         self.log = self.future_log = None
         self.isr_state = Committed(())
@@ -373,7 +376,10 @@ class Partition:
         return replica
 
     def _find_divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Where the follower's log diverged from ours; None where it did not. Raises PartitionRefused (1)."""
+        """Return the end of the last epoch that this log shares with the follower's.
+
+        None where the follower's has not diverged. Raises PartitionRefused.
+        """
         epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(

@@ -26,11 +26,11 @@ class LogsPort(Protocol):
     async def get_or_create_many(
         self, requested: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
-        """For each (partition, topic id, is new) its log, or the error that prevented it."""
+        """Return the log for each (partition, topic id, is new), in order, or the error that prevented it."""
         ...
 
     async def delete(self, topic_partition: TopicPartition) -> None:
-        """Raises StorageFailed. Nothing happens where there is no such log."""
+        """Delete the partition's log; nothing happens where there is none. Raises StorageFailed."""
         ...
 
     async def checkpoint_high_watermarks(self) -> None:
@@ -42,7 +42,7 @@ class FutureLogsPort(Protocol):
 
     @property
     def directories(self) -> Sequence[str]:
-        """All log directories."""
+        """Return the paths of all log directories."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class FutureLogsPort(Protocol):
 
     @property
     def futures(self) -> Mapping[TopicPartition, Log]:
-        """The copies under way."""
+        """Return, by partition, the future logs that are being copied to another log directory."""
         ...
 
     def directory_of(self, partition: TopicPartition) -> str | None:

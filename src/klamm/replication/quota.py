@@ -137,7 +137,7 @@ class ReplicationQuota:
 
     @property
     def exceeded_until_ms(self) -> float:
-        """Until when the quota stays exceeded after `is_exceeded` was true, unless the limit is raised."""
+        """Return the time in ms until which the exceeded quota refuses traffic, unless the limit is raised."""
         return self._exceeded_until_ms
 
     def byte_rate(self) -> float:

@@ -178,7 +178,7 @@ class ReplicaManager:
         return response
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
-        """Apply a StopReplica."""
+        """Apply a StopReplica request and return an error code for each partition."""
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -186,7 +186,7 @@ class ReplicaManager:
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """After an UpdateMetadata changed the live brokers: neither watermark may wait for a dead one."""
+        """Recheck the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
             partition.check_waiting_deletes()
@@ -259,7 +259,7 @@ class ReplicaManager:
     def end_of_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = -1
     ) -> tuple[ErrorCode, EpochEnd]:
-        """OffsetForLeaderEpoch for one partition."""
+        """Answer OffsetForLeaderEpoch for one partition: its error, and the end offset of the requested epoch."""
         try:
             return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:

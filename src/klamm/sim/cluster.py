@@ -218,11 +218,11 @@ class SimulatedCluster(ScheduledRun):
     # ---- what happens, as it happens
 
     def _on_refused(self, writer: int) -> None:
-        """Note that a write of this controller was refused for its epoch."""
+        """Note, for the checks, that an injected ACL error refused a ZooKeeper write of this node."""
         self.history.controllers.refused.add(BrokerId(writer))
 
     def _verb_worked(self, what: str) -> None:
-        """Count the action in the coverage if it is one of the known verbs."""
+        """Count the verb in the coverage: it ended without error."""
         if what in VERBS:
             self.coverage.count_verb(what)
 

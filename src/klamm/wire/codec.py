@@ -71,7 +71,7 @@ class WireMessage(WireStruct, gc=False):
         return join_small(self.encode_pieces(version))
 
     def encode_pieces(self, version: int) -> Parts:
-        """Encode the body into the pieces that the compiled encoder makes, not joined."""
+        """Encode the body into a list of byte strings, not joined."""
         pieces: Parts = []
         codec = self.CODEC
         try:
@@ -100,7 +100,7 @@ class WireMessage(WireStruct, gc=False):
 
 
 def join_small(pieces: Parts) -> Parts:
-    """Join neighbours below `LARGE_BYTES`; larger pieces stay as they are."""
+    """Join neighbouring pieces below `LARGE_BYTES` into one; larger pieces stay as they are."""
     if pieces and max(map(len, pieces)) < LARGE_BYTES:
         return [b"".join(pieces)]
     parts: Parts = []

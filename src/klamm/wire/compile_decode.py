@@ -87,7 +87,7 @@ class _Decoder:
         )
 
     def function(self) -> Callable[[bytes, int], Any]:
-        """The compiled decoder."""
+        """Return the compiled decoder: a function of buffer and position."""
         self.source.line("end = len(b)")
         if self._needs_view():
             self.source.line("m = memoryview(b)")
@@ -192,7 +192,10 @@ class _Decoder:
         return self._emit_with_length("i", nullable, run, lambda n: self._bytes(kind, n))
 
     def _emit_with_length(self, length_format: str, nullable: bool, run: _Run, body: Callable[[str], str]) -> str:
-        """Emit the decoding of a length or null mark, then of the `body`; the name of the value's variable."""
+        """Emit source that decodes a length or null mark and then the `body`.
+
+        Returns the name of the variable with the value.
+        """
         line, source = self.source.line, self.source
         compact = self._flexible and length_format != "b"
         character = "B" if compact else length_format

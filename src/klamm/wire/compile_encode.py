@@ -19,7 +19,10 @@ Parts = list[bytes | memoryview]
 
 
 def compile_encoder(message: Message, version: int, classes: Mapping[str, type]) -> Callable[[Any, Parts], None]:
-    """A function (instance, list to append the pieces to); `classes` by struct name."""
+    """Return a function that takes an instance and a list, and appends the encoded byte strings to the list.
+
+    `classes` has the class of each struct by name.
+    """
     return _Encoder(message, version, classes).function()
 
 
@@ -38,7 +41,7 @@ class _Run:
         self._values.append(value)
 
     def pad(self) -> None:
-        """Add one zero byte."""
+        """Add one zero byte to the fixed-size fields that are packed together."""
         self._characters += "x"
 
     def write(self, character: str = "", value: str = "", keep: bool = False) -> None:
@@ -68,7 +71,7 @@ class _Encoder:
         )
 
     def function(self) -> Callable[[Any, Parts], None]:
-        """The compiled encoder."""
+        """Return the compiled encoder."""
         self.source.line("add = w.append")
         run = _Run(self.source, "add")
         self._struct(self._message.body, "x", run)
@@ -159,7 +162,7 @@ class _Encoder:
             self._emit_with_length("i", value, nullable, run, lambda v, _: self.source.line(f"{run.add_name}({v})"))
 
     def _nullable_struct(self, struct_: Struct, value: str, run: _Run) -> None:
-        """Emit a null mark, then the struct where it is not None."""
+        """Emit source that encodes a null mark, then the struct where it is not None."""
         line, source = self.source.line, self.source
         run.write()
         line(f"if {value} is None: {run.add_name}(b'\\xff')")
@@ -216,7 +219,10 @@ class _Encoder:
         source.dedent()
 
     def _emit_length(self, length_format: str, value: str, run: _Run) -> str:
-        """Write what waits and the length of `value`; the name of that length."""
+        """Emit source that writes the collected fixed-size fields and then the length of `value`.
+
+        Returns the name of the variable with that length.
+        """
         line, source = self.source.line, self.source
         length = source.name("n")
         line(f"{length} = len({value})")

@@ -40,12 +40,12 @@ def compress_pieces(codec: Codec, pieces: Iterable[Buffer], level: int | None = 
 
 
 def _plain(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
-    """The pieces unchanged."""
+    """Yield the pieces unchanged."""
     return map(bytes, pieces)
 
 
 def _gzip(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
-    """The pieces as one gzip member."""
+    """Yield the pieces compressed as one gzip member."""
     stream = zlib.compressobj(-1 if level is None else level, wbits=31)
     yield from map(stream.compress, pieces)
     yield stream.flush()
@@ -58,7 +58,7 @@ XERIAL_BLOCK_LENGTH: Final = struct.Struct(">i")
 
 
 def _snappy(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
-    """The pieces as blocks in the Java snappy framing."""
+    """Yield the pieces compressed as blocks in the Java snappy framing."""
     yield XERIAL_HEADER
     for block in _blocks(pieces, XERIAL_BLOCK_BYTES):
         compressed = bytes(cramjam.snappy.compress_raw(block))
@@ -66,7 +66,7 @@ def _snappy(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
 
 
 def _blocks(pieces: Iterable[Buffer], size: int) -> Iterator[bytes]:
-    """The bytes of all pieces, cut into blocks of `size`; the last may be shorter."""
+    """Yield the bytes of all pieces in blocks of `size`; the last may be shorter."""
     rest = b""
     for piece in pieces:
         content = rest + bytes(piece) if rest else bytes(piece)
@@ -79,7 +79,7 @@ def _blocks(pieces: Iterable[Buffer], size: int) -> Iterator[bytes]:
 
 
 def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
-    """The pieces as one lz4 frame."""
+    """Yield the pieces compressed as one lz4 frame."""
     # independent 64 KiB blocks, no content size: the only shape that Java's reader takes
     stream = lz4.frame.LZ4FrameCompressor(
         compression_level=0 if level is None else level,
@@ -93,7 +93,7 @@ def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
 
 
 def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
-    """The pieces as one zstd frame."""
+    """Yield the pieces compressed as one zstd frame."""
     stream = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
     yield from map(stream.compress, pieces)
     yield stream.flush()

@@ -61,7 +61,7 @@ def _plain(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
-    """Decompress gzip in pieces."""
+    """Yield the decompressed gzip content in chunks of about `step_bytes`."""
     position = 0
     while position < len(content):  # RFC 1952 allows several members, one after the other
         stream = zlib.decompressobj(wbits=31)
@@ -78,7 +78,7 @@ def _gunzip(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _unlz4(content: memoryview, step_bytes: int) -> Iterator[bytes]:
-    """Decompress lz4 in pieces."""
+    """Yield the decompressed lz4 content in chunks of about `step_bytes`."""
     stream = lz4.frame.LZ4FrameDecompressor()
     position = 0
     while not stream.eof:
@@ -92,7 +92,7 @@ def _unlz4(content: memoryview, step_bytes: int) -> Iterator[bytes]:
 
 
 def _unzstd(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
-    """Decompress zstd in pieces."""
+    """Yield the decompressed zstd content in chunks."""
     try:
         decompressor = _idle_zstd.pop()
     except IndexError:
@@ -141,7 +141,7 @@ def _zstd_block_ends(content: memoryview, position: int) -> Iterator[int]:
 
 
 def _unsnappy(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
-    """Decompress snappy, with or without Java framing, in pieces."""
+    """Yield the decompressed snappy content, with or without Java framing, in chunks."""
     if bytes(content[:8]) != XERIAL_MAGIC:
         yield _unsnappy_block(content)
         return

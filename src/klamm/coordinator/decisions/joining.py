@@ -65,7 +65,11 @@ def _decide_new_member(group: Group, request: JoinRequest) -> JoinDecision:
 
 
 def _decide_known_member(group: Group, request: JoinRequest) -> JoinDecision:
-    """A member that joins again: a change of what it supports, or the leader's wish, starts a rebalance."""
+    """Decide about a member that joins again.
+
+    A rebalance is under way or starts when its protocols changed or the leader of a stable group joins; otherwise the
+    current generation is repeated.
+    """
     is_unchanged = group.members[request.member_id].protocols == request.protocols
     if group.state is PREPARING_REBALANCE:
         return JoinDecision(JoinStep.UPDATE)

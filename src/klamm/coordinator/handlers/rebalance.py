@@ -46,7 +46,10 @@ def _delay(context: CoordinatorContext, group: Group, delay_ms: int, remaining_m
 
 
 def _on_delay_over(context: CoordinatorContext, group: Group, delay_ms: int, remaining_ms: int) -> None:
-    """Wait once more where members joined meanwhile, up to their rebalance timeout in all."""
+    """Wait once more if members joined during the delay, else complete the join phase.
+
+    All delays together last at most the rebalance timeout.
+    """
     if group.new_member_added and remaining_ms:
         group.new_member_added = False
         delay = min(context.settings.group_initial_rebalance_delay_ms, remaining_ms)
@@ -153,7 +156,7 @@ def _answer_syncs(context: CoordinatorContext, group: Group, error: ErrorCode) -
 
 
 def remove_member(context: CoordinatorContext, group: Group, member: Member, reason: str) -> None:
-    """Remove a member that left or is silent, and let the others share what it had."""
+    """Remove a member that left or whose session expired, and rebalance the group."""
     group.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
     member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)

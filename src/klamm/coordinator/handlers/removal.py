@@ -47,7 +47,7 @@ async def _store_removal(context: CoordinatorContext, group: Group, removed: Seq
 
 
 async def expire_offsets(context: CoordinatorContext, slices: Slices) -> None:
-    """Remove what expired from all groups."""
+    """Remove expired offsets from all groups."""
     now_ms, retention_ms = context.clock.now_ms(), context.settings.offsets_retention_ms
     async for group in slices.each(list(context.groups)):
         if group.state is not DEAD:

@@ -62,7 +62,7 @@ class LogCleaner:
         self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(threads)]
 
     async def close(self) -> None:
-        """End the cleanings under way; what they wrote is removed."""
+        """Cancel the cleanings under way and remove the files they wrote."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -130,7 +130,7 @@ class LogCleaner:
         return None if cleaning.is_running or cleaning.is_paused else chosen
 
     def _dirty_range(self, log: Log, now_ms: int) -> DirtyRange | None:
-        """None where the log cannot be cleaned now."""
+        """Return the range of the log to clean; None where the log cannot be cleaned now."""
         cleaning = log.cleaning
         is_blocked = cleaning.is_running or cleaning.is_paused or cleaning.why_uncleanable is not None
         if is_blocked or not self._is_usable(log):

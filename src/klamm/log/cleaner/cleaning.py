@@ -57,7 +57,10 @@ class Cleaning:
         return finished
 
     async def _advance_to_end(self, workers: Workers) -> CleaningFinished | None:
-        """Raises StorageFailed, WorkerFailed."""
+        """Let the worker process clean step by step, and replace segments as they are ready.
+
+        Returns None where the log changed or cannot be cleaned. Raises StorageFailed, WorkerFailed.
+        """
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -78,17 +81,17 @@ class Cleaning:
 
     @property
     def _step_bytes(self) -> int:
-        """At most what one second may read and write."""
+        """How many bytes one step may read and write: at most what the rate allows for a second."""
         return max(1, int(min(STEP_BYTES, self._settings.bytes_per_second)))
 
     async def _slow_down(self, progress: Progress, took_s: float) -> None:
-        """Keep to `log.cleaner.io.max.bytes.per.second`."""
+        """Sleep after a step so that reading and writing keep to `log.cleaner.io.max.bytes.per.second`."""
         rate = self._settings.bytes_per_second
         if self._settings.io_max_bytes_per_second < UNLIMITED:
             await asyncio.sleep(max(0.0, progress.io_bytes / rate - took_s))
 
     async def _end(self, workers: Workers) -> None:
-        """Forget the cleaning, and remove what it wrote and nothing uses."""
+        """End the cleaning in the worker process, and remove its unused files."""
         log, disk = self._log, self._world.disk
         with contextlib.suppress(WorkerFailed):  # with the process, its cleanings are gone
             await workers.run(end_cleaning, self._token)
@@ -104,7 +107,11 @@ class Cleaning:
                 )
 
     def _on_file_failure(self, failed: CleaningFailed) -> None:
-        """A full device may have space later; any other failed file operation takes the directory offline."""
+        """Handle an error of a file operation.
+
+        A full device is logged and tried again, damaged content excludes the log from cleaning, any other error takes
+        the directory offline.
+        """
         if failed.errno is None:
             self._mark_uncleanable(failed.reason)
         elif failed.errno in _FULL:
@@ -119,7 +126,7 @@ class Cleaning:
             self._log.on_io_error(OSError(failed.errno, failed.reason))
 
     def _on_failure(self, reason: str) -> None:
-        """Try again some times: the process may have been killed."""
+        """Log the failure, to be tried again; after `MAX_FAILURES` in a row exclude the log from cleaning."""
         if self._log.cleaning.on_failure() >= MAX_FAILURES:
             self._mark_uncleanable(reason)
             return

@@ -80,7 +80,10 @@ class BatchFilter:
     # -- whole batches -------------------------------------------------------------------------------------------------
 
     def _fates(self, run: Run) -> dict[int, _Fate]:
-        """The fates of batches with a producer; all others are filtered."""
+        """Decide, for each batch with a producer id, whether it is kept, filtered, emptied or dropped.
+
+        Batches without one are filtered. The key is the batch's number in the run.
+        """
         fates = {}
         for number in np.flatnonzero(run.headers["producer_id"] >= 0).tolist():
             header = header_at(run.buffer, run.positions[number])
@@ -122,7 +125,7 @@ class BatchFilter:
         return header.last_offset == end.last_data_offset
 
     def _without_filter(self, run: Run, number: int, fate: _Fate | None) -> WrittenBatch | None:
-        """What is left of a batch whose records are not looked at one by one."""
+        """Return a batch whose records are not decoded as it goes to the new segment; None where it is dropped."""
         header = header_at(run.buffer, run.positions[number])
         if fate in (_Fate.EMPTY, _Fate.FILTER_KEEP_EMPTY) and (fate is _Fate.EMPTY or header.record_count <= 0):
             return _emptied(header)

@@ -163,7 +163,7 @@ def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
 def _rewrite(
     disk: Disk, job: CleaningJob, group: Sequence[SourceSegment], batch_filter: BatchFilter
 ) -> Iterator[Progress]:
-    """Write what stays of these segments to one; the last progress has its CleanedFiles."""
+    """Write the records that stay of these segments to one new segment; the last progress yielded has its files."""
     files = OpenFiles(disk, _OPEN_FILES)
     segment = _cleaned_segment(files, job, group[0].base_offset)
     output = _Output(segment)

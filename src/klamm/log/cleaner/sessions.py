@@ -18,7 +18,7 @@ def start_cleaning(token: str, disk: Disk, job: CleaningJob) -> None:
 
 
 def advance_cleaning(token: str, max_bytes: int) -> Progress:
-    """Go on until about `max_bytes` were read and written, or something happened.
+    """Continue the cleaning until about `max_bytes` were read and written, or an event such as a finished segment.
 
     Raises KeyError where the process that began it has ended.
     """

@@ -60,7 +60,7 @@ def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
 
 
 def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
-    """Check the first records, which lie in `head`; those behind must fit in what is left of `max_bytes`."""
+    """Check the first records, which lie in `head`, and that the others can fit in the rest of `max_bytes`."""
     is_whole = len(head) == max_bytes
     end = len(head) if is_whole else len(head) - MAX_VARINT_BYTES  # the last one may be cut off
     position = seen = 0

@@ -43,7 +43,7 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
 
 
 def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """The encoded records with offset deltas 0, 1, 2 …; `walk` must have found them well formed."""
+    """Yield the encoded records with the offset deltas 0, 1, 2 and so on. The records were checked by `walk` before."""
     window = _Window(iter(pieces))
     for index in range(count):
         length = window.varint()

@@ -103,7 +103,7 @@ def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
 
 
 def check_crc(run: Run) -> None:
-    """Raises CorruptBatch, naming the batch's first offset, where a stored CRC-32C is not that of the bytes."""
+    """Raise CorruptBatch, naming the batch's first offset, where a stored CRC-32C is not that of the bytes."""
     buffer = run.buffer
     checksum = google_crc32c.value
     stored = run.headers["crc"].tolist()
@@ -117,7 +117,7 @@ def check_crc(run: Run) -> None:
 
 
 def check_order(run: Run) -> None:
-    """Raises CorruptBatch where a batch does not follow the previous one, or counts more records than it can hold."""
+    """Raise CorruptBatch where a batch does not follow the previous one, or counts more records than it can hold."""
     headers = run.headers
     first = headers["base_offset"].astype(np.int64)
     last = run.last_offsets

@@ -108,7 +108,7 @@ def per_record(column: npt.NDArray[np.int64], batch_of: Longs) -> Longs:
 
 
 def _check_offset_deltas(group: Group, fields: Fields, batch_of: Longs) -> None:
-    """Raises CorruptBatch unless offsets rise within each batch, up to the last offset of its header."""
+    """Raise CorruptBatch unless offsets rise within each batch, up to the last offset of its header."""
     deltas = fields.offset_deltas
     if not len(deltas):
         return

@@ -45,7 +45,7 @@ def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 
 def check_counts(areas: Areas) -> None:
-    """Raises CorruptBatch where a batch has fewer bytes than its record count needs, so that memory is bounded."""
+    """Raise CorruptBatch where a batch has fewer bytes than its record count needs, so that memory is bounded."""
     sizes = areas.ends - areas.starts
     wrong = np.flatnonzero(areas.counts * MIN_RECORD_BYTES > sizes)
     if wrong.size:
