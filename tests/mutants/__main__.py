@@ -25,9 +25,9 @@ LEAST_PERCENT = 98.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    mutants = _chosen(options)
     reasons = equivalents()
-    hunt = Hunt(options.killers, Results(options.out), options.until_killed)
+    hunt = Hunt(() if options.known else options.killers, Results(options.out), options.until_killed)
+    mutants = _with_verdicts(hunt) if options.known else _chosen(options)
     preload()
     try:
         with interrupted_by_stop_signals():
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", metavar="ID", help="these mutants instead of a sample; or parts of ids")
     parser.add_argument("--out", type=Path, default=DIRECTORY / "verdicts.jsonl", help="verdicts; a later run goes on")
     parser.add_argument("--record", action="store_true", help=f"write the section of docs/{PAGE.name}")
+    parser.add_argument("--known", action="store_true", help="ask nobody: report on all mutants that have verdicts")
     parser.add_argument("--least", type=float, default=LEAST_PERCENT, help="percent by any, below which it fails")
     return parser
 
@@ -71,6 +72,10 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
     if not chosen:
         raise SystemExit(f"No mutant has one of {options.only} in its id: file:operator:function:number.")
     return chosen
+
+
+def _with_verdicts(hunt: Hunt) -> list[Mutant]:
+    return [mutant for mutant in all_mutants() if any(hunt.known(mutant, killer) for killer in KILLERS)]
 
 
 def preload() -> None:

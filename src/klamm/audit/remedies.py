@@ -58,9 +58,8 @@ def bootstrap_option(s: Snapshot) -> str:
 def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
     """The command that aborts an open transaction."""
     topic, partition = transaction.partition
-    server = bootstrap_option(s).replace(" -b ", "") or "HOST:PORT"
     return (
-        f"kafka-transactions.sh --bootstrap-server {server} abort --topic {topic} --partition {partition} "
+        f"klamm transactions abort{bootstrap_option(s) or ' -b HOST:PORT'} --topic {topic} --partition {partition} "
         f"--start-offset {transaction.start_offset} (its records are dropped)"
     )
 

@@ -174,7 +174,7 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
         await storage.logs.load(overrides)
     except BadLogDirectory as error:
         raise CannotStart(str(error)) from error
-    write_pid(context.world.disk, context.config.log_directories[0], context.world.process_id)
+    write_pid(context.world.disk, storage.logs.live_directories[0], context.world.process_id)
 
 
 def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:

@@ -6,6 +6,8 @@ Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 from posixpath import join
 from typing import Final
 
+import structlog
+
 from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.config.properties import BadProperties, parse_properties
@@ -20,19 +22,25 @@ META_PROPERTIES: Final = "meta.properties"
 PID_FILE: Final = "node.pid"
 LOCK_FILE: Final = ".lock"
 _KRAFT: Final = "1"
+log = structlog.get_logger("node")
 
 
 def check_log_directories(disk: Disk, config: NodeConfig) -> None:
-    """Create missing log directories. Raises CannotStart where one cannot be used."""
+    """Create missing log directories. Raises CannotStart where none can be used; one of several may have failed."""
+    failures: list[tuple[str, OSError]] = []
     for directory in config.log_directories:
         try:
             disk.make_directories(directory)
             disk.list_directory(directory)
-        except OSError as error:
-            raise CannotStart(
-                f"Cannot use the log directory {directory}: {reason_of(error)}. Give this user the right to write"
-                f" there, or change {config.where(_directories_key(config))}."
-            ) from error
+        except OSError as failure:
+            failures.append((directory, failure))
+            log.error("log directory cannot be used", directory=directory, reason=reason_of(failure))
+    if len(failures) == len(config.log_directories):
+        directory, error = failures[0]
+        raise CannotStart(
+            f"Cannot use the log directory {directory}: {reason_of(error)}. Give this user the right to write"
+            f" there, or change {config.where(_directories_key(config))}."
+        ) from error
 
 
 def _directories_key(config: NodeConfig) -> str:
@@ -46,9 +54,14 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
     Raises CannotStart where a directory belongs to another broker or cluster.
     """
     ids: dict[str, int] = {}
+    unreadable: dict[str, OSError] = {}
     dirs = config.where(_directories_key(config))
     for directory in config.log_directories:
-        known = read_meta_properties(disk, directory)
+        try:
+            known = read_meta_properties(disk, directory)
+        except OSError as failure:
+            unreadable[directory] = failure
+            continue
         theirs = known.get("cluster.id")
         if theirs is not None and theirs != cluster_id:
             zookeeper = f"{config.zookeeper_hosts}{config.zookeeper_chroot}"
@@ -72,17 +85,21 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
         return BrokerId(number)
     if config.broker_id >= 0:
         return BrokerId(config.broker_id)
+    for directory, error in unreadable.items():
+        raise CannotStart(
+            f"Cannot read {join(directory, META_PROPERTIES)}: {reason_of(error)}. Repair the disk, or set broker.id."
+        ) from error
     return await store.generate_broker_id(config.reserved_broker_max_id)
 
 
 def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
-    """The entries of the directory's meta.properties; empty where it is new. Raises CannotStart."""
+    """The entries of the directory's meta.properties; empty where it is new. Raises CannotStart, OSError."""
     path = join(directory, META_PROPERTIES)
     try:
         entries = {p.key: p.value for p in parse_properties(disk.read(path))}
     except FileNotFoundError:
         return {}
-    except (OSError, BadProperties) as error:
+    except BadProperties as error:
         raise CannotStart(f"Cannot read {path}: {error}. Correct the file, or restore it from a backup.") from error
     if entries.get("version") == _KRAFT:
         raise CannotStart(f"{path} was written in KRaft mode. Use a log directory of a broker in ZooKeeper mode.")

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
     "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
     "groups": CommandEntry("groups", "groups_app", "List, describe, reset and delete consumer groups; show their lag."),
+    "transactions": CommandEntry("transactions", "transactions_app", "List, describe and abort transactions."),
     "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
     "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),

@@ -43,11 +43,12 @@ def stop_node(
     """
     world = real_world()
     config = _read_node_config(world.disk, properties, overrides)
-    directory = config.log_directories[0]
-    pid = read_pid(world.disk, directory)
+    pids = (read_pid(world.disk, directory) for directory in config.log_directories)
+    pid = next((pid for pid in pids if pid is not None), None)
     if pid is None:
         raise CannotStop(
-            f"No node uses the log directory {directory}: nothing to stop. Check the path of server.properties."
+            f"No node uses the log directory {config.log_directories[0]}: nothing to stop. Check the path of "
+            "server.properties."
         )
     try:
         verdict: Verdict | None = run_loop(_read_verdict(world, config))

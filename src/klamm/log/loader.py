@@ -197,11 +197,22 @@ class Loader:
             limit = pending[0].base_offset if pending else None
             rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
             rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
+            self._end_before_gap(rebuilt, limit)
             self._add_damage_notes(segment, rebuilt)
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:
                 self._remove_segments_after(segments, pending)
                 return
+
+    def _end_before_gap(self, rebuilt: RebuildResult, limit: int | None) -> None:
+        """End the log where unflushed offsets before the next segment are missing; only compaction leaves gaps.
+
+        A power loss may keep a later segment and not the end of this one. Apache Kafka goes on behind the gap.
+        """
+        if limit is None or rebuilt.cut is not None or self._config.is_compacted:
+            return
+        if self._known.recovery_point <= rebuilt.next_offset < limit:
+            rebuilt.cut = f"offsets {rebuilt.next_offset} to {limit - 1} are missing"
 
     def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
         """Describe damaged batches for the log output."""

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
             "open transaction",
             "orders-0",
             "producer 7 has a transaction open from offset 41: its last record is 2 h old",
-            "kafka-transactions.sh --bootstrap-server one:9092 abort --topic orders --partition 0 --start-offset 41",
+            "klamm transactions abort -b one:9092 --topic orders --partition 0 --start-offset 41",
         ),
     ),
     "a transaction where there is no coordinator": (
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
             "open transaction",
             "orders-0",
             "there is no topic __transaction_state, so no coordinator ends it",
-            "kafka-transactions.sh --bootstrap-server one:9092 abort --topic orders --partition 0 --start-offset 41",
+            "klamm transactions abort -b one:9092 --topic orders --partition 0 --start-offset 41",
         ),
     ),
     "no controller": (

@@ -100,8 +100,29 @@ def test_an_unusable_log_directory_is_refused_with_the_key_that_names_it(
         check_log_directories(DISK, parse_node_config(text.encode(), "server.properties"))
 
 
-def test_a_log_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+async def test_a_node_starts_with_the_log_directories_that_can_be_used(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    mark(tmp_path / "b", broker_id=3)
+    (tmp_path / "a").rmdir()
+    (tmp_path / "a").write_text("not a directory any more")
+
+    check_log_directories(DISK, made)
+
+    assert await choose(made) == 3
+
+
+async def test_no_broker_id_is_generated_while_a_log_directory_may_have_one(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    (tmp_path / "a").rmdir()
+    (tmp_path / "a").write_text("not a directory any more")
+
+    with pytest.raises(CannotStart, match=r"Cannot read .*/a/meta\.properties: .* set broker\.id"):
+        await choose(made)
+
+
+def test_log_directories_that_cannot_be_created_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
+    (tmp_path / "b").write_text("a file")
 
     with pytest.raises(
         CannotStart,

@@ -129,7 +129,7 @@ async def test_a_request_that_cannot_be_encoded_is_dropped_and_the_next_ones_are
     channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, CountedSlices())
     channels.add(Broker(BrokerId(1), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h", 9092),)))
     beyond = StopReplicaPartitionState(0, 2**31, False)  # no field has room for this leader epoch
-    channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.1",), 1))
+    channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.0", "1.1.1"), 1))
     await asyncio.sleep(0)  # it is on its way: what comes next is not merged with it
     channels.send(BrokerId(1), StopReplicaItem({replicas[1]: StopReplicaPartitionState(1, 5, False)}, ("1.1.2",), 1))
     for _ in range(20):
@@ -142,6 +142,7 @@ async def test_a_request_that_cannot_be_encoded_is_dropped_and_the_next_ones_are
     [failed] = [line for line in sink.content.splitlines() if b'"kind":"failed"' in line]
     assert b"StopReplicaItem to broker 1" in failed
     assert b"UnencodableField" in failed
+    assert b'"cause":"1.1.1"' in failed  # the last of its causes
     await channels.close()
 
 

@@ -107,6 +107,17 @@ async def test_the_same_reassignment_again_raises_the_leader_epoch_only_once() -
     ]
 
 
+async def test_a_waiting_reassignment_that_is_requested_again_is_sent_again() -> None:
+    room = await room_with(1)
+    await ask(room, a_0=[2])
+
+    answer, requests = await ask(room, a_0=[2])
+
+    assert answer == (ErrorCode.NONE, {})
+    assert (assigned(room), room.now("a-0")) == ("[2, 1] + [2] - [1]", "1 / [1] / 2 / 2")
+    assert "LISR a-0=1/[1]/2/2+new -> 2" in requests
+
+
 async def test_a_reassignment_that_only_reorders_replicas_completes_at_once_and_keeps_the_leader() -> None:
     room = await room_with()
 

@@ -321,9 +321,9 @@ def many_segments(orders: Partition, count: int = 1000) -> Log:
     return log
 
 
-def reopened(orders: Partition, known: CheckpointedState) -> Log:
+def reopened(orders: Partition, known: CheckpointedState, policy: str = "delete") -> Log:
     """The log, opened again with these checkpoints."""
-    return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1, cleanup_policy=policy)
 
 
 def undamaged_values(log: Log, damaged: int) -> list[str]:
@@ -367,6 +367,28 @@ def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partit
     assert (back.end_offset, len(back.segments)) == (1000, len(log.segments))
     assert [v for v in values_of(back) if v] == undamaged_values(log, 5)
     assert any(f"truncated {fifth.log_path}" in note for note in back.notes)
+
+
+def test_unflushed_segment_that_lost_all_its_batches_ends_the_log(orders: Partition) -> None:
+    """A power loss may keep the file and none of its bytes: a log that goes on behind it has a gap."""
+    log = many_segments(orders)
+    fifth, ninth = log.segments.from_slot(5)[0], log.segments.from_slot(9)[0]
+    Path(fifth.log_path).write_bytes(b"")
+
+    back = reopened(orders, CheckpointedState(recovery_point=fifth.base_offset))
+
+    assert back.end_offset == fifth.base_offset
+    assert not Path(ninth.log_path).exists()
+
+
+def test_empty_segment_of_a_compacted_log_ends_nothing(orders: Partition) -> None:
+    log = many_segments(orders)
+    fifth = log.segments.from_slot(5)[0]
+    Path(fifth.log_path).write_bytes(b"")
+
+    back = reopened(orders, CheckpointedState(recovery_point=fifth.base_offset), policy="compact")
+
+    assert back.end_offset == log.end_offset
 
 
 def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Partition) -> None:

@@ -4,8 +4,10 @@ import asyncio
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 
+from klamm.model.errors import KlammError
 from klamm.net.client_connection import ClientConnection
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import (
@@ -128,8 +130,6 @@ async def two_requests(cold: bool) -> None:
 
 
 async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() -> None:
-    from klamm.model.errors import KlammError
-
     class Lost(FromFile):
         def read_cached(self, start: int, count: int) -> Buffer | None:
             if start:
@@ -146,6 +146,22 @@ async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() 
 
 def answer_with(file: FromFile, request: bytes, connection: ClientConnection) -> Answer:
     return [file]
+
+
+@pytest.mark.parametrize(("error", "level"), [(KlammError, "warning"), (OSError, "error")])
+async def test_a_file_that_cannot_be_sent_is_logged_as_error_unless_it_was_truncated(
+    error: type[Exception], level: str
+) -> None:
+    class Lost(FromFile):
+        def read_cached(self, start: int, count: int) -> Buffer | None:
+            raise error("it cannot be read")
+
+    with capture_logs() as lines:
+        client = dial(serve(lambda request, connection: [Lost(MAX)]))
+        feed(client, frame(b"q"))
+
+    assert client.aborted
+    assert [line["log_level"] for line in lines] == [level]
 
 
 async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used() -> None:
@@ -247,7 +263,7 @@ async def test_memory_of_a_request_in_progress_is_kept_until_it_ends_when_the_cl
 
 
 async def test_requests_are_read_at_once_without_a_memory_limit() -> None:
-    memory = RequestMemory()
+    memory = RequestMemory(-1)  # the default of queued.max.request.bytes
     clients = [connect(serve(lambda request, connection: None, requests=memory)) for _ in range(10)]
     for client in clients:
         assert feed(client, frame(b"a" * 900 * KIB)[:-1]) == 900 * KIB + 3

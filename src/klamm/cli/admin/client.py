@@ -40,6 +40,7 @@ CLIENT_ID: Final = "klamm-cli"
 T = TypeVar("T")
 
 _PAUSE_S: Final = 0.2
+_COORDINATED: Final = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 _NOT_COORDINATING: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -171,26 +172,49 @@ class Admin:
                 f"{error.cause}; not complete within {self._timeout_s:g} s. Raise --timeout to wait longer."
             ) from None
 
-    async def ask_coordinator(self, group_id: str, request: Request, error_of: Callable[[Any], int]) -> Any:
-        """Send a request to the coordinator of a group, and follow it when it moves. Raises CannotAsk.
+    async def ask_coordinator(
+        self,
+        key: str,
+        request: Request,
+        error_of: Callable[[Any], int],
+        kind: CoordinatorType = CoordinatorType.GROUP,
+    ) -> Any:
+        """Send a request to a coordinator, and follow it when it moves. Raises CannotAsk.
 
-        `error_of` returns the error code of a response that says whether the broker coordinates the group.
+        `key`: a group or transactional id. `error_of` returns the error code of a response that says whether the broker
+        coordinates it.
         """
+        what = f"the {_COORDINATED[kind]} {key}"
 
         def attempt_at_coordinator() -> Steps[Any]:
-            """Find the group's coordinator and send it the request once.
+            """Find the coordinator and send it the request once.
 
-            Raises RetriableError where it no longer coordinates the group.
+            Raises RetriableError where it no longer coordinates the key.
             """
-            address = yield from coordinator(self._cluster, CoordinatorType.GROUP, group_id)
+            address = yield from coordinator(self._cluster, kind, key)
             answer = yield Ask(address, request, self.left_s)
             if error_of(answer) in _NOT_COORDINATING:
-                raise RetriableError(f"{address} does not coordinate the group now ({code_name(error_of(answer))})")
+                raise RetriableError(f"{address} does not coordinate {what} now ({code_name(error_of(answer))})")
             return answer
 
-        return await self._run_with_retries(
-            attempt_at_coordinator, f"the coordinator of group {group_id} does not answer"
-        )
+        return await self._run_with_retries(attempt_at_coordinator, f"the coordinator of {what} does not answer")
+
+    async def ask_leader(self, partition: TopicPartition, request: Request, error_of: Callable[[Any], int]) -> Any:
+        """Send a request to the leader of a partition, and follow it when it moves. Raises CannotAsk."""
+
+        def attempt_at_leader() -> Steps[Any]:
+            """Find the leader and send it the request once. Raises RetriableError where it no longer leads."""
+            try:
+                address = yield from self._cluster.leader(partition)
+            except TopicGone as error:
+                raise CannotAsk(str(error)) from None
+            answer = yield Ask(address, request, self.left_s)
+            if error_of(answer) == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._cluster.forget_leader(partition)
+                raise RetriableError(f"{address} does not lead {partition} now")
+            return answer
+
+        return await self._run_with_retries(attempt_at_leader, f"the leader of {partition} does not answer")
 
     async def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offset of each partition at a timestamp, or its EARLIEST or LATEST. Raises CannotAsk."""

@@ -261,10 +261,9 @@ class ClusterTier(ScheduledRun):
         inode = self.disks[f"node-{number}"].inode(path)
         log = self.tier.disks[number].of(partition)
         assert inode is not None
+        if log is not None:
+            self.tier.on_destroyed(partition, log.batch_start(path, bit // 8))
         inode.flip_bit(bit)
-        after = self.tier.disks[number].of(partition)
-        if log is not None and after is not None:
-            self.tier.on_destroyed(partition, after.first_damaged)
 
     # ---- what happens, as it happens
 

@@ -78,13 +78,15 @@ class ReplicaLog:
                 break
         return end
 
-    @property
-    def first_damaged(self) -> int:
-        """The offset from which on a segment cannot be read; the end where all can."""
-        for base, segment in zip(self._bases, self._segments, strict=True):
-            if segment.damage is not None:
-                return segment.batches[-1].header.next_offset if segment.batches else base
-        return self.end
+    def batch_start(self, path: str, position: int) -> int:
+        """The base offset of the batch that has this byte of a segment file."""
+        base = int(path.rpartition("/")[2].removesuffix(LOG))
+        start, end = base, 0
+        for batch in self._segments[self._bases.index(base)].batches:
+            start, end = batch.header.base_offset, end + batch.header.size
+            if position < end:
+                break
+        return start
 
     @property
     def damage(self) -> str | None:

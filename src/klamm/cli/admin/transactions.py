@@ -1,0 +1,154 @@
+"""Read transactions from their coordinators; abort one in a partition. Source: TransactionsCommand.java (3.9)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.refusals import Refusal
+from klamm.client.coordinators import CoordinatorType
+from klamm.client.errors import code_name
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+_FILTERS_DURATION: Final = 1
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    coordinator: BrokerId
+    producer_id: int
+    state: str
+
+
+class Transaction(NamedTuple):
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    """None while no transaction has begun."""
+    partitions: tuple[TopicPartition, ...]
+
+
+async def list_transactions(
+    admin: Admin, states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration_ms: int = -1
+) -> tuple[list[ListedTransaction], list[Refusal]]:
+    """The transactional ids of all coordinators, sorted, and the errors of brokers that could not list theirs.
+
+    `duration_ms`: only those whose transaction began earlier than that.
+    """
+    await admin.look()
+
+    def request(version: int) -> ListTransactionsRequest:
+        if version < _FILTERS_DURATION and duration_ms >= 0:
+            raise CannotAsk("it cannot filter by duration. Leave out --duration-filter, or upgrade the broker.")
+        return ListTransactionsRequest(tuple(states), tuple(producer_ids), duration_ms)
+
+    async def ask(broker: BrokerId) -> Any:
+        try:
+            return await admin.ask_broker(broker, ApiKey.LIST_TRANSACTIONS, request)
+        except CannotAsk as error:
+            return error
+
+    brokers = sorted(admin.brokers)
+    found: list[ListedTransaction] = []
+    refused: list[Refusal] = []
+    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
+        if isinstance(answer, CannotAsk):
+            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
+            continue
+        if answer.error_code:
+            refused.append(Refusal(f"broker {broker}", answer.error_code, "its transactions are not complete"))
+        refused += [_unknown_state(broker, state) for state in answer.unknown_state_filters]
+        found += [
+            ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
+            for t in answer.transaction_states
+        ]
+    return sorted(found), refused
+
+
+def _unknown_state(broker: BrokerId, state: str) -> Refusal:
+    return Refusal(f"broker {broker}", ErrorCode.INVALID_REQUEST, f"it knows no transaction state {state!r}")
+
+
+async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
+    """Raises CannotAsk."""
+    request = Request(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest((transactional_id,)))
+    answer = await admin.ask_coordinator(
+        transactional_id, request, lambda a: a.transaction_states[0].error_code, CoordinatorType.TRANSACTION
+    )
+    found = answer.transaction_states[0]
+    if found.error_code:
+        raise CannotAsk(
+            f"transactional id {transactional_id}: {code_name(found.error_code)}. `klamm transactions list` shows "
+            "those that exist."
+        )
+    return Transaction(
+        transactional_id,
+        found.transaction_state,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
+        tuple(sorted(TopicPartition(t.topic, number) for t in found.topics for number in t.partitions)),
+    )
+
+
+async def abort_transaction(admin: Admin, partition: TopicPartition, start_offset: int) -> Refusal | None:
+    """Write an abort marker for the transaction that is open from this offset. Raises CannotAsk."""
+    producer = await _producer_from(admin, partition, start_offset)
+    marker = WritableTxnMarker(
+        producer.producer_id,
+        producer.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(partition.topic, (partition.partition,))],
+        coordinator_epoch=max(producer.coordinator_epoch, 0),
+    )
+    request = Request(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker]))
+    answer = await admin.ask_leader(partition, request, _marker_error)
+    error = _marker_error(answer)
+    return Refusal(str(partition), error, "the transaction is not aborted") if error else None
+
+
+def _marker_error(answer: Any) -> int:
+    code: int = answer.markers[0].topics[0].partitions[0].error_code
+    return code
+
+
+async def _producer_from(admin: Admin, partition: TopicPartition, start_offset: int) -> ProducerState:
+    """The producer whose transaction is open from this offset. Raises CannotAsk."""
+    message = DescribeProducersRequest([TopicRequest(partition.topic, (partition.partition,))])
+    answer = await admin.ask_leader(partition, Request(ApiKey.DESCRIBE_PRODUCERS, message), _described_error)
+    described = _described(answer)
+    if described.error_code:
+        raise CannotAsk(f"{partition}: {code_name(described.error_code)}. Check topic and partition.")
+    for producer in described.active_producers:
+        if producer.current_txn_start_offset == start_offset >= 0:
+            return producer
+    starts = sorted(p.current_txn_start_offset for p in described.active_producers if p.current_txn_start_offset >= 0)
+    listed = f"they are open from {', '.join(map(str, starts))}" if starts else "none is open"
+    raise CannotAsk(f"{partition}: no transaction is open from offset {start_offset}; {listed}.")
+
+
+def _described(answer: Any) -> PartitionResponse:
+    partition: PartitionResponse = answer.topics[0].partitions[0]
+    return partition
+
+
+def _described_error(answer: Any) -> int:
+    return _described(answer).error_code

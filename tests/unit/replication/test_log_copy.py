@@ -1,0 +1,88 @@
+"""A log that is copied while it is truncated, restarted or loses its start; and how far two logs agree."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.support.real_logs import real_batch, values
+from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.runs import Run
+
+from klamm.log.epochs import EpochEntry, LeaderEpochs
+from klamm.log.log import Log
+from klamm.replication.log_copy import LogCopy
+from klamm.replication.truncation import common_end
+
+CHUNK = 1 << 20
+
+
+async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
+    """A log of ten records in epoch 0, and its complete copy; nothing else copies."""
+    manager = cluster.logs[1].manager
+    source = manager.get_or_create(P0, manager.default_config(), None, True)
+    for number in range(10):
+        source.append_as_leader(real_batch(filler=b"%d" % number), 0)
+    copy = manager.create_future(P0, cluster.logs[1].directories[1])
+    assert await LogCopy(source, copy, CHUNK).copy_chunk() > 0
+    return source, copy
+
+
+async def catch_up(source: Log, copy: Log) -> None:
+    copying = LogCopy(source, copy, CHUNK)
+    for _ in range(5):
+        await copying.copy_chunk()
+    copying.copy_now()
+    assert copying.is_complete
+    assert values(copy) == values(source)
+    assert copy.epochs.entries == source.epochs.entries
+
+
+def test_a_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        source.truncate_to(5)
+        for _ in range(8):
+            source.append_as_leader(real_batch(filler=b"next"), 3)
+        assert not LogCopy(source, copy, CHUNK).is_complete
+        await catch_up(source, copy)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_copy_starts_anew_when_the_log_does_and_when_what_it_needs_is_deleted(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        source.truncate_fully_and_start_at(50)
+        source.append_as_leader(real_batch(filler=b"fifty"), 4)
+        await catch_up(source, copy)
+        source.append_as_leader(real_batch(filler=b"later"), 4)
+        source.update_high_watermark(52)
+        source.advance_start_offset(52)
+        await catch_up(source, copy)
+        assert (copy.start_offset, copy.end_offset) == (52, 52)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+COMMON = {
+    "the copy is behind": ([(0, 0)], 10, [(0, 0)], 4, 4),
+    "the log was truncated": ([(0, 0)], 3, [(0, 0)], 10, 3),
+    "another leader came": ([(0, 0), (3, 5)], 13, [(0, 0)], 10, 5),
+    "the copy has an epoch that the log lost": ([(0, 0), (3, 5)], 13, [(0, 0), (1, 7)], 10, 5),
+    "the log begins with a later epoch": ([(4, 50)], 51, [(0, 0)], 10, 10),
+    "later epochs only in the copy": ([(1, 0)], 5, [(2, 0)], 9, None),
+    "an empty copy": ([(0, 0)], 10, [], 0, 0),
+    "no epochs": ([], 10, [], 8, 6),
+}
+
+
+@pytest.mark.parametrize(("source", "source_end", "copy", "copy_end", "expected"), COMMON.values(), ids=COMMON)
+def test_common_end_of_two_logs(
+    source: Sequence[tuple[int, int]],
+    source_end: int,
+    copy: Sequence[tuple[int, int]],
+    copy_end: int,
+    expected: int | None,
+) -> None:
+    logs = [LeaderEpochs([EpochEntry(*entry) for entry in entries]) for entries in (source, copy)]
+
+    assert common_end(logs[0], source_end, logs[1], copy_end, without_epochs=6) == expected
