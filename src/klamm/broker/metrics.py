@@ -38,7 +38,7 @@ class NodeMetrics:
         return render(readings, accept)
 
     async def _replica_readings(self) -> list[Reading]:
-        """The metrics of replication."""
+        """Return the metrics of replication."""
         health = await self._replicas.partition_health()
         values = {
             "partitioncount": health.hosted,

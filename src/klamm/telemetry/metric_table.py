@@ -232,7 +232,7 @@ last 1,024 values. What only the active controller knows is 0 elsewhere.
 
 
 def as_markdown() -> str:
-    """The content of `docs/metrics.md`."""
+    """Return the content of `docs/metrics.md`, made from the table."""
     lines = []
     for row in TABLE.values():
         cells = (f"`{row.name}`", row.kind, row.unit, ", ".join(row.labels), f"`{row.source}`" if row.source else "")
