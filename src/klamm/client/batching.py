@@ -4,7 +4,7 @@ Source: InterBrokerSendThread.java, as the marker and verification channels of A
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from klamm.model.cluster import Address
@@ -62,7 +62,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
         """The first item of each key; callers that are gone are left out."""
         batch: dict[Hashable, _Waiting[ItemT, AnswerT]] = {}
         left: list[_Waiting[ItemT, AnswerT]] = []
-        for waiting in self._queues[address]:
+        for waiting in self._queues.get(address, ()):
             if waiting.answer.done():
                 continue
             if batch.setdefault(self._key(waiting.item), waiting) is not waiting:
@@ -75,14 +75,19 @@ class RequestBatches(Generic[ItemT, AnswerT]):
         try:
             answer = await self._send(address, [waiting.item for waiting in batch])
         except KlammError as error:
-            for waiting in batch:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(error)
+            _fail(batch, error)
             return
-        except BaseException:
-            for waiting in batch:
-                waiting.answer.cancel()
+        except BaseException as error:
+            _fail([*batch, *self._queues.pop(address, ())], error)
             raise
         for waiting in batch:
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
+
+
+def _fail(callers: Iterable[_Waiting[ItemT, AnswerT]], error: BaseException) -> None:
+    for waiting in callers:
+        if isinstance(error, asyncio.CancelledError):
+            waiting.answer.cancel()
+        elif not waiting.answer.done():
+            waiting.answer.set_exception(error)

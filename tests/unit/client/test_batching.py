@@ -95,3 +95,21 @@ async def test_close_cancels_all_callers() -> None:
     batches.close()
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+
+
+async def test_unexpected_error_fails_all_callers_and_the_next_request_is_sent() -> None:
+    broker = Broker()
+    batches = RequestBatches(broker.send, key=str)
+    first = asyncio.ensure_future(batches.ask(ONE, "a"))
+    await settle()
+    second = asyncio.ensure_future(batches.ask(ONE, "b"))
+    await settle()
+    sender = batches._senders[ONE]
+    broker.waiting[0].set_exception(ZeroDivisionError("a bug"))
+    results = await asyncio.gather(first, second, sender, return_exceptions=True)
+    assert [type(result) for result in results] == [ZeroDivisionError] * 3
+
+    third = asyncio.ensure_future(batches.ask(ONE, "c"))
+    await settle()
+    broker.waiting[1].set_result("3")
+    assert await third == "3"

@@ -193,6 +193,20 @@ def test_fence_may_use_the_epoch_that_no_producer_gets() -> None:
     play(body)
 
 
+def test_producer_that_guessed_the_last_epoch_is_aborted_and_gets_no_further() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.transaction.epoch = LAST_EPOCH + 1
+        guessed = ProducerIdAndEpoch(1_000, LAST_EPOCH + 1)
+        assert await room.add(guessed, P0) == ErrorCode.NONE
+        await asyncio.sleep(80)
+        assert room.transaction.state is COMPLETE_ABORT
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_001, 0)
+        assert await room.add(guessed, P0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    play(body)
+
+
 def test_another_broker_is_asked_where_this_one_does_not_lead_the_partition() -> None:
     async def body(room: Room) -> None:
         room.resign()

@@ -119,3 +119,16 @@ def test_too_large_metadata_is_refused_in_a_transaction_too() -> None:
         assert room.fetch() == {P0: 1}
 
     play(body)
+
+
+def test_commit_that_is_acknowledged_after_the_end_of_its_transaction_is_not_left_open() -> None:
+    async def body(room: Room) -> None:
+        room.log.held = []
+        waiting = asyncio.ensure_future(commit(room, {P0: 5}))
+        await settle()
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], False)
+        room.log.release()
+        assert await waiting == {P0: ErrorCode.NONE}
+        assert room.fetch([P0], require_stable=True) == {P0: -1}
+
+    play(body)

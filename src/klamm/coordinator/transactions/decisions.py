@@ -99,9 +99,11 @@ def _begun(
 
 
 def fenced_epoch(transaction: Transaction) -> int:
-    """The epoch that fences the producer of an open transaction."""
-    assert transaction.epoch < MAX_EPOCH, f"{transaction.transactional_id}: no epoch is left to fence with"
-    return transaction.epoch if transaction.has_failed_fence else transaction.epoch + 1
+    """The epoch that fences the producer of an open transaction.
+
+    No producer is given the last epoch; whoever guessed it keeps it, and is fenced by the next producer id.
+    """
+    return transaction.epoch if transaction.has_failed_fence else min(transaction.epoch + 1, MAX_EPOCH)
 
 
 # ---- partitions

@@ -28,10 +28,12 @@ async def abort_timed_out(context: TransactionContext) -> None:
         for transaction in list(owned.transactions.values()):
             await context.slices.checkpoint()
             if has_timed_out(transaction, context.clock.now_ms()) and context.transactions.is_current(owned):
-                context.tasks.spawn(_abort(context, owned, transaction))
+                context.tasks.start(_abort(context, owned, transaction))
 
 
 async def _abort(context: TransactionContext, owned: Owned, transaction: Transaction) -> None:
+    if not has_timed_out(transaction, context.clock.now_ms()):
+        return
     if not await fence(context, owned, transaction):
         log.info(
             "transaction aborted: its producer did not end it within transaction.timeout.ms",
