@@ -33,6 +33,7 @@ class ListedTransactions(NamedTuple):
 
 
 def describe_transaction(context: TransactionContext, transactional_id: str) -> DescribedTransaction:
+    """Return state, producer and partitions of the transactional id, or its error."""
     if not context.is_active:
         return DescribedTransaction(ErrorCode.COORDINATOR_NOT_AVAILABLE, transactional_id)
     if not transactional_id:
@@ -65,6 +66,7 @@ def list_transactions(
     now_ms = context.clock.now_ms()
 
     def is_included(transaction: Transaction) -> bool:
+        """Whether the transaction passes the filters of producer id, state and duration."""
         if transaction.state is DEAD or (producer_ids and transaction.producer_id not in producer_ids):
             return False
         if states and transaction.state not in states:
