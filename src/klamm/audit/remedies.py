@@ -47,7 +47,7 @@ def _quoted_path(path: str) -> str:
 
 
 def bootstrap_option(s: Snapshot) -> str:
-    """`-b HOST:PORT` of a live broker with a PLAINTEXT listener; empty when there is none."""
+    """Return the option `-b HOST:PORT` of a live broker with a PLAINTEXT listener; empty when there is none."""
     for registration in s.brokers.values():
         for endpoint in registration.broker.endpoints:
             if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:

@@ -378,7 +378,7 @@ def _build_transactions(
     producer_ids: ProducerIds,
     lifecycle: Lifecycle,
 ) -> tuple[TransactionCoordinator, TransactionVerification]:
-    """The transaction coordinator, and what verifies transactions with the coordinators of others."""
+    """Build the transaction coordinator, and the part that verifies transactions with other coordinators."""
     timeout_s = context.config.request_timeout_ms / 1000
     client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
     lifecycle.add("transaction client", Step(close=client.close))

@@ -153,7 +153,7 @@ class ConfigAdmin:
             return
 
     def _check_policy(self, kind: int, name: str, changes: Sequence[Change]) -> None:
-        """Raises Refusal where the configured alter.config.policy.class.name rejects the changes."""
+        """Raise Refusal where the configured alter.config.policy.class.name rejects the changes."""
         if self._policy is None:
             return
         named = {c.name: None if c.operation == Operation.DELETE else c.value for c in changes}
@@ -193,7 +193,7 @@ class ConfigAdmin:
         return str(self._broker_id)
 
     def _check_configs(self, kind: int, name: str, entity: str, wanted: Mapping[str, str]) -> None:
-        """Raises Refusal where the resulting configs would be invalid."""
+        """Raise Refusal where the resulting configs would be invalid."""
         if kind == ResourceType.BROKER:
             try:
                 self._dynamic.check(wanted, per_broker=entity != DEFAULT_ENTITY)
@@ -211,7 +211,7 @@ class ConfigAdmin:
 
 
 def check_broker_id(name: str, own_id: int, mismatch: str) -> None:
-    """Raises Refusal where the name of a resource is no number, and with the text `mismatch` where it is another."""
+    """Raise Refusal where the resource's name is not a number, or not `own_id`; the latter with the text `mismatch`."""
     try:
         number = int(name)
     except ValueError:

@@ -75,7 +75,7 @@ class ControlledShutdown:
         return False
 
     async def _controller_address(self) -> Address | None:
-        """Where the controller listens; None where no other broker is registered."""
+        """Return the address of the controller; None where no other broker is registered."""
         store = self._sessions.store
         while True:
             brokers = (await store.read_brokers()).brokers

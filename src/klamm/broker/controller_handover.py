@@ -17,7 +17,10 @@ class Candidate(Protocol):
     """This node's controller, which may take over."""
 
     async def become_controller(self, epoch: int) -> bool:
-        """Try to take the controller over from the holder of `epoch`; whether this node is the controller now."""
+        """Try to become controller in place of the controller of this epoch.
+
+        Returns whether this node is controller now.
+        """
 
 
 class ControllerHandover(ZnodeFollower):

@@ -47,7 +47,7 @@ def _produce_error(message: m.ProduceRequest, version: int, error: ErrorCode) ->
 
 
 def _fetch_error(message: m.FetchRequest, version: int, error: ErrorCode) -> m.FetchResponse:
-    """Before v7 there is no error for the whole response, so older versions get it with each partition, too."""
+    """Return a response with this error as a whole, and in versions before 7 also for each partition."""
     topics = [] if version >= _FETCH_BY_ID else message.topics
     return m.FetchResponse(
         error_code=error,
@@ -125,7 +125,7 @@ def _offset_commit_error(message: m.OffsetCommitRequest, version: int, error: Er
 
 
 def _offset_fetch_error(message: m.OffsetFetchRequest, version: int, error: ErrorCode) -> m.OffsetFetchResponse:
-    """With each partition, later once, later with each group."""
+    """Return a response with this error: for each partition, once, or for each group, as the version has it."""
     if version >= _FETCH_OFFSETS_OF_GROUPS:
         return m.OffsetFetchResponse(
             groups=[m.OffsetFetchResponseGroup(group.group_id, error_code=error) for group in message.groups]

@@ -168,5 +168,5 @@ def _is_own_write(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData
 
 
 def _proposed_state(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> LeaderAndIsr:
-    """Only the ISR changes: controller epoch, leader and leader epoch stay."""
+    """Return the stored state with the proposed ISR; controller epoch, leader and leader epoch stay."""
     return stored._replace(isr=tuple(BrokerId(b) for b in data.new_isr))

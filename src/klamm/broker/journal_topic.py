@@ -194,7 +194,7 @@ class JournalTopic:
         await self._produce_lines(lines[half:])
 
     async def _find_leader(self) -> Address:
-        """Where the topic's leader listens. Raises TopicUnavailable; creates a missing topic first."""
+        """Return the address of the topic's leader; a missing topic is created. Raises TopicUnavailable."""
         state = self._metadata.state(TopicPartition(self._topic, 0))
         if state is None:
             await self._create_topic()

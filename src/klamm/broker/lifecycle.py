@@ -56,11 +56,11 @@ class Part(Protocol):
     """A part of a node that runs while the node lives."""
 
     def start(self) -> Awaitable[None] | None:
-        """Raises where the node cannot run without it."""
+        """Start the part. Raises where the node cannot run without it."""
         ...
 
     def close(self) -> Awaitable[None] | None:
-        """Called once after `start`, also where `start` failed or was cancelled."""
+        """Stop the part. Called once after `start`, also where `start` failed or was cancelled."""
         ...
 
 

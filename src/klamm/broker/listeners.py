@@ -49,7 +49,10 @@ class BoundListeners:
         await self._server.close()
 
     def advertised_broker(self, broker_id: BrokerId, config: NodeConfig) -> Broker:
-        """This broker as it is registered: with the listeners bound at the start and their advertised addresses."""
+        """Return this broker as it is registered.
+
+        Its listeners are those bound at the start, with their advertised addresses.
+        """
         advertised = tuple(
             Endpoint(
                 e.listener,

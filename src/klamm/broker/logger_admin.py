@@ -44,11 +44,11 @@ class LoggerAdmin:
         log.warning("log level changed", logger=change.name, to=self._levels.all()[change.name])
 
     def _check_broker(self, name: str) -> None:
-        """Raises Refusal where the resource is not this broker."""
+        """Raise Refusal where the resource is not this broker."""
         check_broker_id(name, self._broker_id, f"Unexpected node id. Expected {self._broker_id}, but received {name}")
 
     def _check_change(self, change: Change) -> None:
-        """Raises Refusal where the logger or the level does not exist, or the operation does not fit."""
+        """Raise Refusal where the logger or the level does not exist, or the operation does not fit."""
         if change.operation in (Operation.APPEND, Operation.SUBTRACT):
             verb = _NAMES[change.operation]
             text = f"{verb} operation is not allowed for the BROKER_LOGGER resource"

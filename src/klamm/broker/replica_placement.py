@@ -39,7 +39,7 @@ def place_replicas(
 def place_more_replicas(
     brokers: Mapping[BrokerId, str | None], partitions: range, replication_factor: int, first: BrokerId
 ) -> Placement:
-    """Replicas of added partitions; leaders continue in turn from `first`, which leads partition 0.
+    """Choose replicas for added partitions; leaders rotate over the brokers from `first`, the leader of partition 0.
 
     Raises as `place_replicas`.
     """

@@ -41,7 +41,7 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
 
 
 async def _run_until_stopped(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
-    """Start the node and run it until it fails or is asked to stop; the exit status."""
+    """Start the node and run it until it fails or receives a stop signal; return the exit status."""
     requests = _StopRequests()
     on_stop_signals(requests.receive)
     starting = asyncio.create_task(start_node(world, config, log_levels))
@@ -76,7 +76,10 @@ class _StopRequests:
         self._received.set()
 
     async def start_unless_stopped(self, starting: "asyncio.Task[Node]") -> Node | None:
-        """Wait for the start: the running node; None where a stop request came first. Raises what the start raises."""
+        """Wait for the start and return the running node; None where a stop signal came first.
+
+        Raises what the start raises.
+        """
         received = asyncio.create_task(self._received.wait())
         await asyncio.wait((starting, received), return_when=asyncio.FIRST_COMPLETED)
         received.cancel()
@@ -88,7 +91,7 @@ class _StopRequests:
         return self._node
 
     async def wait_for_end(self, node: Node) -> str | None:
-        """Wait for a stop request or a failure: why the node cannot go on; None where it was asked to stop."""
+        """Wait for a stop signal or a failure. Returns the reason of the failure, None for a stop signal."""
         received = asyncio.create_task(self._received.wait())
         failed = asyncio.create_task(node.wait_for_failure())
         await asyncio.wait((received, failed), return_when=asyncio.FIRST_COMPLETED)

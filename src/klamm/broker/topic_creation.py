@@ -45,7 +45,7 @@ class TopicStore(Protocol):
     """What creation needs of ZooKeeper; raises ZkError."""
 
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
-        """For each name, why the topic cannot be created; None if it can."""
+        """Return, for each name, why the topic cannot be created; None if it can."""
 
     async def list_topics(self) -> list[str]:
         """Return the names of all topics in ZooKeeper."""
@@ -272,7 +272,7 @@ class TopicCreation:
         return configs
 
     def _check_policy(self, topic: NewTopic, created: Created) -> None:
-        """Raises Refusal where the configured create.topic.policy.class.name rejects the topic."""
+        """Raise Refusal where the configured create.topic.policy.class.name rejects the topic."""
         if self._policy is None:
             return
         if topic.placement is None:
@@ -298,7 +298,7 @@ def _write_error(error: KlammError) -> tuple[ErrorCode, str]:
 
 
 def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
-    """Raises Refusal for an illegal name, one that exists, and one that collides with another topic's metrics."""
+    """Raise Refusal for an illegal name, an existing one, or one that collides with another topic's metrics."""
     if reason := name_error(name):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if (why := taken.why.get(name)) is not None:
@@ -312,7 +312,7 @@ def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
 
 
 def _check_assignment(placement: Placement) -> None:
-    """Raises Refusal, in Kafka's order of checks, for an invalid assignment of the client's."""
+    """Raise Refusal, in Kafka's order of checks, for an invalid assignment of the client's."""
 
     def refuse(text: str) -> Refusal:
         """The Refusal for an invalid assignment."""

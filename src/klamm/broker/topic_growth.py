@@ -117,7 +117,7 @@ def plan_growth(
 
 
 def _check_brokers(lists: Lists, more: int, brokers: Mapping[BrokerId, str | None]) -> None:
-    """Raises Refusal where the replica lists do not fit the number of new partitions or name unknown brokers."""
+    """Raise Refusal where the replica lists do not fit the number of new partitions or name unknown brokers."""
     unknown = sorted({b for replicas in lists for b in replicas if b not in brokers})
     if unknown:
         text = f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."

@@ -70,7 +70,7 @@ class ZnodeFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Schedule a read."""
+        """Schedule a read of the znode, as after a change."""
         self._may_be_new.set()
 
     def on_watch(self, event: WatchEvent) -> None:

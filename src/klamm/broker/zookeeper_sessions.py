@@ -126,7 +126,7 @@ class ZooKeeperSessions:
             listener.on_watch(event)
 
     async def _renew_session(self) -> None:
-        """End what depends on the expired session, then open a new one, retrying until it succeeds."""
+        """Notify the listeners that the session expired, then open a new one, retrying until it succeeds."""
         for listener in self._listeners:
             await listener.session_expired()
         while True:

@@ -32,7 +32,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
         self._senders: dict[Address, asyncio.Task[None]] = {}
 
     async def ask(self, address: Address, item: ItemT) -> AnswerT:
-        """The response to the request that has the item. Raises what `send` raises."""
+        """Queue the item, and return the response to the request that carries it. Raises what `send` raises."""
         waiting = _Waiting(item, asyncio.get_running_loop().create_future())
         self._queues.setdefault(address, []).append(waiting)
         if address not in self._senders:
@@ -41,6 +41,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
         return answer
 
     def close(self) -> None:
+        """Cancel the sending tasks and the callers that wait for a response."""
         for sender in self._senders.values():
             sender.cancel()
         for queue in self._queues.values():
@@ -48,7 +49,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
                 waiting.answer.cancel()
 
     async def _send_all(self, address: Address) -> None:
-        """Send what is queued, until nothing is."""
+        """Send the address's queued items in requests, one after the other, until the queue is empty."""
         try:
             while batch := self._next_batch(address):
                 await self._send_batch(address, batch)

@@ -74,7 +74,7 @@ class ClusterMetadata:
         self._answered[address] = None
 
     def on_lost(self, address: Address) -> None:
-        """Forget that the broker answered and what it leads, after its connection was lost."""
+        """Forget, after a lost connection, that the broker answered and which partitions it leads."""
         self._answered.pop(address, None)
         gone = {broker for broker, at in self.brokers.items() if at == address}
         self._leaders = {p: leader for p, leader in self._leaders.items() if leader not in gone}

@@ -30,7 +30,7 @@ class _Pending(InFlight):
         self.deadline: asyncio.TimerHandle | None = None
 
     def finish(self) -> None:
-        """Cancel the request's timeout."""
+        """Cancel the timer of the request's timeout."""
         if self.deadline is not None:
             self.deadline.cancel()
 

@@ -44,7 +44,7 @@ def offsets_of(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
 def list_offsets(
     cluster: ClusterMetadata, times: Mapping[TopicPartition, int], backoff: Backoff, read_committed: bool = False
 ) -> Steps[dict[TopicPartition, int]]:
-    """For each partition the first offset at or after a timestamp, or its EARLIEST or LATEST offset.
+    """Ask for an offset of each partition: the first at or after a timestamp, or EARLIEST or LATEST.
 
     NO_OFFSET where no record is so late. LATEST is the high watermark, with `read_committed` the last stable offset.
     Raises Unreachable, RequestRefused, TopicGone.

@@ -97,7 +97,7 @@ class DynamicConfig:
         return self._valid_entries(configs, per_broker=per_broker)
 
     def _check_thread_counts(self, candidate: NodeConfig) -> None:
-        """Raises InvalidConfig where a thread pool would grow or shrink by more than a factor of two."""
+        """Raise InvalidConfig where a thread pool would grow or shrink by more than a factor of two."""
         for name in sorted(THREAD_COUNTS):
             before, now = (_int_value(config, name) for config in (self.current, candidate))
             if now == before:
@@ -153,7 +153,7 @@ def _invalid_reason(name: str, value: str, *, per_broker: bool) -> str | None:
 
 
 def _check_value(name: str, value: str) -> None:
-    """Raises InvalidConfig where the value does not have the type or range of its key."""
+    """Raise InvalidConfig where the value does not have the type or range of its key."""
     key = dynamic_key(name)
     if key is None:
         return

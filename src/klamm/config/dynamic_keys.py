@@ -143,7 +143,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
-    """`values` overridden by `changes`; a synonym of a changed key is dropped."""
+    """Return `values` overridden by `changes`; synonyms of a changed key are removed."""
     for name, value in changes.items():
         for synonym in _overridden_keys(name):
             values.pop(synonym, None)

@@ -10,7 +10,10 @@ _LISTENER: Final = re.compile(r"\s*([^:/,\s]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """`NAME:PROTOCOL,...`, names upper case. Raises ValueError with the remedy."""
+    """Return the security protocol of each listener of `NAME:PROTOCOL,...`; names become upper case.
+
+    Raises ValueError.
+    """
     found: dict[str, SecurityProtocol] = {}
     for item in text.split(","):
         name, colon, protocol = item.strip().rpartition(":")

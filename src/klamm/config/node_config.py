@@ -141,7 +141,7 @@ class NodeConfig:
     transactional_id_expiration_ms: int
 
     def where(self, key: str) -> str:
-        """The key with file and line, for a message that says what to change."""
+        """Return the key with file and line, for a message that says what to change."""
         return f'"{key}" ({self.places.get(key, f"not set in {self.source}")})'
 
 
@@ -170,7 +170,7 @@ class _Reader:
         return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
-        """Raises WrongConfig for this key where `holds` is false."""
+        """Raise WrongConfig for this key, with the reason, where `holds` is false."""
         if not holds:
             raise self.error(name, reason)
 
@@ -239,7 +239,7 @@ def _composed_values(reader: _Reader) -> dict[str, Any]:
 
 
 def _check_rules(reader: _Reader) -> None:
-    """Raises WrongConfig where keys contradict each other or need a feature that klamm does not support."""
+    """Raise WrongConfig where keys contradict each other or need a feature that klamm does not support."""
     require, number = reader.require, reader.number
     require(not reader.values["process.roles"], "process.roles", "klamm nodes run in ZooKeeper mode; remove it")
     require(
@@ -384,7 +384,7 @@ def _parse_zookeeper_connect(reader: _Reader) -> tuple[str, str]:
 
 
 def _log_directories(reader: _Reader) -> tuple[str, ...]:
-    """The directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
+    """Return the directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
     key = "log.dirs" if reader.text("log.dirs") else "log.dir"
     directories = [d.strip() for d in (reader.text(key) or "").split(",")]
     reader.require(all(directories), key, "write at least one directory, several with commas between them")

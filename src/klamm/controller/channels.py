@@ -76,7 +76,7 @@ class Channels:
         return sum(channel.waiting for channel in self._channels.values())
 
     def queues(self) -> Iterator[tuple[BrokerId, int, Timer]]:
-        """For each broker, the number of requests without an answer, and the times that requests spent in its queue."""
+        """Yield, for each broker, its number of unanswered requests and the timer of the time in the queue."""
         for broker, channel in self._channels.items():
             yield broker, channel.waiting, channel.queue_time
 

@@ -57,7 +57,7 @@ class Partition:
 
     @property
     def key(self) -> TopicPartition:
-        """Topic and number."""
+        """The topic name and partition number."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:

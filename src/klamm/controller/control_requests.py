@@ -192,7 +192,7 @@ def leader_and_isr_state(
 
 
 def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
-    """The same partition state with `is_new` set: the replica must create its log."""
+    """Return the same partition state with `is_new` set: the replica must create its log."""
     return LeaderAndIsrPartitionState(
         state.topic_name,
         state.partition_index,
@@ -262,7 +262,7 @@ class RequestBuilder:
         return self._versions.update_metadata if isinstance(item, UpdateMetadataItem) else self._versions.stop_replica
 
     async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
-        """The messages to send, in order; a large LeaderAndIsr is encoded in pieces, so that the loop is not held."""
+        """Return the messages to send, in order. A large LeaderAndIsr is encoded in several time slices."""
         if isinstance(item, UpdateMetadataItem) and not self._is_encoded(item):
             await self._slices.checkpoint(len(item.states))
         if (
@@ -286,7 +286,10 @@ class RequestBuilder:
             await self._slices.checkpoint(len(item.partitions))
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
-        """The messages of a request: one, or two for a StopReplica before version 3 with stops and deletions."""
+        """Return the messages of a request: usually one.
+
+        A StopReplica with stops and deletions becomes two before version 3.
+        """
         if isinstance(item, LeaderAndIsrItem):
             return [self.leader_and_isr(item, broker)]
         if isinstance(item, UpdateMetadataItem):

@@ -23,7 +23,7 @@ class Observer:
         """Handling of `event` begins; `waiting` are the events queued behind it."""
 
     def on_event_failed(self, event: Event) -> None:
-        """ZooKeeper failed in it, the controller was deposed, or it ran into a defect; its end is told next."""
+        """The event failed: an error of ZooKeeper, a lost controllership, or a defect. `on_event_end` follows."""
 
     def on_event_end(self, event: Event) -> None:
         """Handling of `event` ended, and its caller has an answer."""

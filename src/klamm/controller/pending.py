@@ -54,7 +54,7 @@ class PendingRequests:
 
     @property
     def stops(self) -> Iterator[StopReplicaItem]:
-        """The waiting StopReplica requests."""
+        """Yield the waiting StopReplica requests."""
         return (item for item in self._items if isinstance(item, StopReplicaItem))
 
     def put(self, item: ControlItem) -> None:

@@ -67,7 +67,7 @@ class RequestBatch:
         self._stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = {}
 
     def clear(self) -> None:
-        """Drop what a failed event added."""
+        """Remove the collected requests of an event that failed."""
         self._leader_and_isr.clear()
         self._new.clear()
         self._metadata_brokers.clear()
@@ -126,7 +126,7 @@ class RequestBatch:
         self.clear()
 
     async def _free_sent_states(self) -> None:
-        """Free the states that the sent requests shared, in pieces: brokers may already have answered."""
+        """Free the partition states that the sent requests share, a time slice at a time."""
         async for p in self._slices.each(self._metadata_partitions):
             p.shared_state = None
         await self._slices.clear_dict(self._metadata_partitions)

@@ -96,7 +96,7 @@ class TermContext:
             self.context.put_leadership(p, state)
 
     def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """Put first leaders into memory and journal; ISR members are told to create their logs."""
+        """Put the first leaders into memory and journal; LeaderAndIsr with `is_new` goes to the ISR."""
         self._journal_states("created states", written)
         for p, state in written.items():
             passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]

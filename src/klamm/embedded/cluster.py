@@ -64,7 +64,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers` of the cluster."""
+        """The value of `bootstrap.servers` for clients of the cluster."""
         return ",".join(node.address for node in self.nodes)
 
     @property
@@ -99,7 +99,7 @@ class LocalCluster:
             self._check_ensemble()
 
     def _check_ensemble(self) -> None:
-        """Raises CannotStart when the named ensemble does not answer."""
+        """Raise CannotStart when the given ZooKeeper ensemble does not answer."""
         servers = self.zookeeper_connect.split("/")[0].split(",")
         for server in servers:
             host, _, port = server.rpartition(":")

@@ -63,7 +63,7 @@ class NodeProcess:
 
     @property
     def log_directory(self) -> str:
-        """`log.dirs`: the directory of the partitions."""
+        """The path of the node's only log directory (`log.dirs`)."""
         return join(self.directory, "logs")
 
     @property
@@ -151,7 +151,7 @@ class NodeProcess:
             self.child.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Let a stopped process continue (SIGCONT)."""
         if self.child is not None:
             self.child.resume()
 

@@ -147,7 +147,7 @@ class ZooKeeperServer:
             self._child.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Let a stopped process continue (SIGCONT)."""
         if self._child is not None:
             self._child.resume()
 

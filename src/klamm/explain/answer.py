@@ -54,7 +54,10 @@ def _deletion_line(now: Snapshot, topic: str) -> str:
 
 
 def zookeeper_problem(inputs: ExplainInputs) -> list[str]:
-    """A warning if ZooKeeper did not answer, or if it was not named and the journal may be stale."""
+    """Return a warning if ZooKeeper did not answer, or was not named so that the journal may be stale.
+
+    Else an empty list.
+    """
     if inputs.zookeeper_problem is None:
         if inputs.now is not None or not inputs.may_be_stale or not inputs.entries:
             return []

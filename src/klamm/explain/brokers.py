@@ -61,7 +61,7 @@ def _registration_line(now: Snapshot, number: BrokerId) -> list[str]:
 
 
 def _registration_changes(entries: Iterable[Entry], number: int) -> list[str]:
-    """When the broker registered, restarted and was gone, by what the active controllers recorded."""
+    """Return a line for each time the active controller recorded that the broker registered, restarted or was gone."""
     lines: list[str] = []
     is_there: bool | None = None
     for e in in_order(entries):

@@ -104,7 +104,10 @@ def topic_subjects(name: str) -> set[str]:
 
 
 def _restore_command(inputs: ExplainInputs, p: TopicPartition, story: Iterable[Entry]) -> list[str]:
-    """If the state znode is lost or malformed: the command that restores it from the journal."""
+    """Return the command that restores a lost or malformed state znode from the journal.
+
+    The list is empty where the znode is intact or the journal has no leader of it.
+    """
     now, path = inputs.now, znodes.state_path(p)
     if now is None or p in now.states or (p not in now.assignments and path not in now.malformed):
         return []

@@ -39,7 +39,7 @@ def rejected_replicas(entries: Iterable[Entry]) -> dict[Rejected, str]:
 
 
 def rejection_lines(inputs: ExplainInputs, is_relevant: Callable[[Rejected], bool]) -> list[str]:
-    """For each broker and error: a line with the partitions, and a line with the remedy."""
+    """Return, for each broker and error, a line with the rejected replicas and a line with the remedy."""
     groups: dict[tuple[int, str], list[TopicPartition]] = {}
     for rejection, error in rejected_replicas(inputs.entries).items():
         if is_relevant(rejection) and (inputs.now is None or _is_rejected_still(inputs.now, rejection)):

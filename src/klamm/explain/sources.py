@@ -75,7 +75,7 @@ def is_not_partition_line(line: bytes) -> bool:
 
 
 def _read_journal(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list[Entry], str]:
-    """The entries, and where they were read: from the topic, or from the files of nodes. Raises CannotExplain."""
+    """Return the journal entries, and whether they come from the topic or from files of nodes. Raises CannotExplain."""
     if sources.bootstrap:
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
         values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
@@ -123,7 +123,7 @@ def _snapshot_or_problem(sources: Sources, disk: Disk) -> tuple[Snapshot | None,
 
 
 def _zookeeper_of_cluster(disk: Disk, data: str) -> str | None:
-    """`zookeeper.connect` of the nodes of `klamm up`; None if there is no such node."""
+    """Return `zookeeper.connect` of the nodes of `klamm up`; None if there is no such node."""
     for node in _node_directories(disk, data):
         path = join(node, "server.properties")
         if disk.exists(path):

@@ -18,7 +18,10 @@ class Unanswered(NamedTuple):
 
 
 def unanswered(entries: Iterable[Entry], now_ms: int | None = None) -> list[Unanswered]:
-    """The last request of each broker and API. Ages are relative to `now_ms`, or to the last journal entry."""
+    """Return, for each broker and API, the last request that has no answer.
+
+    Ages are relative to `now_ms`, or to the last journal entry.
+    """
     waiting: dict[tuple[int, str], tuple[Entry, str]] = {}
     last_ms = 0
     for e in in_order(entries):

@@ -77,7 +77,7 @@ def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Repl
 
 
 def _check_log_dirs(entry: _Partition, place: str) -> None:
-    """Raises UsageError for a chosen log directory: moves between log directories are not supported."""
+    """Raise UsageError for a chosen log directory: moves between log directories are not supported."""
     if entry.log_dirs is None:
         return
     if len(entry.log_dirs) != len(entry.replicas):

@@ -33,7 +33,7 @@ def progress_of(
     moves: Mapping[TopicPartition, ReplicaAssignment],
     live: Container[BrokerId],
 ) -> list[PartitionProgress]:
-    """The progress of each partition from wanted replicas, current metadata and running reassignments."""
+    """Return the progress of each partition, from wanted replicas, current metadata and running reassignments."""
     return [
         _running_progress(at, replicas, found[at], moves[at], live)
         if at in found and at in moves

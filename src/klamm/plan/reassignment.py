@@ -66,7 +66,7 @@ def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection
 def _check_feasible(
     assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal
 ) -> None:
-    """Raises UsageError when racks are incomplete, or there are too few brokers for the replicas."""
+    """Raise UsageError when racks are incomplete, or there are too few brokers for the replicas."""
     named = [rack for rack in goal.racks.values() if rack is not None]
     if named and len(named) != len(goal.racks):
         without = sorted(b for b, rack in goal.racks.items() if rack is None)

@@ -32,7 +32,7 @@ def plan_copies(
     current: Mapping[TopicPartition, Replicas],
     moving: Mapping[TopicPartition, ReplicaAssignment],
 ) -> dict[TopicPartition, Copying]:
-    """From which brokers to which each partition is copied, by running and wanted reassignments."""
+    """Return from which brokers to which each partition is copied by running and wanted reassignments."""
     found = {
         at: Copying(tuple(b for b in move.replicas if b not in move.adding), move.adding) for at, move in moving.items()
     }

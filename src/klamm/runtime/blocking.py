@@ -17,7 +17,7 @@ class BlockingConnection(Protocol):
         """Send the buffers in order; returns when the system has taken all bytes. Raises OSError."""
 
     def receive(self, count: int) -> bytes:
-        """Exactly `count` bytes."""
+        """Return exactly `count` bytes; blocks until they are there. Raises OSError."""
         ...
 
     def is_quiet(self) -> bool:
@@ -32,7 +32,10 @@ class BlockingWorld(Protocol):
     """Network, time and processors for code without an event loop."""
 
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
-        """Raises OSError. Sending and each piece received may take `answer_timeout_s`."""
+        """Open a connection and return it. Sending and each received part may take `answer_timeout_s`.
+
+        Raises OSError.
+        """
         ...
 
     def now_s(self) -> float:

@@ -25,7 +25,7 @@ class File(Protocol):
     """An open file; every read and write names its position."""
 
     def pread(self, count: int, position: int) -> bytes:
-        """At most `count` bytes; fewer only at the end of the file."""
+        """Return at most `count` bytes from the position; fewer only at the end of the file."""
         ...
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
@@ -92,7 +92,7 @@ class Disk(Protocol):
         """Create the directory and its missing parents; nothing happens where it exists."""
 
     def list_directory(self, path: str) -> list[str]:
-        """Names, sorted."""
+        """Return the names in the directory, sorted."""
         ...
 
     def exists(self, path: str) -> bool:

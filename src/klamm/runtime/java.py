@@ -38,6 +38,6 @@ def _bundled_java_home() -> str | None:
 
 
 def package_folder(name: str) -> str | None:
-    """The folder of an installed package, found without importing it; None where it is not installed."""
+    """Return the folder of an installed Python package, found without importing it; None where it is not installed."""
     spec = importlib.util.find_spec(name)
     return dirname(spec.origin) if spec is not None and spec.origin else None

@@ -51,7 +51,7 @@ class Child:
 
     @property
     def exit_status(self) -> ExitStatus | None:
-        """None while it runs."""
+        """The exit status of the process; None while it runs."""
         status = self._process.poll()
         return None if status is None else ExitStatus(status)
 
@@ -83,7 +83,7 @@ class Child:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Send SIGCONT."""
+        """Let a stopped process continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float) -> ExitStatus:
@@ -187,7 +187,7 @@ def find_program(name: str) -> str | None:
 
 
 def python() -> str:
-    """The running Python interpreter."""
+    """Return the path of the running Python interpreter."""
     return sys.executable
 
 

@@ -38,7 +38,7 @@ class SmallFile:
         return self.version > self._durable_version
 
     def replacement(self, content: bytes) -> "Replacement":
-        """This content with its version, for a thread to write."""
+        """Return this content together with the file's current version number, for a thread to write."""
         return Replacement(self, self.version, content)
 
     def place(self, disk: Disk, temporary: str, version: int) -> bool:

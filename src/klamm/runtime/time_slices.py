@@ -37,7 +37,10 @@ class Slices(Protocol):
     """The interface of time slices, for work on many partitions."""
 
     async def checkpoint(self, items: int = 1) -> None:
-        """Call this before each piece of work on `items` items; it yields to the loop at the end of a slice."""
+        """Let the event loop run other callbacks if the time slice is used up.
+
+        Call it before each `items` items of work.
+        """
 
     async def yield_now(self) -> None:
         """Yield to the loop now, even if the slice is not used up."""
@@ -49,7 +52,7 @@ class Slices(Protocol):
         """Yield the items one by one, with checkpoints between them."""
 
     async def clear_dict(self, contents: dict[Any, Any]) -> None:
-        """Empty a dict in pieces: freeing a hundred thousand objects at once takes tens of milliseconds."""
+        """Remove all entries of the dict, some in each time slice: freeing 100,000 objects at once takes tens of ms."""
 
     def close(self) -> None:
         """End the work: the objects that it created may be garbage collected."""

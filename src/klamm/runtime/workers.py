@@ -41,7 +41,7 @@ class Workers(Protocol):
         ...
 
     def pool(self, processes: int) -> "Workers":
-        """Workers for one kind of work; the caller closes them.
+        """Return new workers for one kind of work, at most `processes` processes; the caller closes them.
 
         With one process, what a call leaves in memory is there for the next call.
         """
@@ -114,7 +114,10 @@ class ProcessWorkers:
             self._idle.pop().end()
 
     def _run_in_worker(self, request: object) -> tuple[bool, Any]:
-        """Send the request to an idle process, or to a new one, and wait for its answer; runs in a thread."""
+        """Send the call to an idle or new process and wait for its result; runs in a thread.
+
+        Returns (True, result), or (False, text of the error).
+        """
         status = 0
         for is_retry in (False, True):
             try:
@@ -197,7 +200,7 @@ def _send(pipe: IO[bytes], content: object) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> Any:
-    """Raises EOFError."""
+    """Read one pickled object from the pipe. Raises EOFError where the pipe is closed."""
     (length,) = _LENGTH.unpack(_read_exactly(pipe, _LENGTH.size))
     return pickle.loads(_read_exactly(pipe, length))
 
@@ -228,7 +231,7 @@ def serve() -> None:
 
 
 def _execute_request(request: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> tuple[bool, Any]:
-    """Call the requested function: (succeeded, result or text of the error)."""
+    """Call the requested function and return (True, result), or (False, text of the error)."""
     call, args, kwargs = request
     try:
         return True, call(*args, **kwargs)

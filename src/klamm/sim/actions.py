@@ -95,7 +95,7 @@ class ScheduledCluster(Protocol):
 
     @property
     def tree(self) -> Tree:
-        """What ZooKeeper holds."""
+        """The znodes that ZooKeeper has committed."""
         ...
 
     @property

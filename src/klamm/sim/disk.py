@@ -79,7 +79,7 @@ class Inode:
         self.unsynced.clear()
 
     def lose_power(self, rng: Rng, how: PowerLoss = PowerLoss.BYTES) -> None:
-        """Keep what was synced and some of the later writes."""
+        """Return to the synced content with some of the later writes, as after a power loss."""
         for position, data in self._kept_writes(rng, how):
             _write_content(self.durable, position, data)
         self.unsynced.clear()

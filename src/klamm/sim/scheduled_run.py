@@ -84,7 +84,7 @@ class ScheduledRun(ABC):
         """Check an event of ZooKeeper against the invariants, then add it to the history."""
 
     def _on_refused(self, writer: int) -> None:
-        """Called when an injected ACL error refuses a ZooKeeper write of this node."""
+        """Called when an injected ACL error refuses a ZooKeeper write of node `writer`."""
         return
 
     def _verb_worked(self, what: str) -> None:
@@ -105,7 +105,7 @@ class ScheduledRun(ABC):
 
     @property
     def zookeeper(self) -> str:
-        """The ZooKeeper connection string."""
+        """The ZooKeeper connect string."""
         return ",".join(f"{server}:2181" for server in self._server_names)
 
     # ---- the schedule

@@ -28,7 +28,7 @@ def lines(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
 
 
 def _describe_event(event: Event) -> str:
-    """One event as text."""
+    """Return one event of the run as text."""
     if isinstance(event, trace.TransactionCommitted):
         bound = "" if event.fence is None else f", bound to epoch version {event.fence}"
         changes = ", ".join(f"{type(c).__name__.removesuffix('Change').lower()} {c.path}" for c in event.changes)

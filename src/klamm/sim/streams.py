@@ -95,7 +95,7 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """Send what the link held back while it was cut."""
+        """Deliver what the link kept back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
@@ -118,7 +118,7 @@ class ConnectionEnd(asyncio.Transport):
     # ---- on the way
 
     def _send(self, piece: bytes | StreamMark) -> None:
-        """Put a piece on its way to the peer."""
+        """Send bytes or an end mark to the peer, after the link's delay."""
         peer = self.peer
         if not peer.host.is_alive:
             if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
@@ -136,7 +136,7 @@ class ConnectionEnd(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _send_torn(self, piece: bytes, part: float) -> None:
-        """Send the first part of a piece, then reset the connection."""
+        """Send only the first part of the bytes, then reset the connection."""
         self._link.torn_after = None
         kept = piece[: max(1, int(len(piece) * part))]
         for each in (kept, StreamMark.RESET):

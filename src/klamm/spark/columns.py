@@ -56,7 +56,7 @@ def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def _binary_array(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
-    """Elements 0, 2, 4, .. of the overlay are the slices, the odd ones what lies between them."""
+    """Return the chosen slices of `raw` as a binary array; slices marked null become null."""
     starts, ends = slices.starts[chosen], slices.ends[chosen]
     bounds = np.empty(2 * len(starts) + 1, np.int32)
     bounds[0:-1:2] = starts

@@ -114,7 +114,10 @@ class RangeReader:
 
     @property
     def _fetch_bytes(self) -> int:
-        """The fetch limit: twice what the rest of the range needs by the size of its records so far."""
+        """The limit of the next fetch in bytes.
+
+        It is twice what the rest of the range needs by the size of its records so far.
+        """
         needed = int(2 * (self._end - self._position) * self._bytes_per_offset)
         return max(self._min_bytes, min(needed, self._options.fetch_bytes))
 

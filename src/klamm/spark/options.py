@@ -173,7 +173,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _check_known(name: str) -> None:
-    """Raises BadOption for an unknown or unsupported option, with the nearest known one."""
+    """Raise BadOption for an unknown or unsupported option, with the nearest known one."""
     if name in _BY_NAME:
         return
     if name in _REFUSED:

@@ -122,7 +122,7 @@ def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end
 
 
 def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
-    """Raises BadOption unless the option names exactly the partitions to read."""
+    """Raise BadOption unless the option names exactly the partitions to read."""
     if given.each is None:
         return
     if missing := [str(p) for p in partitions if p not in given.each]:
@@ -138,7 +138,10 @@ def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
 
 
 def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
-    """The partitions to read; stores topic ids in `brokers.cluster`. Raises BadOption for what does not exist."""
+    """Return the partitions to read, and store topic ids in `brokers.cluster`.
+
+    Raises BadOption for what does not exist.
+    """
     topics, pattern, assigned = brokers.options.subscription
     if pattern is not None:
         every = brokers.topics(None)

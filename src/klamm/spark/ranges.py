@@ -50,7 +50,10 @@ def pack(ranges: Sequence[OffsetRange], task_count: int) -> list[TaskRanges]:
 
 
 def _pieces(ranges: Sequence[OffsetRange], ends: Sequence[int]) -> Iterator[tuple[int, OffsetRange]]:
-    """Each piece with the number of its task; `ends` has the count of offsets up to the end of each task."""
+    """Split the ranges at the ends of tasks; yield each part with its task number.
+
+    `ends` has the count of offsets up to the end of each task.
+    """
     done = task = 0
     for whole in ranges:
         start, end = whole.start, whole.end

@@ -55,7 +55,7 @@ def settings_of(options: ReadOptions) -> BlockingSettings:
 
 @contextmanager
 def read_client(world: BlockingWorld, options: ReadOptions, pool: ClientPool | None = None) -> Iterator[ReadClient]:
-    """`pool` None: with connections of its own, closed at the end."""
+    """Yield a client for one read, from the pool or, with `pool` None, with connections that are closed at the end."""
     own = ClientPool()
     with (pool or own).lend(world, options.bootstrap, settings_of(options)) as client:
         yield ReadClient(client, options)

@@ -21,13 +21,13 @@ class Aborted(NamedTuple):
 
 
 def data_batches(run: Run) -> npt.NDArray[np.bool_]:
-    """True for each batch that holds records of clients and not a transaction's marker."""
+    """Return, for each batch, whether it holds records of clients and not a transaction's marker."""
     kept: npt.NDArray[np.bool_] = (run.headers["attributes"] & CONTROL_BIT) == 0
     return kept
 
 
 def committed_batches(run: Run, aborted: Iterable[Aborted]) -> npt.NDArray[np.bool_]:
-    """True for each data batch that belongs to no aborted transaction.
+    """Return, for each batch, whether it is a data batch that belongs to no aborted transaction.
 
     An aborted transaction holds from its first offset to its producer's next abort marker.
     """

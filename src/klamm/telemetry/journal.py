@@ -36,7 +36,7 @@ class Sink(Protocol):
         """A number that grows with each start and each change of directory; it is part of event ids."""
 
     def write(self, lines: bytes) -> None:
-        """Raises OSError where the lines could not be kept."""
+        """Append the lines to the journal. Raises OSError where they could not be kept."""
         ...
 
 
@@ -122,7 +122,7 @@ class Journal:
         return cause
 
     def found(self, cause: str, **facts: Any) -> None:
-        """Write what an event found in ZooKeeper: dead brokers, new topics."""
+        """Write what the event found in ZooKeeper, such as dead brokers or new topics."""
         self.line(cause, "found", **facts)
 
     def decision(

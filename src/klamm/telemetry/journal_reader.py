@@ -121,7 +121,10 @@ def _lists_none_of_many(entry: Entry) -> bool:
 
 
 def events_by_cause(ordered: Iterable[Entry]) -> dict[str, Entry]:
-    """Events by cause, with what they found; an event that won an election has the epoch it won."""
+    """Return the controller events by cause, with what they found.
+
+    An event that won an election has the epoch it won.
+    """
     events = {e.cause: e for e in ordered if e.kind == "event"}
     for e in ordered:
         event = events.get(e.cause)
@@ -144,7 +147,7 @@ def leader_changes(entries: Iterable[Entry]) -> list[LeaderChange]:
 
 
 def current_leader_changes(entries: Iterable[Entry]) -> dict[TopicPartition, LeaderChange]:
-    """For each partition the change that gave it its present leader; its first election counts, too."""
+    """Return, for each partition, the change that gave it its present leader; the first election counts, too."""
     ordered = in_order(entries)
     events = events_by_cause(ordered)
     found: dict[TopicPartition, LeaderChange] = {}

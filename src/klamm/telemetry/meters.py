@@ -21,7 +21,7 @@ class Timer:
         self._next = 0
 
     def observe(self, ms: float) -> None:
-        """Add one duration."""
+        """Add one duration in ms."""
         self.count += 1
         self.total_ms += ms
         if len(self._kept) < _KEPT:

@@ -146,7 +146,7 @@ class _ConfigChange(msgspec.Struct):
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """`entity_path` is like `topics/orders` or `users/anna/clients/app`."""
+    """Return the content of a config change notification; `entity_path` is like `topics/orders` or `users/anna`."""
     return encode_json({"version": 2, "entity_path": entity_path})
 
 

@@ -14,7 +14,7 @@ class ConsumerOffsets:
         self._client = client
 
     async def write_consumer_offset(self, group_id: str, partition: TopicPartition, offset: int) -> None:
-        """Raises ZkError."""
+        """Write the offset to the group's znode of the partition. Raises ZkError."""
         path, content = consumer_offset_path(group_id, partition), str(offset).encode()
         try:
             await self._client.set(path, content)
@@ -26,7 +26,10 @@ class ConsumerOffsets:
                 await self._client.set(path, content)
 
     async def read_consumer_offset(self, group_id: str, partition: TopicPartition) -> int | None:
-        """None where none was ever written. Raises ZkError, MalformedZnode."""
+        """Return the offset in the group's znode of the partition; None where it was never written.
+
+        Raises ZkError, MalformedZnode.
+        """
         path = consumer_offset_path(group_id, partition)
         try:
             content, _ = await self._client.get(path)

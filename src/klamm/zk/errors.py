@@ -162,7 +162,7 @@ def error_of(code: ZkCode, path: str) -> ZkError:
 
 
 def _message_of(code: ZkCode, path: str, detail: str) -> str:
-    """The message of an error: what was answered, for which znode, and what to do where an ACL forbids it."""
+    """Return the message of an error: ZooKeeper's code, the znode, and what to do where an ACL forbids the access."""
     if detail:
         return f"{detail}: {path}" if path else detail
     answered = f"ZooKeeper answered {code.name}{f' for {path}' if path else ''}"

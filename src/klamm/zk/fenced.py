@@ -101,7 +101,7 @@ async def _write(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: 
 
 
 async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], max_ops: int) -> list[Result]:
-    """Write one batch with the epoch check; the operations around a refused one are written again."""
+    """Write one batch in a multi with the epoch check; after a refused operation, the others are written again."""
     checked, *answers = await client.multi([check, *batch])
     if checked.code is ZkCode.BAD_VERSION:
         raise ControllerMoved(

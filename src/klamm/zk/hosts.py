@@ -67,7 +67,7 @@ def _parse_server(part: str, text: str) -> Server:
 
 @lru_cache(maxsize=4096)
 def check_path(path: str) -> None:
-    """Raises WrongPath if ZooKeeper would refuse the path. Source: PathUtils.java."""
+    """Raise WrongPath if ZooKeeper would refuse the path. Source: PathUtils.java."""
     if not path.startswith("/"):
         raise WrongPath(f"znode path {path!r} does not start with a slash; write for example /brokers")
     if path == "/":

@@ -429,7 +429,7 @@ class Session:
         self._outcomes.append(request)
 
     def _next_xid(self) -> int:
-        """The next request id."""
+        """Return the next request id."""
         self._xid = 1 if self._xid == _LAST_XID else self._xid + 1
         return self._xid
 

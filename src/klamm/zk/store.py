@@ -209,7 +209,7 @@ class Store:
         return None if stat is None else stat.ephemeral_owner
 
     async def watch_features(self) -> tuple[FinalizedFeatures, int] | None:
-        """The finalized features and the znode's version, or None; the next change is watched.
+        """Return the finalized features and the znode's version, or None, and watch the next change.
 
         Raises MalformedZnode.
         """

@@ -132,7 +132,7 @@ class Driver:
         return self._submit_with_future(request, self.session.submit)
 
     async def add_auth(self, request: Request[None]) -> Request[None]:
-        """Like `complete`, for credentials."""
+        """Add credentials to the session, for this connection and later ones."""
         await self._slots.acquire()
         await self._submit_with_future(request, self.session.add_auth)
         return request
@@ -230,7 +230,7 @@ class Driver:
                     self.ended.set()
 
     def _call_owner(self, owner: Callable[[T], None], what: T) -> None:
-        """Call a callback of the session's owner; an exception goes to the loop's exception handler."""
+        """Call a callback of the session's owner; an exception goes to the event loop's exception handler."""
         try:
             owner(what)
         except Exception as error:

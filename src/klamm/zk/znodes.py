@@ -131,7 +131,10 @@ def consumer_offset_path(group_id: str, partition: PartitionLike) -> str:
 
 
 def config_path(entity_type: str, entity: str) -> str:
-    """`entity_type` is topics, clients, users, brokers or ips; the entity `<default>` has the defaults."""
+    """Return the path of the entity's configs.
+
+    The type is topics, clients, users, brokers or ips; the entity `<default>` has the defaults.
+    """
     return f"/config/{entity_type}/{entity}"
 
 
@@ -269,7 +272,7 @@ def decode_topic(topic: str, payload: bytes | None) -> TopicZnode:
 
 
 def _ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
-    """The same numbers as broker ids, without a copy."""
+    """Return the same numbers typed as broker ids, without a copy."""
     return numbers  # type: ignore[return-value]  # a BrokerId is an int at run time; no copy for 200,000 partitions
 
 

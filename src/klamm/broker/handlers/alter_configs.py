@@ -34,7 +34,7 @@ class AlterConfigs:
         self._loggers = loggers
 
     async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
-        """Handle AlterConfigs."""
+        """Answer AlterConfigs: replace all configs of each resource by the given ones."""
         responses = []
         for resource, is_repeated in _with_repetition(message.resources):
             outcome = _REPEATED_RESOURCE
@@ -49,7 +49,7 @@ class AlterConfigs:
     async def increment(
         self, request: Request, message: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
-        """Handle IncrementalAlterConfigs."""
+        """Answer IncrementalAlterConfigs: set, delete, append to or subtract from single configs of each resource."""
         responses = []
         for resource, is_repeated in _with_repetition(message.resources):
             outcome = _REPEATED_RESOURCE

@@ -46,7 +46,7 @@ class DeleteRecords:
         )
 
     def _refusal(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Why the partition is refused before its leader is asked; NONE where it is not."""
+        """Return the error of a partition that cannot be served at all; NONE where its leader may be asked."""
         if not self._cache.contains(topic_partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_partition.topic in INTERNAL_TOPICS else ErrorCode.NONE

@@ -58,7 +58,10 @@ class Metadata:
         self._auto_create = auto_create
 
     async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse | EncodedMessage:
-        """A large response is described and encoded in pieces: each topic as it is then, the brokers as at the end."""
+        """Answer Metadata: brokers, topics and partitions.
+
+        A large response is made in several time slices: each topic as it is then, the brokers as at the end.
+        """
         wanted = self._wanted(request, message)
         if sum(map(self._count_partitions, wanted)) <= MAX_PARTITIONS_AT_ONCE:
             return await self._describe(request, message)
@@ -69,7 +72,7 @@ class Metadata:
             slices.close()
 
     def _wanted(self, request: Request, message: MetadataRequest) -> list[MetadataRequestTopic]:
-        """The requested topics, each once; none where the request is invalid."""
+        """Return the requested topics, each once; an empty list where the request is invalid."""
         if _requests_all_topics(request, message):
             return [MetadataRequestTopic(name=name) for name in self._cache.topics()]
         topics = message.topics or []
@@ -80,7 +83,7 @@ class Metadata:
         return [topic for topic in by_id_or_name.values() if (topic.topic_id != ZERO_ID) is has_ids]
 
     def _count_partitions(self, topic: MetadataRequestTopic) -> int:
-        """The partitions of a requested topic that exist."""
+        """Return the number of existing partitions of a requested topic."""
         name = self._cache.topic_name(topic.topic_id) if topic.topic_id != ZERO_ID else topic.name
         return len(self._cache.partitions(name or ""))
 
@@ -114,7 +117,7 @@ class Metadata:
             yield group
 
     async def _describe(self, request: Request, message: MetadataRequest) -> MetadataResponse:
-        """The response, made in one piece."""
+        """Return the whole response, made without a pause."""
         if message.topics and request.version < _FIRST_WITH_TOPIC_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
         elif _requests_all_topics(request, message):

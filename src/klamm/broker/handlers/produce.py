@@ -193,7 +193,10 @@ def _transactional_header(records: Records) -> BatchHeader | None:
 
 
 def _unverified_result(error: ErrorCode) -> AppendResult:
-    """What a producer is told: an error that it retries, or that ends its transaction."""
+    """Return the result for a batch whose transaction was not confirmed.
+
+    It is NOT_ENOUGH_REPLICAS where the producer shall retry, else the error itself.
+    """
     if error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
         return AppendResult(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -215,7 +218,7 @@ def _is_zstd(records: Records) -> bool:
 
 
 def _raise_on_error(results: Results) -> None:
-    """Raises CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
+    """Raise CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
     failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
     if failed:
         raise CloseConnection(f"a produce request with acks=0 failed, closing tells its client: {', '.join(failed)}")

@@ -65,7 +65,10 @@ async def _read_log_dirs(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
 
 
 def _log_dir(broker: BrokerId, log_dirs: Any) -> LogDir:
-    """One log directory of a DescribeLogDirs response; Kafka marks unknown sizes by a negative number."""
+    """Return one log directory of a DescribeLogDirs response.
+
+    Total and usable bytes are None where the broker does not know them.
+    """
     partitions = [p for t in log_dirs.topics for p in t.partitions]
     return LogDir(
         broker,
@@ -103,7 +106,10 @@ def _facts_of_broker(
     is_controller_only: bool,
     counts: tuple[int, int, int, int],
 ) -> BrokerFacts:
-    """`counts`: how many it leads, is preferred for, has, and has out of sync."""
+    """Return what the table of brokers shows.
+
+    `counts`: how many partitions it leads, is preferred for, has, and has out of sync.
+    """
     there = cluster.brokers.get(b)
     log_dirs = () if isinstance(directories, str) else tuple(directories)
     problem = directories if isinstance(directories, str) else None
@@ -119,7 +125,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def format_bytes(count: int | None) -> str:
-    """`1.5 GiB`; an empty text for None."""
+    """Return the size as text, like `1.5 GiB`; an empty text for None."""
     if count is None:
         return ""
     value, unit = float(count), 0

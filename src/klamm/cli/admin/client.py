@@ -79,7 +79,7 @@ class Admin:
 
     @property
     def brokers(self) -> Mapping[BrokerId, Address]:
-        """From the last metadata."""
+        """The address of each live broker, from the last metadata."""
         return self._cluster.brokers
 
     @property

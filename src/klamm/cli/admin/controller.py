@@ -115,7 +115,7 @@ async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: Broke
 
 
 def _broker_text(broker: BrokerId | None) -> str:
-    """`broker 3`, or `no broker` for None."""
+    """Return `broker <id>`, or `no broker` for None."""
     return "no broker" if broker is None else f"broker {broker}"
 
 

@@ -47,7 +47,10 @@ async def elect(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPart
 
 
 async def _send_elect_leaders(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Any:
-    """Raises CannotAsk if the controller rejects the whole election."""
+    """Send ElectLeaders to the controller and return the response.
+
+    Raises CannotAsk if the whole election is rejected.
+    """
     grouped = None if partitions is None else group_by_topic(partitions)
 
     def request(version: int) -> ElectLeadersRequest:

@@ -44,7 +44,10 @@ class PlannedReset(NamedTuple):
 
 
 def parse_datetime(text: str) -> int:
-    """`2026-01-31T08:00:00.000`, UTC unless it names an offset; in milliseconds since 1970. Raises UsageError."""
+    """Return the ms since 1970 of a time like `2026-01-31T08:00:00.000`, UTC unless it names an offset.
+
+    Raises UsageError.
+    """
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -63,7 +66,10 @@ def parse_duration(text: str) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """`orders` or `orders:0,2`: the topic, and its partitions or (None) all. Raises UsageError."""
+    """Return topic and partition numbers of a text like `orders` or `orders:0,2`.
+
+    The numbers are None for all partitions. Raises UsageError.
+    """
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None

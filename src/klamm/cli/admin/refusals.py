@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
         return f"{self.subject}: {f'{reason} ({name})' if reason else name}{f'; {remedy}' if remedy else ''}"
 
     def as_data(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the refusal for the JSON output."""
         return {"subject": self.subject, "error": code_name(self.code), "message": self.message}
 
 

@@ -137,7 +137,10 @@ def no_such_topic(pattern: str) -> Refusal:
 
 
 def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Cluster], str | None]:
-    """A check of one broker's metadata: it says what is missing until all partitions have leaders, then None."""
+    """Return a check of one broker's metadata.
+
+    The check returns what is missing, or None once all partitions have leaders.
+    """
 
     def missing_leaders(cluster: Cluster) -> str | None:
         """The first missing topic or leader as text; None when nothing is missing."""

@@ -100,7 +100,7 @@ async def _read_moves_if_supported(admin: Admin) -> Mapping[TopicPartition, Repl
 
 
 def _min_isr(configs: Mapping[str, Config]) -> int:
-    """`min.insync.replicas` of the topic; 1 if its configs are unknown."""
+    """Return `min.insync.replicas` of the topic; 1 if its configs are unknown."""
     text = configs[MIN_ISR].value if MIN_ISR in configs else None
     return int(text) if text and text.isdigit() else 1
 
@@ -167,7 +167,7 @@ def _partition_states(row: Row) -> list[str]:
 
 
 def as_data(described: Described) -> list[dict[str, Any]]:
-    """The description for `--json`."""
+    """Return the description for the JSON output."""
     rows: dict[str, list[dict[str, Any]]] = {t.name: [] for t in described.topics}
     for row in described.rows:
         rows[row.at.topic].append(_row_as_data(row))

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        """Without the replicas that a reassignment adds."""
+        """The number of replicas, without those that a reassignment adds."""
         if self.move is None or not {*self.move.adding, *self.move.removing}.intersection(self.partition.replicas):
             return len(self.partition.replicas)
         return len(self.move.replicas) - len(self.move.adding)

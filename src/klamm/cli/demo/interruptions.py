@@ -88,5 +88,5 @@ class Interruptions:
 
 
 async def _as_awaitable(value: bool) -> bool:
-    """For `wait_until`, which awaits its condition."""
+    """Return the value from a coroutine, because `wait_until` awaits its condition."""
     return value

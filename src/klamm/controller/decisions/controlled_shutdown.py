@@ -16,7 +16,10 @@ class ControlledShutdownPlan(NamedTuple):
 
 
 def check_controlled_shutdown(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
-    """The error of a request from an unknown broker or with a stale epoch; -1 (version 0 and 1) is not compared."""
+    """Return the error of a request from an unknown broker or with a stale epoch, else NONE.
+
+    An epoch of -1 (version 0 and 1) is not compared.
+    """
     known = context.registered.get(broker)
     if known is None:
         return ErrorCode.BROKER_NOT_AVAILABLE if broker_epoch == -1 else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -63,7 +63,7 @@ def elect_offline(facts: Facts) -> Choice | None:
 
 @_strategy("unclean")
 def elect_unclean(facts: Facts) -> Choice | None:
-    """Like `elect_offline`, with unclean elections allowed whatever the topic's config says."""
+    """Choose a leader as `elect_offline` does with unclean elections allowed, whatever the topic's config says."""
     return elect_offline(facts._replace(unclean_allowed=True))
 
 
@@ -86,7 +86,10 @@ def elect_for_reassignment(facts: Facts) -> Choice | None:
 
 @_strategy("override")
 def elect_for_override(facts: Facts) -> Choice | None:
-    """Like `elect_for_reassignment`, but replicas to be removed are told, too: one may be leading (KAFKA-14808)."""
+    """Choose a leader as `elect_for_reassignment` does.
+
+    LeaderAndIsr also goes to removed replicas, one of which may lead.
+    """
     choice = elect_for_reassignment(facts)
     return None if choice is None else choice._replace(recipients=facts.replicas)
 

@@ -122,7 +122,10 @@ class FeatureAnswer(NamedTuple):
     """The version of `/feature` that holds what was accepted; None where nothing was written."""
 
     def with_timeout(self, why: str) -> "FeatureAnswer":
-        """The same answer with an error instead of each success: this node did not read the new levels in time."""
+        """Return the same answer with an error in place of each success.
+
+        The reason is that this node did not read the new levels in time.
+        """
         failed = (ErrorCode.FEATURE_UPDATE_FAILED, why)
         results = {name: failed if was[0] is ErrorCode.NONE else was for name, was in self.results.items()}
         return self._replace(results=results)

@@ -62,7 +62,10 @@ def pending_deletions_of(context: ControllerContext, broker: BrokerId) -> list[R
 def pending_deletions_by_topic(
     context: ControllerContext, broker: BrokerId
 ) -> dict[str, list[ReplicasPendingDeletion]]:
-    """The broker's pending deletions by topic name; several where topics of one name were deleted in turn."""
+    """Return the broker's pending deletions by topic name.
+
+    A name has several where topics of that name were deleted repeatedly.
+    """
     named: dict[str, list[ReplicasPendingDeletion]] = {}
     for record in pending_deletions_of(context, broker):
         named.setdefault(record.topic, []).append(record)

@@ -143,7 +143,7 @@ async def _states_sent_to_all(term: TermContext, partitions: Iterable[Partition]
 
 
 def not_to_be_deleted(term: TermContext, replicas: Replicas) -> Replicas:
-    """Without replicas of topics queued for deletion, which get only StopReplica."""
+    """Return the replicas without those of topics queued for deletion, which get only StopReplica."""
     if not term.context.topics_to_be_deleted:
         return replicas
     return {b: [p for p in partitions if not term.context.is_to_be_deleted(p)] for b, partitions in replicas.items()}

@@ -133,7 +133,10 @@ async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Pa
 
 
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
-    """Where an override drops the leader, first elect one of the replicas that stay."""
+    """Elect a replica that stays as leader, where the new reassignment drops the present leader.
+
+    Returns the reasons of those that could not begin.
+    """
     leaving = {
         p: a.replicas
         async for p, a in term.slices.each(wanted.items())
@@ -185,7 +188,10 @@ def _why_not_droppable(
 
 
 async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
-    """Steps U1 and U2: write the assignments to ZooKeeper, then to memory; returns the refused ones with reasons."""
+    """Write the assignments to ZooKeeper, then put them into memory.
+
+    Returns the reasons of those that could not be written.
+    """
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(term, changed)  # U1
     async for p, assignment in term.slices.each(wanted.items()):
@@ -196,7 +202,7 @@ async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
-    """Step U3: delete the replicas that the new assignment does not have."""
+    """Delete the replicas that neither the old nor the new targets of a replaced reassignment need."""
     going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
     if going:
         term.refuse("dropped replica", await replicas_deleted(term, going))
@@ -220,7 +226,7 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 
 
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
-    """Steps A1 and A2: send the assignment with a new leader epoch, and move adding replicas to New."""
+    """Send the assignment with a new leader epoch to the brokers, and create the replicas that are being added."""
     raised = await _raise_epochs(term, stored)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
@@ -288,7 +294,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 
 
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
-    """Complete reassignments whose target replicas are all in sync (steps B2 to B6 of KafkaController.scala).
+    """Complete reassignments whose target replicas are all in sync.
 
     The brokers get the target assignment first; it enters memory once ZooKeeper has it.
 
@@ -326,7 +332,7 @@ def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
 
 
 async def _finish_reassignments(term: TermContext, before: Assignments) -> list[Partition]:
-    """Steps B3 to B6: leaders in the target, deletion of removed replicas, the target in the topic znode.
+    """Put leaders in the target replicas, delete the removed ones, and write the target to the topic znode.
 
     Returns the partitions for which all steps succeeded.
     """
@@ -347,7 +353,7 @@ async def _finish_reassignments(term: TermContext, before: Assignments) -> list[
 
 
 async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partition]:
-    """Step B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
+    """Make sure that a target replica leads: such a leader gets a new epoch, any other is replaced.
 
     Where no replica of the target can lead, replicas are kept, unless none is to be removed; Kafka deletes them. At a
     retry, leaders that already got the assignment keep their epoch. Returns the partitions that can continue.

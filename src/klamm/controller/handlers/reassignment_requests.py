@@ -63,7 +63,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
 
 
 async def resume_reassignments(term: TermContext) -> None:
-    """After a failover, begin what the old tools' znode lists, then advance the other reassignments."""
+    """After a failover, begin the reassignments in `/admin/reassign_partitions`, then advance those under way."""
     before = list(term.context.reassigning)
     asked = {p: p.assignment for p in before}
     await on_zk_reassignment(term, ZkPartitionReassignment())

@@ -10,7 +10,10 @@ from klamm.zk.tool_requests import Remainder
 async def change_list(
     term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Remainder]
 ) -> None:
-    """Replace the list at `path` by what `rest` returns for its payload; a refused write is only journalled."""
+    """Replace the content of the znode at `path` by what `rest` returns for it.
+
+    A refused write is only written to the journal.
+    """
     try:
         changed = await term.store.tool_requests.change(path, rest)
     except WriteRefused as error:

@@ -171,7 +171,7 @@ async def _advance_deletions(term: TermContext, topics: Iterable[str]) -> None:
 
 
 async def _survey(term: TermContext, topic: str) -> Survey:
-    """The replicas of this topic that are not deleted, by what stands in the way of their deletion."""
+    """Group the topic's replicas that are not deleted by what prevents their deletion."""
     found = Survey()
     async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
         add_to_survey(term.context, chunk, found)

@@ -41,7 +41,7 @@ async def on_topic_change(term: TermContext, event: TopicChange) -> None:
 
 
 async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> None:
-    """Remove topics whose znodes somebody deleted by hand; as in Kafka, brokers are not told."""
+    """Remove topics from memory whose znodes were deleted by hand; as in Kafka, brokers get no request."""
     if deleted := [name for name in gone if name in term.context.topics_to_be_deleted]:
         await remove_deletion_requests(term, deleted)  # deleted by hand before this controller deleted them
     for name in gone:

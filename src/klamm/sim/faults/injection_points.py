@@ -73,7 +73,10 @@ class InjectionPoints:
         self._set.clear()
 
     def step(self, step: Step) -> InjectedFailure | None:
-        """Offer a step to the injections; what the first matching one does to the connection, or None."""
+        """Offer a step to the injections.
+
+        Returns what the first matching one does to the connection; None where none matches.
+        """
         if self._set and step.actor:
             self.watch(step)
         for injection in list(self._set):

@@ -77,7 +77,7 @@ def isolate_from_zookeeper(cluster: ScheduledCluster, draw: Draw) -> None:
 
 
 def _isolate(cluster: ScheduledCluster, draw: Draw, from_whom: Callable[[str], list[str]]) -> None:
-    """Cut the links between a node and these hosts, in one direction or both, for a while."""
+    """Cut the links between a node and these hosts for a while, in one direction or both."""
     number, _ = draw_node(cluster, draw)
     name = f"node-{number}"
     others = from_whom(name)

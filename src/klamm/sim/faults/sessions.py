@@ -81,7 +81,10 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 def _expire_during_write(cluster: ScheduledCluster, draw: Draw, is_target: Callable[[Step], bool], what: str) -> None:
-    """End the session of the node that makes the next matching write, before it or after it, and lose the response."""
+    """End the session of the node that makes the next matching write.
+
+    That happens before or after the write, and its response is lost.
+    """
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
 
     def injection(step: Step) -> InjectedFailure | None:
@@ -105,7 +108,7 @@ def lose_connect_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     left = draw("left", lambda rng: rng.randint(1, 4))
 
     def may_answer_connect(session: int) -> bool:
-        """False for the next connect responses, which are lost."""
+        """Whether the server may answer a session's connect request; false for the next ones, which are lost."""
         nonlocal left
         left -= 1
         if left < 0:

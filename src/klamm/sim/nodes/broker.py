@@ -388,7 +388,7 @@ class StubBroker:
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Handle LeaderAndIsr."""
+        """Answer LeaderAndIsr: store the partition states that it has."""
         orders = list(instructions_of(message, request.version))
         refusal = self._request_error(message)
         if refusal:
@@ -404,14 +404,14 @@ class StubBroker:
         return answer_instructions(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Handle UpdateMetadata."""
+        """Answer UpdateMetadata: store the metadata that it has."""
         refusal = self._request_error(message)
         if not refusal:
             self.cache.update(message)
         return UpdateMetadataResponse(error_code=refusal)
 
     def _stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
-        """Handle StopReplica."""
+        """Answer StopReplica: remove the replicas that it stops."""
         refusal = self._request_error(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)

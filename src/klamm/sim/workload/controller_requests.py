@@ -95,7 +95,7 @@ async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 
 async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """`klamm controller reelect --broker N`: a node becomes controller, unless the term has changed meanwhile."""
+    """Make a node controller, as `klamm controller reelect --broker N` does, unless the term has changed meanwhile."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.0, 0.2)))
     epoch = cluster.history.controllers.epoch

@@ -57,7 +57,7 @@ def with_length_prefix(packet: bytes) -> bytes:
 
 
 def reply(xid: int, zxid: int, code: int = 0, body: bytes = b"") -> bytes:
-    """Encode a response frame."""
+    """Encode a response frame: request id, zxid, error code and body."""
     return _FRAMED_REPLY.pack(_REPLY.size + len(body), xid, zxid, code) + body
 
 
