@@ -1,7 +1,10 @@
 """Transactions of real producers: commit, abort, fencing, exactly-once copies, timeouts, a killed coordinator."""
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -253,6 +256,32 @@ def test_aiokafka_commits_and_aborts(cluster: Cluster, name: str) -> None:
     asyncio.run(main())
 
     assert consumed(cluster, name, 1) == ["committed"]
+
+
+def klamm(cluster: Cluster, *words: str) -> str:
+    """What `klamm transactions` prints."""
+    command = [sys.executable, "-m", "klamm", "transactions", *words, "-b", cluster.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_open_transaction_is_listed_described_and_aborted_by_klamm(cluster: Cluster, name: str) -> None:
+    producer = transactional(cluster, name)
+    producer.begin_transaction()
+    produce(producer, name, "undecided")
+    plain = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    produce(plain, name, "behind")
+
+    [listed] = json.loads(klamm(cluster, "list", "--json", "--state", "Ongoing"))
+    [described] = json.loads(klamm(cluster, "describe", "--json", "--transactional-id", name))
+    where = ("--topic", name, "--partition", "0", "--start-offset", "0")
+    assert "is aborted" in klamm(cluster, "abort", *where, "--yes")
+
+    assert (listed["transactional_id"], listed["coordinator"]) == (name, coordinator_id(cluster, name))
+    assert (described["state"], described["partitions"]) == ("Ongoing", [f"{name}-0"])
+    assert consumed(cluster, name, 1) == ["behind"]
+    producer.abort_transaction(TIMEOUT_S)
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))

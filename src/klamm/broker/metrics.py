@@ -26,12 +26,15 @@ class NodeMetrics:
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
         self._groups = parts.groups
+        self._transactions = parts.transactions
+        self._verification = parts.verification
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
         """The metrics page as text, and its content type."""
         hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
-        readings = [*self._controller.readings(deletion), *self._node_readings(), *self._group_readings(), *hosted]
+        coordinators = [*self._group_readings(), *self._transaction_readings()]
+        readings = [*self._controller.readings(deletion), *self._node_readings(), *coordinators, *hosted]
         return render(readings, accept)
 
     async def _replica_readings(self) -> list[Reading]:
@@ -65,6 +68,18 @@ class NodeMetrics:
         yield Reading(f"{metrics}offset_deletions", counts.offset_deletions)
         yield Reading(f"{metrics}group_completed_rebalances", counts.completed_rebalances)
         yield Reading(f"{metrics}partition_load_time_ms", counts.partition_loads)
+
+    def _transaction_readings(self) -> Iterator[Reading]:
+        """Yield the metrics of the transaction coordinator, and of verification by this node's leaders."""
+        counts = self._transactions.counts
+        metrics = "kafka_server_transaction_coordinator_metrics_"
+        yield Reading(f"{metrics}partition_load_time_ms", counts.partition_loads)
+        manager = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+        yield Reading(f"{manager}unknowndestinationqueuesize", counts.unavailable_leaders)
+        yield Reading(f"{manager}logappendretryqueuesize", counts.completion_retries)
+        yield Reading("kafka_server_addpartitionstotxnmanager_verificationfailures", self._verification.failures)
+        for state, count in self._transactions.count_transactions().items():
+            yield Reading("klamm_transactions", count, (state,))
 
     def _node_readings(self) -> Iterator[Reading]:
         """The metrics of all other parts."""

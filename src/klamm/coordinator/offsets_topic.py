@@ -41,8 +41,13 @@ GROUP_ERRORS: Final = (
     | dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
 )
 """What members are told where their group could not be stored."""
-OFFSET_ERRORS: Final = _NOT_AVAILABLE | _MOVED | dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-"""What a commit is answered where it could not be stored."""
+OFFSET_ERRORS: Final = (
+    _NOT_AVAILABLE
+    | _MOVED
+    | dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    | {ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""What a commit is answered where it could not be stored, or its transaction not be verified."""
 
 
 class OffsetsTopic:

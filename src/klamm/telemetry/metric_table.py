@@ -44,6 +44,13 @@ def _groups(name: str, sentence: str) -> MetricRow:
     return MetricRow(f"kafka_coordinator_group_groupmetadatamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
 
 
+def _markers(name: str, sentence: str) -> MetricRow:
+    """The row of a gauge of the transaction markers that a coordinator writes."""
+    bean = f"kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name={name}"
+    metric = f"kafka_coordinator_transaction_transactionmarkerchannelmanager_{name.lower()}"
+    return MetricRow(metric, GAUGE, "", (), bean, sentence)
+
+
 def _group_count(name: str, attribute: str, sentence: str) -> MetricRow:
     """The row of a counter of the group coordinator, from which Prometheus computes a rate."""
     bean = f"kafka.server:type=group-coordinator-metrics,attribute={attribute}"
@@ -166,6 +173,15 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("kafka_server_group_coordinator_metrics_partition_load_time_ms", SUMMARY, "ms", (),
                   "kafka.server:type=group-coordinator-metrics,attribute=partition-load-time-avg",
                   "Loading the groups of a partition that this node leads now."),
+        MetricRow("kafka_server_transaction_coordinator_metrics_partition_load_time_ms", SUMMARY, "ms", (),
+                  "kafka.server:type=transaction-coordinator-metrics,attribute=partition-load-time-avg",
+                  "Loading the transactions of a partition that this node leads now."),
+        _markers("UnknownDestinationQueueSize", "Transaction markers that wait for a leader of their partition."),
+        _markers("LogAppendRetryQueueSize", "Complete transactions that wait to be written into the log again."),
+        MetricRow("kafka_server_addpartitionstotxnmanager_verificationfailures", COUNTER, "", (),
+                  "kafka.server:type=AddPartitionsToTxnManager,name=VerificationFailureRate",
+                  "Partitions whose transaction was not confirmed by its coordinator."),
+        MetricRow("klamm_transactions", GAUGE, "", ("state",), "", "Transactional ids that this node coordinates."),
         MetricRow("kafka_network_requestmetrics_requests", COUNTER, "", ("request",),
                   "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=([A-Za-z]+)", "Requests served."),
         MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),
