@@ -58,7 +58,7 @@ def describe_transaction(context: TransactionContext, transactional_id: str) -> 
 def list_transactions(
     context: TransactionContext, producer_ids: Collection[int], states: Collection[str], duration_ms: int
 ) -> ListedTransactions:
-    """Those that pass all filters; an empty filter, and a negative duration, passes everything."""
+    """Return the transactions that pass all filters; an empty filter and a negative duration pass all."""
     if not context.is_active:
         return ListedTransactions(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if context.transactions.is_loading:

@@ -80,7 +80,7 @@ class SimulatedNode:
         self.node = await start_node(self.world, self.config, LogLevels())
 
     async def run(self) -> str:
-        """Run until the node cannot go on, and stop it; the reason."""
+        """Run until the node cannot go on, then stop it; return the reason."""
         assert self.node is not None
         reason = await self.node.wait_for_failure()
         await self.node.stop()
