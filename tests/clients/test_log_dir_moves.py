@@ -11,6 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 
 TOPIC = "orders"
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 RECORDS = 400
 
 
@@ -51,7 +52,7 @@ def replicas_by_directory(cluster: Cluster, tools: KafkaTools) -> dict[str, list
 def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_a_restart_keeps_it(
     tmp_path: Path,
 ) -> None:
-    cluster = Cluster(tmp_path / "cluster", 2)
+    cluster = Cluster(tmp_path / "cluster", 2, overrides={"replica.fetch.max.bytes": "20000"})
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     cluster.node(1).properties["log.dirs"] = f"{one},{two}"
     plan = tmp_path / "plan.json"
@@ -65,10 +66,16 @@ def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_
             entry = {"topic": TOPIC, "partition": 0, "replicas": [1, 2], "log_dirs": [after, "any"]}
             plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
             files = ("--reassignment-json-file", str(plan))
-            throttle = ("--replica-alter-log-dirs-throttle", "100000")
+            broker = ("--entity-type", "brokers", "--entity-name", "1")
+            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", "--add-config", f"{THROTTLE}=50000")
 
-            tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute", *throttle)
-            assert replicas_by_directory(cluster, tools)[after] == [(f"{TOPIC}-0", True)]
+            def is_throttled() -> bool:
+                return f"{THROTTLE}=50000" in tools.run(cluster.bootstrap, "kafka-configs", *broker, "--describe")
+
+            cluster.wait_until("broker 1 knows the throttle", is_throttled)
+
+            tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute")
+            assert replicas_by_directory(cluster, tools)[after] in ([(f"{TOPIC}-0", True)], [(f"{TOPIC}-0", False)])
             produce(cluster, RECORDS)
 
             def moved() -> bool:

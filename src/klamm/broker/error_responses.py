@@ -212,6 +212,7 @@ def _delete_records_error(message: m.DeleteRecordsRequest, version: int, error: 
 def _alter_replica_log_dirs_error(
     message: m.AlterReplicaLogDirsRequest, version: int, error: ErrorCode
 ) -> m.AlterReplicaLogDirsResponse:
+    """Return a response with this error for each partition of the request."""
     return m.AlterReplicaLogDirsResponse(
         results=[
             m.AlterReplicaLogDirTopicResult(

@@ -126,7 +126,10 @@ def _merge_stop(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: 
 
 
 def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], max_partitions: int) -> Steps:
-    """StopReplica requests with at most `max_partitions` of these stops."""
+    """Yield StopReplica requests that carry these stops, at most `max_partitions` in each.
+
+    The number of its partitions follows each request.
+    """
     told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
     while part := dict(islice(told, max_partitions)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)

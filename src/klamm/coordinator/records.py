@@ -79,7 +79,10 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def offset_value(offset: Offset, version: int) -> bytes:
-    """The value in this version; one with an expiry of its own has the only version that keeps it."""
+    """Encode the value of an offset record in this version.
+
+    An offset with an expire time of its own is encoded in the only version that has one.
+    """
     if offset.expire_timestamp is not None:
         version = _WITH_EXPIRE_TIMESTAMP
     expire = _NO_TIMESTAMP if offset.expire_timestamp is None else offset.expire_timestamp

@@ -14,7 +14,8 @@ log = structlog.get_logger("coordinator")
 class Tasks:
     def __init__(self, coordinator: str) -> None:
         self._coordinator = coordinator
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In order: a set of tasks would give them in that of their addresses."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
         """Run to the first wait at once, and the rest in a task; None where nothing is left.
@@ -27,13 +28,13 @@ class Tasks:
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run all of it in a task."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_done)
         return task
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         """Forget the finished task, and log an error that it raised."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
                 "unexpected error in a coordinator; the rest of it goes on",

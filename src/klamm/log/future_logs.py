@@ -58,6 +58,7 @@ class FutureLogs:
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
+        """The future logs by partition: copies that replace a log when complete."""
         return self._logs
 
     def home_of(self, partition: TopicPartition) -> LogDirectory | None:
@@ -65,6 +66,7 @@ class FutureLogs:
         return self._homes.get(partition)
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """Return the future logs in this log directory."""
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
 
     def create(self, partition: TopicPartition, home: LogDirectory, config: TopicConfig, topic_id: UUID | None) -> Log:
@@ -77,6 +79,7 @@ class FutureLogs:
         return log
 
     def add(self, log: Log, home: LogDirectory) -> None:
+        """Register the future log, which lies in directory `home`."""
         self._logs[log.partition] = log
         self._homes[log.partition] = home
 

@@ -434,6 +434,7 @@ class LogManager:
         return self._futures.logs
 
     def future_directory_of(self, partition: TopicPartition) -> str | None:
+        """Return the log directory of the partition's future log; None where it has none."""
         home = self._futures.home_of(partition)
         return None if home is None else home.path
 

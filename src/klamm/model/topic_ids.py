@@ -19,7 +19,10 @@ def id_to_text(value: uuid.UUID) -> str:
 
 
 def id_from_text(text: str) -> uuid.UUID:
-    """Raises ValueError where the text is longer than 24 characters or does not hold 16 bytes."""
+    """Decode a topic id from its base64 text.
+
+    Raises ValueError where the text is longer than 24 characters or does not hold 16 bytes.
+    """
     if len(text) > _MAX_TEXT:
         raise ValueError(f"{text!r} is too long for a topic id: give at most {_MAX_TEXT} characters of base64")
     padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)

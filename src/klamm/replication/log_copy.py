@@ -96,6 +96,7 @@ class LogCopy:
             copy.truncate_fully_and_start_at(source.start_offset)
 
     def _common_end(self) -> int | None:
+        """Return the offset up to which the copy has the source's records. None where the two share no leader epoch."""
         source, copy = self._source, self._copy
         return common_end(
             source.epochs, source.end_offset, copy.epochs, copy.end_offset, without_epochs=copy.high_watermark

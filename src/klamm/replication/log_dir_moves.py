@@ -147,6 +147,7 @@ class LogDirMoves:
         return self._current
 
     def _is_hosted(self, topic_partition: TopicPartition) -> bool:
+        """Whether this broker has a log of the partition."""
         partition = self._hosted.get(topic_partition)
         return partition is not None and partition.log is not None
 
@@ -184,6 +185,7 @@ class LogDirMoves:
         await asyncio.sleep(0)
 
     def _delay(self, topic_partition: TopicPartition) -> None:
+        """Try the move of the partition again after `BACKOFF_S` seconds."""
         self._retry_at[topic_partition] = asyncio.get_running_loop().time() + BACKOFF_S
 
     def _on_storage_failed(self, partition: Partition, error: StorageFailed) -> None:

@@ -247,7 +247,10 @@ class ReplicaManager:
     def segment_offsets_before(
         self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId
     ) -> tuple[ErrorCode, list[int]]:
-        """ListOffsets version 0 for one partition."""
+        """Answer ListOffsets version 0 for one partition.
+
+        Returns its error, and at most `most` offsets of segments before the timestamp.
+        """
         try:
             partition = self._hosted.find(topic_partition)
             return ErrorCode.NONE, segment_offsets_before(partition, timestamp, most, replica_id)

@@ -97,7 +97,7 @@ class Child:
         return ExitStatus(self._process.wait())
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the process's log file."""
         with contextlib.suppress(OSError), open(self.log_path, errors="replace") as log:
             return "".join(log.readlines()[-lines:])
         return ""

@@ -164,7 +164,7 @@ class CountedSlices(_Pieces):
             self._count = items
 
     def close(self) -> None:
-        """Begin to count anew."""
+        """End the work: set the count of items of this pass to 0."""
         self._count = 0
 
     def _next_pass(self) -> None:

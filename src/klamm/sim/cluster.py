@@ -151,7 +151,7 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def topic_size(self) -> tuple[int, int]:
-        """The partition count and the replication factor of the topics that the workload creates."""
+        """The greatest number of partitions of a new topic, and of replicas of each."""
         return self.options.partitions, self.options.replication
 
     @property

@@ -147,7 +147,7 @@ class CoverageGoals:
             self._count_alter_partition_result(event.event)
 
     def _has_bounced(self, since: int) -> bool:
-        """Whether a broker has registered again in the time since this zxid, in which no change was handled."""
+        """Whether a broker has registered again, as after a restart, since this zxid."""
         registrations = self._cluster.history.registrations
         for seen in registrations.changes.values():
             then = next((epoch for at, epoch in reversed(seen) if at <= since), -1)

@@ -102,7 +102,10 @@ def _checked_times(option: str, each: Mapping[TopicPartition, int]) -> Mapping[T
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
-    """JSON as `{"orders": {"0": 23, "1": -2}}`, in order of topic and partition. Raises BadOption."""
+    """Return the offset of each partition that the JSON text lists, like `{"orders": {"0": 23, "1": -2}}`.
+
+    The order is that of topic and partition. Raises BadOption.
+    """
     example = '{"orders": {"0": 23, "1": -2}}'
     try:
         parsed = json.loads(text)

@@ -44,7 +44,10 @@ class BrokerFacts(NamedTuple):
 
 
 async def read_brokers(admin: Admin) -> list[BrokerFacts]:
-    """Racks, leaders, replicas and log directories of each broker, sorted by id; also of dead ones with replicas."""
+    """Return address, leaders, replicas and log directories of each broker, sorted by id.
+
+    Dead brokers with replicas are included.
+    """
     cluster = await read_cluster(admin)
     ids = sorted(cluster.brokers)
     log_dirs = dict(zip(ids, await asyncio.gather(*(_read_log_dirs(admin, b) for b in ids)), strict=True))

@@ -55,11 +55,13 @@ async def list_transactions(
     await admin.look()
 
     def request(version: int) -> ListTransactionsRequest:
+        """Build the ListTransactions request for this version. Raises CannotAsk where it cannot filter by duration."""
         if version < _FILTERS_DURATION and duration_ms >= 0:
             raise CannotAsk("it cannot filter by duration. Leave out --duration-filter, or upgrade the broker.")
         return ListTransactionsRequest(tuple(states), tuple(producer_ids), duration_ms)
 
     async def ask(broker: BrokerId) -> Any:
+        """Ask one broker for its transactions; return the response, or the error where it cannot be asked."""
         try:
             return await admin.ask_broker(broker, ApiKey.LIST_TRANSACTIONS, request)
         except CannotAsk as error:
@@ -83,11 +85,12 @@ async def list_transactions(
 
 
 def _unknown_state(broker: BrokerId, state: str) -> Refusal:
+    """Return the refusal of a broker that does not know the transaction state."""
     return Refusal(f"broker {broker}", ErrorCode.INVALID_REQUEST, f"it knows no transaction state {state!r}")
 
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
-    """Raises CannotAsk."""
+    """Ask the coordinator of the transactional id and return its transaction. Raises CannotAsk."""
     request = Request(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest((transactional_id,)))
     answer = await admin.ask_coordinator(
         transactional_id, request, lambda a: a.transaction_states[0].error_code, CoordinatorType.TRANSACTION
@@ -126,6 +129,7 @@ async def abort_transaction(admin: Admin, partition: TopicPartition, start_offse
 
 
 def _marker_error(answer: Any) -> int:
+    """Return the error code of the only partition of a WriteTxnMarkers response."""
     code: int = answer.markers[0].topics[0].partitions[0].error_code
     return code
 
@@ -146,9 +150,11 @@ async def _producer_from(admin: Admin, partition: TopicPartition, start_offset: 
 
 
 def _described(answer: Any) -> PartitionResponse:
+    """Return the only partition of a DescribeProducers response."""
     partition: PartitionResponse = answer.topics[0].partitions[0]
     return partition
 
 
 def _described_error(answer: Any) -> int:
+    """Return the error code of the only partition of a DescribeProducers response."""
     return _described(answer).error_code

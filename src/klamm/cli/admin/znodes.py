@@ -134,7 +134,10 @@ async def write_state(client: ZooKeeper, before: ZnodeState, value: bytes) -> in
 
 
 async def delete(client: ZooKeeper, before: ZnodeState) -> None:
-    """Delete it and everything below it in one transaction. Raises KlammError if it changed since it was read."""
+    """Delete the znode and everything below it in one transaction.
+
+    Raises KlammError if it changed since it was read.
+    """
     assert before.version is not None, "there is something to delete"
     results = await client.multi([*(Delete(at) for at in reversed(before.below)), Delete(before.path, before.version)])
     refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]

@@ -235,7 +235,7 @@ async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, li
 
 
 async def _check_inactive(admin: Admin, name: str) -> None:
-    """Raises CannotAsk where the group has members."""
+    """Raise CannotAsk where the group has members."""
     state = (await groups.describe_group(admin, name)).state
     if state not in INACTIVE:
         raise CannotAsk(f"group {name} has members (state {state}): offsets can be reset once they have stopped")

@@ -51,6 +51,7 @@ def describe(
     """Show state, producer and partitions of transactional ids."""
 
     async def read(admin: Admin) -> list[Transaction]:
+        """Return the transaction of each named transactional id."""
         return [await transactions.describe_transaction(admin, name) for name in transactional_id]
 
     found = with_admin(bootstrap, timeout, read)
@@ -64,6 +65,7 @@ def describe(
 
 
 def _headline(transaction: Transaction) -> str:
+    """Return the first line about a transaction."""
     began = ""
     if transaction.start_ms is not None:
         began = f", begun {datetime.fromtimestamp(transaction.start_ms / 1000, UTC).isoformat(timespec='seconds')}"

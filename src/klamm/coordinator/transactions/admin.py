@@ -33,6 +33,7 @@ class ListedTransactions(NamedTuple):
 
 
 def describe_transaction(context: TransactionContext, transactional_id: str) -> DescribedTransaction:
+    """Return state, producer and partitions of the transactional id, or its error."""
     if not context.is_active:
         return DescribedTransaction(ErrorCode.COORDINATOR_NOT_AVAILABLE, transactional_id)
     if not transactional_id:
@@ -57,7 +58,7 @@ def describe_transaction(context: TransactionContext, transactional_id: str) -> 
 def list_transactions(
     context: TransactionContext, producer_ids: Collection[int], states: Collection[str], duration_ms: int
 ) -> ListedTransactions:
-    """Those that pass all filters; an empty filter, and a negative duration, passes everything."""
+    """Return the transactions that pass all filters; an empty filter and a negative duration pass all."""
     if not context.is_active:
         return ListedTransactions(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if context.transactions.is_loading:
@@ -65,6 +66,7 @@ def list_transactions(
     now_ms = context.clock.now_ms()
 
     def is_included(transaction: Transaction) -> bool:
+        """Whether the transaction passes the filters of producer id, state and duration."""
         if transaction.state is DEAD or (producer_ids and transaction.producer_id not in producer_ids):
             return False
         if states and transaction.state not in states:

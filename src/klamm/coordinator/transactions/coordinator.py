@@ -59,6 +59,7 @@ class TransactionCoordinator:
         await self._context.tasks.close()
 
     async def _repeat(self, interval_ms: int, work: Callable[[TransactionContext], Awaitable[None]]) -> None:
+        """Do the work again and again, `interval_ms` apart; an error of it is logged."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             try:
@@ -71,6 +72,7 @@ class TransactionCoordinator:
         self._ownership.on_leadership_change(change)
 
     def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of `__transaction_state` that belongs to the transactional id."""
         return self._context.transactions.partition_of(transactional_id)
 
     # ---- producers
@@ -84,6 +86,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
     ) -> ErrorCode:
+        """Add the partitions to the producer's transaction, which begins with the first; return the error code."""
         return await requests.add_partitions(self._context, transactional_id, producer, partitions)
 
     def verify_partitions(
@@ -95,22 +98,26 @@ class TransactionCoordinator:
     async def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
     ) -> ErrorCode:
+        """Commit or abort the producer's transaction; return the error code."""
         return await requests.end_transaction(self._context, transactional_id, producer, is_commit=is_commit)
 
     # ---- administration
 
     def describe_transaction(self, transactional_id: str) -> admin.DescribedTransaction:
+        """Return state, producer and partitions of the transactional id, or its error."""
         return admin.describe_transaction(self._context, transactional_id)
 
     def list_transactions(
         self, producer_ids: Collection[int], states: Collection[str], duration_ms: int
     ) -> admin.ListedTransactions:
+        """Return the transactions that pass the filters; empty filters and a negative duration pass all."""
         return admin.list_transactions(self._context, producer_ids, states, duration_ms)
 
     # ---- metrics
 
     @property
     def counts(self) -> TransactionCounts:
+        """The counters for the metrics."""
         return self._context.counts
 
     def count_transactions(self) -> dict[TransactionState, int]:

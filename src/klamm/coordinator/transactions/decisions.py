@@ -133,6 +133,10 @@ def verify(
 
 
 def _check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> ErrorCode:
+    """Return INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED where producer id or epoch are not the transaction's.
+
+    Else NONE.
+    """
     if transaction.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if transaction.epoch == producer.epoch else ErrorCode.PRODUCER_FENCED

@@ -27,7 +27,7 @@ class LoadedTransactions:
         self.by_id: dict[str, Transaction] = {}
 
     def add_batch(self, buffer: Buffer, header: BatchHeader) -> None:
-        """Raises CorruptRecords."""
+        """Apply the records of one batch to the transactions loaded so far. Raises CorruptRecords."""
         if header.is_control:
             return
         for record in records(buffer, header):
@@ -42,7 +42,7 @@ class LoadedTransactions:
                 )
 
     def _add_record(self, record: Record) -> None:
-        """Raises UnknownTransactionRecord."""
+        """Apply one record to the loaded transactions. Raises UnknownTransactionRecord."""
         if record.key is None:
             raise UnknownTransactionRecord("it has no key")
         transactional_id = read_key(record.key)
@@ -61,9 +61,11 @@ class TransactionOwnership(PartitionOwnership):
         self._context = context
 
     def partition(self, number: int) -> StatePartition:
+        """Return what this broker knows of partition `number` of `__transaction_state`."""
         return self._context.transactions.partition(number)
 
     async def load(self, number: int, loading: Loading) -> int:
+        """Read partition `number` of `__transaction_state` and own its transactions; return their number."""
         loaded = LoadedTransactions()
         await self.read_all(number, loading, loaded.add_batch)
         partition = self.partition(number)
@@ -77,9 +79,11 @@ class TransactionOwnership(PartitionOwnership):
         return len(owned.transactions)
 
     def unload(self, number: int) -> int:
+        """Remove the transactions of partition `number` from memory; return their number."""
         partition = self.partition(number)
         owned, partition.owned = partition.owned, None
         return 0 if owned is None else len(owned.transactions)
 
     def observe_load(self, duration_ms: float) -> None:
+        """Count a loaded partition and how long it took, for the metrics."""
         self._context.counts.partition_loads.observe(duration_ms)

@@ -82,7 +82,7 @@ class _Delivery:
         self._is_commit = transaction.state is PREPARE_COMMIT
 
     async def run(self) -> None:
-        """Raises Fenced."""
+        """Write the marker to every partition of the transaction, retrying until all have it. Raises Fenced."""
         attempts: set[asyncio.Task[list[TopicPartition]]] = set()
         left: Iterable[TopicPartition] = self._transaction.partitions
         loop = asyncio.get_running_loop()
@@ -117,6 +117,7 @@ class _Delivery:
         return left
 
     async def _wait_for_leader(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Wait for the retry backoff, and return the same partitions to be tried again."""
         counts = self._context.counts
         counts.unavailable_leaders += 1
         try:
@@ -149,7 +150,10 @@ class _Delivery:
         return [p for p in partitions if errors.get(p) not in _MARKED]
 
     def _check_fenced(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Raises Fenced; logs what a retry may not repair."""
+        """Raise Fenced where a leader answers that the coordinator is fenced.
+
+        Other errors that a retry may not repair are logged.
+        """
         for partition, error in errors.items():
             if error in _FENCED:
                 raise Fenced(f"{partition} answered {error.name}")

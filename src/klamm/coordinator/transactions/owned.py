@@ -31,13 +31,16 @@ class OwnedTransactions:
         self._partitions: dict[int, StatePartition] = {}
 
     def partition_of(self, transactional_id: str) -> int:
+        """Return the partition of `__transaction_state` that belongs to the transactional id."""
         return partition_for(transactional_id, self.partition_count)
 
     def partition(self, number: int) -> StatePartition:
+        """Return what this broker knows of partition `number` of `__transaction_state`, empty where it is new."""
         return self._partitions.setdefault(number, StatePartition())
 
     @property
     def is_loading(self) -> bool:
+        """Whether any partition of `__transaction_state` is being loaded."""
         return any(partition.loading for partition in self._partitions.values())
 
     def find(self, transactional_id: str) -> Owned | ErrorCode:

@@ -28,7 +28,8 @@ class Marker(NamedTuple):
 
 
 class MarkerChannel(Protocol):
-    def leader_of(self, partition: TopicPartition) -> Address | NoLeader: ...
+    def leader_of(self, partition: TopicPartition) -> Address | NoLeader:
+        """Return the address of the partition's leader, or why there is none."""
 
     async def write_marker(self, leader: Address, marker: Marker) -> Mapping[TopicPartition, ErrorCode]:
         """Send the marker and return the error of each partition. Raises ConnectionLost, UnsupportedVersion."""

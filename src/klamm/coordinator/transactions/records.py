@@ -22,10 +22,12 @@ class UnknownTransactionRecord(KlammError):
 
 
 def transaction_key(transactional_id: str) -> bytes:
+    """Return the encoded key of the transactional id's record."""
     return _VERSION.pack(_KEY_VERSION) + TransactionLogKey(transactional_id).encode(_KEY_VERSION)
 
 
 def transaction_value(transition: Transition) -> bytes:
+    """Return the encoded value of the record that stores this transition."""
     partitions = None if transition.state is EMPTY else _by_topic(transition.partitions)
     value = TransactionLogValue(
         transition.producer_id,
@@ -40,6 +42,7 @@ def transaction_value(transition: Transition) -> bytes:
 
 
 def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
+    """Return the partitions grouped by topic, as the record has them."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -58,7 +61,7 @@ def read_key(key: bytes) -> str | None:
 
 
 def read_value(transactional_id: str, value: bytes) -> Transaction:
-    """Raises UnknownTransactionRecord."""
+    """Decode the value of a transactional id's record. Raises UnknownTransactionRecord."""
     version = _version_of(value)
     if not 0 <= version <= _NEWEST_VALUE:
         raise UnknownTransactionRecord(f"value of version {version}")
@@ -85,6 +88,7 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
 
 
 def _version_of(record: bytes) -> int:
+    """Return the version that the first two bytes name. Raises UnknownTransactionRecord where there are fewer."""
     if len(record) < _VERSION.size:
         raise UnknownTransactionRecord(f"{len(record)} bytes hold no version")
     version: int = _VERSION.unpack_from(record)[0]

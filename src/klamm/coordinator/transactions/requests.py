@@ -110,6 +110,7 @@ async def _store_plan(context: TransactionContext, owned: Owned, transaction: Tr
 async def add_partitions(
     context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
 ) -> ErrorCode:
+    """Add the partitions to the producer's transaction and store it; return the error code."""
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
     found = _find(context, transactional_id)

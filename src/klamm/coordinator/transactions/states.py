@@ -46,4 +46,5 @@ PREPARED: Final = {PREPARE_COMMIT: COMPLETE_COMMIT, PREPARE_ABORT: COMPLETE_ABOR
 
 
 def can_move(state: TransactionState, target: TransactionState) -> bool:
+    """Whether a transaction may change from `state` to `target`."""
     return state in VALID_PREVIOUS[target]

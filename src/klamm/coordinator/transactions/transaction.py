@@ -52,6 +52,7 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
+        """Whether the producer needs a new producer id, because its epoch cannot rise further."""
         return is_exhausted(self.epoch)
 
     def begin(self, target: TransactionState) -> None:
@@ -84,4 +85,5 @@ class Transaction:
 
 
 def is_exhausted(epoch: int) -> bool:
+    """Whether a producer epoch is so high that the next one needs a new producer id."""
     return epoch >= MAX_EPOCH - 1

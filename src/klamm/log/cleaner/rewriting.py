@@ -136,7 +136,10 @@ def _committed_data(transactions: TransactionCleaning, run: Run, start: int) -> 
 
 
 def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
-    """Add the group; where it does not fit, as many of its batches as do."""
+    """Add the keys of the group's batches to the map; return whether all fit.
+
+    Where they do not, as many batches as fit are added.
+    """
     records = decode_group(group)
     keys = records.fields.keys
     content = bytes(group.buffer)

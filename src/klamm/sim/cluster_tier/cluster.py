@@ -84,23 +84,28 @@ class ClusterTier(ScheduledRun):
 
     @property
     def nodes(self) -> dict[int, SimulatedNode]:
+        """All nodes by broker id."""
         return self._nodes
 
     @property
     def disks(self) -> dict[str, SimulatedDisk]:
+        """The simulated disks by the name of their host."""
         return self.universe.disks
 
     @property
     def topic_size(self) -> tuple[int, int]:
+        """The greatest number of partitions of a new topic, and the number of log directories of each node."""
         return self.options.partitions, self.options.directories
 
     @property
     def _server_names(self) -> Sequence[str]:
+        """The host names of the ZooKeeper servers."""
         return [f"zk-{n}" for n in range(1, self.options.servers + 1)]
 
     # ---- processes
 
     async def _start_nodes(self) -> None:
+        """Start the nodes in order of their ids; the first gets a head start."""
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
@@ -134,6 +139,7 @@ class ClusterTier(ScheduledRun):
         self.log(f"node {number} starts")
 
     async def _run_node(self, node: SimulatedNode) -> str:
+        """Start the node and wait for its end; return why it ended."""
         await node.start()
         self._tell(NodeStarted(node.number))
         return await node.run()
@@ -177,6 +183,7 @@ class ClusterTier(ScheduledRun):
     # ---- clients
 
     def _start_producer(self, number: int) -> None:
+        """Start a producer of its own random style on a host of its own."""
         name = f"producer-{number}"
         host, world = self.universe.start(name)
         rng = Rng(f"{self.seed}/{name}")
@@ -189,23 +196,27 @@ class ClusterTier(ScheduledRun):
         self.log(f"{name} sends with {style}")
 
         async def run() -> None:
+            """Produce without end."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Producer(name, world, client, style, rng, self._writable, self._tell).run()
 
         self.loop.spawn(host, run(), name)
 
     def _start_consumer(self, number: int) -> None:
+        """Start a consumer on a host of its own."""
         name = f"consumer-{number}"
         host, world = self.universe.start(name)
         rng = Rng(f"{self.seed}/{name}")
 
         async def run() -> None:
+            """Consume without end."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Consumer(name, client, rng, self._readable, self._tell).run()
 
         self.loop.spawn(host, run(), name)
 
     def _writable(self) -> Sequence[TopicPartition]:
+        """Return the partitions to which producers may send; empty after they were told to stop."""
         return self._readable() if self._sends else ()
 
     def _readable(self) -> Sequence[TopicPartition]:
@@ -298,6 +309,7 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_power_lost(event)
 
     def _check(self, rows: Sequence[Row], history: object, event: object) -> None:
+        """Run the checks on the event, and record each violation."""
         for row in rows:
             self.checks += 1
             try:

@@ -73,15 +73,18 @@ class TierHistory:
                 yield offset, value
 
     def state(self, p: TopicPartition) -> LeaderAndIsr | None:
+        """Return the newest leader and ISR of the partition in ZooKeeper; None where it has none."""
         return self.zookeeper.states.newest(p)
 
     def isr(self, p: TopicPartition) -> tuple[BrokerId, ...]:
+        """Return the newest ISR of the partition in ZooKeeper; empty where it has none."""
         state = self.state(p)
         return state.isr if state is not None else ()
 
     # ---- what happens
 
     def on_send(self, send: Send) -> None:
+        """Note which send has each value."""
         for value in send.values:
             self.sends[value] = send
 
@@ -105,6 +108,7 @@ class TierHistory:
         self.high_watermarks[*key, event.leader, event.leader_epoch] = event.high_watermark
 
     def on_position_lost(self, event: PositionLost) -> None:
+        """Forget the consumer's position in the partition."""
         self.positions.pop((event.consumer, event.partition), None)
 
     def on_power_lost(self, event: PowerLost) -> None:
@@ -137,4 +141,5 @@ def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:
 
 
 def was_refused(send: Send) -> bool:
+    """Whether the brokers refused the send."""
     return send.state is SendState.REFUSED

@@ -33,6 +33,7 @@ class SegmentBatches:
         """Why the file cannot be read on from there."""
 
     def refresh(self) -> None:
+        """Read the batches that were written since the last call; a truncated file is read anew."""
         inode = self._inode
         if inode.revision != self._revision:
             self._revision, self._position, self.damage = inode.revision, 0, None
@@ -64,6 +65,7 @@ class ReplicaLog:
 
     @property
     def start(self) -> int:
+        """The base offset of the first segment; 0 without segments."""
         return self._bases[0] if self._bases else 0
 
     @property
@@ -90,9 +92,11 @@ class ReplicaLog:
 
     @property
     def damage(self) -> str | None:
+        """The first damage found in a segment; None where all batches are whole."""
         return next((s.damage for s in self._segments if s.damage is not None), None)
 
     def batches(self) -> Iterator[StoredBatch]:
+        """Yield the batches of all segments in order."""
         for segment in self._segments:
             yield from segment.batches
 
@@ -129,6 +133,7 @@ class ReplicaLog:
         return None if batch is None else batch.header.partition_leader_epoch
 
     def _batch_at(self, offset: int) -> StoredBatch | None:
+        """Return the batch that has the offset; None where no batch has it."""
         at = bisect_right(self._bases, offset) - 1
         if at < 0:
             return None
@@ -169,6 +174,7 @@ class DiskLogs:
 
     @property
     def has_failed_directory(self) -> bool:
+        """Whether an injected fault made a log directory of this disk fail."""
         return any(self.disk.is_failed(f"/{root}") for root in self.disk.children("/"))
 
     def topic_id_of(self, log: ReplicaLog) -> str:
@@ -180,6 +186,7 @@ class DiskLogs:
         return next((s.removeprefix(_METADATA_KEY).strip() for s in lines if s.startswith(_METADATA_KEY)), "")
 
     def _read(self, path: str) -> ReplicaLog:
+        """Return the log whose segment files lie in the directory `path`."""
         segments: dict[int, SegmentBatches] = {}
         for name in self.disk.children(path):
             base = offset_of(name)

@@ -31,6 +31,7 @@ class NodeSettings(NamedTuple):
 
 @lru_cache(maxsize=256)
 def node_config(number: int, settings: NodeSettings) -> NodeConfig:
+    """Return the config of node `number`."""
     directories = ",".join(log_directories(settings.directories))
     text = f"""broker.id={number}
 zookeeper.connect={settings.zookeeper}
@@ -57,6 +58,7 @@ klamm.delete.topic.dead.broker.wait.ms=3000
 
 
 def log_directories(count: int) -> list[str]:
+    """Return the paths of the log directories: `/data1`, `/data2` and so on."""
     return [f"/data{n}" for n in range(1, count + 1)]
 
 
@@ -74,11 +76,11 @@ class SimulatedNode:
     """None until it has started."""
 
     async def start(self) -> None:
-        """Raises KlammError where the node cannot run."""
+        """Start the node. Raises KlammError where it cannot run."""
         self.node = await start_node(self.world, self.config, LogLevels())
 
     async def run(self) -> str:
-        """Run until the node cannot go on, and stop it; the reason."""
+        """Run until the node cannot go on, then stop it; return the reason."""
         assert self.node is not None
         reason = await self.node.wait_for_failure()
         await self.node.stop()
@@ -101,14 +103,17 @@ class SimulatedNode:
 
     @property
     def session_timeout_ms(self) -> int:
+        """The node's ZooKeeper session timeout, in ms."""
         return self.config.zookeeper_session_timeout_ms
 
     @property
     def is_controller(self) -> bool:
+        """Whether the node is the active controller."""
         return self.node is not None and self.node.parts.controller.is_active
 
     @property
     def waits_for_alter_partition(self) -> bool:
+        """Whether a partition led by the node has proposed an ISR and has no answer yet."""
         if self.node is None:
             return False
         hosted = self.node.parts.replicas.partitions()

@@ -44,6 +44,7 @@ class Options:
 
     @classmethod
     def of(cls, seed: int) -> "Options":
+        """Return the random options of this seed: schedule, sizes and faults."""
         rng = Rng(f"{seed}/options")
         faults = tuple(name for name in FAULTS if rng.random() < 0.5)
         return cls(

@@ -12,7 +12,7 @@ CHAOS_S: Final = 40.0
 
 
 def write_script(options: Options) -> Script:
-    """What a seed lets happen: a few topics, then faults and work in between."""
+    """Draw the script of a run from its options: a few topics, then random faults and operations."""
     actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(options.topics)]
     rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:

@@ -28,10 +28,12 @@ class DiskWatch(DiskObserver):
         self._refused: set[str] = set()
 
     def on_write(self, path: str) -> None:
+        """Report a write to a file after an earlier error of that file."""
         if path in self._refused:
             self._tell(WrittenAfterError(self._node, path))
 
     def on_truncate(self, path: str, size: int) -> None:
+        """Report that the log of a partition is truncated."""
         p, base = _segment(path)
         if p is None or (log := self._logs.of(p)) is None:
             return
@@ -46,6 +48,7 @@ class DiskWatch(DiskObserver):
             self._tell(Truncated(self._node, p, base, log.end))
 
     def on_error(self, call: str, path: str) -> None:
+        """Note that an operation on the `.log` file failed, after which it must not be written."""
         if call in _FAILING and path.endswith(LOG):
             self._refused.add(path)
 

@@ -44,7 +44,10 @@ class Reader:
         self.locator = Locator(client)
 
     async def read(self, partition: TopicPartition, offset: int, limits: FetchLimits) -> Read:
-        """Raises ConnectionLost, RetriableError, and CorruptRecords where a batch is damaged."""
+        """Fetch from the partition's leader, from `offset` on, and return what it answers.
+
+        Raises ConnectionLost, RetriableError, and CorruptRecords where a batch is damaged.
+        """
         leader = await self.locator.leader(partition)
         topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
         request = fetch_request(partition, topic_id, offset, limits)
@@ -110,6 +113,7 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
+        """Poll the readable partitions in turn without end; report what each poll returns."""
         while True:
             for partition in self._partitions():
                 try:
@@ -122,6 +126,7 @@ class Consumer:
             await asyncio.sleep(_BACKOFF_S)
 
     async def _poll(self, partition: TopicPartition) -> None:
+        """Read once from the partition at the consumer's position, report the records, and advance the position."""
         position = self._positions.setdefault(partition, 0)
         limits = FetchLimits(self._rng.choice(_MAX_BYTES), self._rng.choice(_WAITS_MS))
         read = await self._reader.read(partition, position, limits)

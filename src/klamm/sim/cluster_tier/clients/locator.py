@@ -28,7 +28,10 @@ class Locator:
         self._leaders: dict[TopicPartition, Leader] = {}
 
     async def leader(self, partition: TopicPartition) -> Leader:
-        """Raises RetriableError where there is none now."""
+        """Return the partition's leader; metadata is asked for where it is not known.
+
+        Raises RetriableError where there is no leader.
+        """
         if partition not in self._leaders:
             await self._refresh(partition.topic)
         found = self._leaders.get(partition)
@@ -41,6 +44,7 @@ class Locator:
         self._leaders.pop(partition, None)
 
     async def _refresh(self, topic: str) -> None:
+        """Ask for the topic's metadata and keep its leaders."""
         topics = await self._client.run(self._client.cluster.refresh([topic]))
         brokers = self._client.cluster.brokers
         answer = topics.get(topic)

@@ -34,7 +34,10 @@ class OneWayProducer:
         self._writers: dict[Address, _Writer] = {}
 
     async def send(self, address: Address, partition: TopicPartition, batch: bytes) -> None:
-        """Raises OSError, TimeoutError where the broker cannot be reached."""
+        """Send the batch with acks=0, for which there is no response.
+
+        Raises OSError, TimeoutError where the broker cannot be reached.
+        """
         writer = self._writers.get(address)
         if writer is None or writer.transport is None or writer.transport.is_closing():
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):

@@ -75,6 +75,7 @@ class Producer:
         self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
+        """Send batches to random writable partitions without end, with random pauses."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / self._style.pause_s))
             if candidates := self._partitions():
@@ -102,7 +103,10 @@ class Producer:
             self._sequences[partition] = sequence + len(send.values)
 
     async def _send_until_known(self, send: Send, batch: bytes) -> None:
-        """Raises TimeoutError where the fate of the batch will never be known."""
+        """Send the batch until it is known whether it was appended.
+
+        Raises TimeoutError where that will never be known.
+        """
         is_known = await self._attempt(send, batch)
         while not is_known:
             await asyncio.sleep(_BACKOFF_S)
@@ -155,6 +159,7 @@ class Producer:
         self._sequences.clear()
 
     def _next_values(self) -> tuple[bytes, ...]:
+        """Return the unique values of the next batch."""
         values = []
         for _ in range(self._rng.randint(1, _MAX_BATCH)):
             self._number += 1

@@ -194,7 +194,7 @@ def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
 
 
 def no_mistakes(cluster: RestingCluster) -> str | None:
-    """No node runs into an error that nobody foresaw."""
+    """No node runs into an unexpected error."""
     return cluster.mistakes[0] if cluster.mistakes else None
 
 
