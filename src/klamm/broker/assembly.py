@@ -21,6 +21,7 @@ from klamm.broker.controller_channel import (
     is_not_controller_for_any_topic,
 )
 from klamm.broker.controller_handover import ControllerHandover
+from klamm.broker.coordinators import build_groups, build_transactions
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
@@ -43,15 +44,11 @@ from klamm.broker.routes import routes
 from klamm.broker.settings import (
     cleaner_settings,
     controller_settings,
-    group_settings,
     log_settings,
     replication_settings,
     server_limits,
-    transaction_settings,
 )
 from klamm.broker.stale_topics import StaleTopics
-from klamm.broker.transaction_channels import TransactionMarkers, VerificationChannel
-from klamm.broker.transaction_verification import TransactionVerification
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
@@ -61,10 +58,6 @@ from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
-from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from klamm.coordinator.replicated_log import ReplicatedLog
-from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
@@ -74,7 +67,6 @@ from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.leadership import LeadershipChange
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.runtime.time_slices import TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
@@ -197,10 +189,10 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
-    groups = _build_groups(context, replicas, lifecycle)
+    groups = build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
-    transactions, verification = _build_transactions(context, cache, replicas, producer_ids, lifecycle)
+    transactions, verification = build_transactions(context, cache, replicas, producer_ids, lifecycle)
 
     def on_leadership_change(change: LeadershipChange) -> None:
         """Tell the group and the transaction coordinator which partitions this broker began or ceased to lead."""
@@ -352,62 +344,6 @@ def _build_replicas(
         lifecycle.add("ISR changes", isr_znodes)
     storage.log_dir_failures.add_listener(lambda failure: replicas.set_offline(failure.partitions))
     return replicas
-
-
-def _build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
-    """The group coordinator; it takes over groups as the controller makes this broker leader."""
-    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
-    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
-
-    async def start() -> None:
-        """Start the group coordinator with the partition count of `__consumer_offsets`.
-
-        The count is read from ZooKeeper; before the topic exists it is `offsets.topic.num.partitions`.
-        """
-        stored = await context.store().read_partition_count(OFFSETS_TOPIC)
-        groups.start(stored or context.config.offsets_topic_num_partitions)
-
-    lifecycle.add("group coordinator", Step(start, groups.close))
-    return groups
-
-
-def _build_transactions(
-    context: NodeContext,
-    cache: MetadataCache,
-    replicas: ReplicaManager,
-    producer_ids: ProducerIds,
-    lifecycle: Lifecycle,
-) -> tuple[TransactionCoordinator, TransactionVerification]:
-    """Build the transaction coordinator, and the part that verifies transactions with other coordinators."""
-    timeout_s = context.config.request_timeout_ms / 1000
-    client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
-    lifecycle.add("transaction client", Step(close=client.close))
-    markers = TransactionMarkers(cache, client)
-    channel = VerificationChannel(cache, client)
-    lifecycle.add("transaction verification", Step(close=channel.close))
-    lifecycle.add("transaction markers", Step(close=markers.close))
-    coordinator = TransactionCoordinator(
-        transaction_settings(context.config),
-        ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
-        context.world.clock,
-        producer_ids,
-        markers,
-        TimeSlices(),
-    )
-
-    async def start() -> None:
-        """Start the transaction coordinator with the partition count of `__transaction_state`.
-
-        The count is read from ZooKeeper; before the topic exists it comes from the broker's config.
-        """
-        stored = await context.store().read_partition_count(TRANSACTIONS_TOPIC)
-        coordinator.start(stored or context.config.transaction_state_log_num_partitions)
-
-    lifecycle.add("transaction coordinator", Step(start, coordinator.close))
-    verification = TransactionVerification(
-        replicas, channel, lambda: context.dynamic.current.transaction_partition_verification_enable
-    )
-    return coordinator, verification
 
 
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:

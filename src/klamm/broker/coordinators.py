@@ -1,0 +1,72 @@
+"""The coordinators of a node, and what they need of it. They take over partitions as the controller makes it leader."""
+
+from klamm.broker.context import NodeContext
+from klamm.broker.lifecycle import Lifecycle, Step
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.settings import group_settings, transaction_settings
+from klamm.broker.transaction_channels import TransactionMarkers, VerificationChannel
+from klamm.broker.transaction_verification import TransactionVerification
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.transactions.coordinator import TransactionCoordinator
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.time_slices import TimeSlices
+
+
+def build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
+    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
+    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
+
+    async def start() -> None:
+        """Start the group coordinator with the partition count of `__consumer_offsets`.
+
+        The count is read from ZooKeeper; before the topic exists it is `offsets.topic.num.partitions`.
+        """
+        stored = await context.store().read_partition_count(OFFSETS_TOPIC)
+        groups.start(stored or context.config.offsets_topic_num_partitions)
+
+    lifecycle.add("group coordinator", Step(start, groups.close))
+    return groups
+
+
+def build_transactions(
+    context: NodeContext,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    producer_ids: ProducerIds,
+    lifecycle: Lifecycle,
+) -> tuple[TransactionCoordinator, TransactionVerification]:
+    """Build the transaction coordinator, and the part that verifies transactions with other coordinators."""
+    timeout_s = context.config.request_timeout_ms / 1000
+    client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
+    lifecycle.add("transaction client", Step(close=client.close))
+    markers = TransactionMarkers(cache, client)
+    channel = VerificationChannel(cache, client)
+    lifecycle.add("transaction verification", Step(close=channel.close))
+    lifecycle.add("transaction markers", Step(close=markers.close))
+    coordinator = TransactionCoordinator(
+        transaction_settings(context.config),
+        ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
+        context.world.clock,
+        producer_ids,
+        markers,
+        TimeSlices(),
+    )
+
+    async def start() -> None:
+        """Start the transaction coordinator with the partition count of `__transaction_state`.
+
+        The count is read from ZooKeeper; before the topic exists it comes from the broker's config.
+        """
+        stored = await context.store().read_partition_count(TRANSACTIONS_TOPIC)
+        coordinator.start(stored or context.config.transaction_state_log_num_partitions)
+
+    lifecycle.add("transaction coordinator", Step(start, coordinator.close))
+    verification = TransactionVerification(
+        replicas, channel, lambda: context.dynamic.current.transaction_partition_verification_enable
+    )
+    return coordinator, verification
