@@ -38,7 +38,9 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_script_matches_the_kafka_recording(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_klamm_does_in_each_script_what_was_recorded_of_kafka(
+    name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
     others, no_longer = await judged(name, shared_zookeeper, tmp_path)
 
     assert not others, "\n".join(map(str, others))

@@ -60,7 +60,7 @@ def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> No
     assert left(first, again) == [{"tree": {LIST: "{list}"}}, {"requests": {"1": {}}}]
 
 
-def test_write_order_is_listed_by_topic_and_kind_of_znode() -> None:
+def test_recorded_znode_writes_are_grouped_by_topic_and_kind_in_their_order() -> None:
     writes = [
         (STATE, "set"), (STATE.replace("/0/", "/7/"), "set"), (STATE.replace("/a/", "/b/"), "set"),
         ("/brokers/topics/a", "set"), (LIST, "delete"),

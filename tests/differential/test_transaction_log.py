@@ -70,7 +70,9 @@ async def test_transaction_log_shows_ephemerals_deleted_with_their_session(share
     assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
 
 
-async def test_transaction_log_shows_a_refused_write_without_path(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_a_refused_write_in_zookeepers_transaction_log_is_listed_without_its_path(
+    shared_zookeeper: ZooKeeperServer,
+) -> None:
     async with _client(shared_zookeeper) as client:
         await client.create("/refused", b"one")
         log = TransactionLog(shared_zookeeper.directory)

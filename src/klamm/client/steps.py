@@ -53,7 +53,7 @@ class Running(Generic[T]):
             self.step, self.result = None, done.value
 
     def throw(self, error: Exception) -> None:
-        """Pass an error to the steps and advance to the next one. Raises what the steps raise."""
+        """Throw the error into the generator of steps, and keep the next step. Raises what the generator raises."""
         try:
             self.step = self._steps.throw(error)
         except StopIteration as done:

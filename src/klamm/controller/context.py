@@ -208,7 +208,7 @@ class ControllerContext:
         self._brokers_changed()
 
     def _brokers_changed(self) -> None:
-        """Recompute which brokers are live and leaving, and raise the version of the broker list."""
+        """Recompute the live brokers and those in controlled shutdown; raise the version of the broker list."""
         self.broker_list_version += 1
         self.live = frozenset(b for b in self.registered if b not in self.shutting_down)
         self.leaving = frozenset(b for b in self.registered if b in self.shutting_down)

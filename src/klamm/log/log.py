@@ -127,7 +127,7 @@ class Log(LogStorage):
     ) -> AppendInfo:
         """Assign offsets to one batch and write it. Raises AppendRefused, and then nothing was written.
 
-        A batch that is not checked yet is, and prepared here and now, however long that takes.
+        An unchecked batch is first checked and prepared in the calling thread, which may take long.
         """
         self._refuse_if_failed()
         if self._producer_state.is_restoring:

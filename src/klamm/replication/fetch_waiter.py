@@ -17,10 +17,10 @@ class FetchablePartition(Protocol):
     """A hosted partition, as fetches see it."""
 
     def add_watcher(self, watcher: "CachedPartition") -> None:
-        """Mark this fetch's entry as changed when the partition changes."""
+        """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
 
     def remove_watcher(self, watcher: "CachedPartition") -> None:
-        """Stop marking this fetch's entry."""
+        """Stop marking this entry of a fetch session."""
 
     def read(
         self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool

@@ -189,7 +189,7 @@ class LogDirMoves:
         self._retry_at[topic_partition] = asyncio.get_running_loop().time() + BACKOFF_S
 
     def _on_storage_failed(self, partition: Partition, error: StorageFailed) -> None:
-        """One of the two directories failed, and the logs in it are gone; a copy that is left is tried again."""
+        """Give up the move whose source or target directory failed; if the future log is still there, retry it."""
         topic_partition = partition.topic_partition
         log.warning("copying a replica failed", partition=str(topic_partition), why=str(error))
         if topic_partition not in self._logs.futures:

@@ -526,11 +526,11 @@ class Partition:
     # ---- watchers
 
     def add_watcher(self, watcher: CachedPartition) -> None:
-        """Mark this fetch's entry as changed when the partition changes."""
+        """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
-        """Stop marking this fetch's entry."""
+        """Stop marking this entry of a fetch session."""
         if watcher in self._followers:
             if self.log is not None:
                 self._record_implicit_fetch(watcher, self.log.end_offset)

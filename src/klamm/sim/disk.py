@@ -389,7 +389,7 @@ class SimulatedDisk:
 
 
 def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> None:
-    """Create or remove a directory entry in this map."""
+    """Map `path` to its file if `is_there` (None stands for a directory), else remove it."""
     if is_there:
         names[path] = inode
     else:

@@ -89,7 +89,7 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
     endpoints = _endpoints(path, read)
     names = [e.listener for e in endpoints]
     if len(set(names)) < len(names):
-        raise MalformedZnode(path, f"it has a listener twice: {', '.join(names)}")
+        raise MalformedZnode(path, f"the registration names a listener twice: {', '.join(names)}")
     features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
     return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
 

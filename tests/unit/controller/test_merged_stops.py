@@ -229,7 +229,7 @@ def test_merged_requests_leave_the_broker_as_all_single_requests_would(seed: int
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_merging_in_steps_while_requests_come_and_go_leaves_the_broker_the_same(
+def test_stop_replicas_merged_in_time_slices_have_the_effect_of_unmerged_ones(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(klamm.controller.pending, "MAX_UNMERGED_REQUESTS", 4)

@@ -100,7 +100,8 @@ async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: Broke
         await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
         raise KlammError(
-            f"{znodes.NEXT_CONTROLLER} exists: another handover is running. Wait, or delete the znode."
+            f"{znodes.NEXT_CONTROLLER} exists: another handover is running, or one was broken off. Wait a minute; "
+            "if it is still there, delete it."
         ) from error
     found = await _wait_for_new_controller(client, seen)
     await remove_handover_request(client)

@@ -75,7 +75,13 @@ async def list_transactions(
             refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
             continue
         if answer.error_code:
-            refused.append(Refusal(f"broker {broker}", answer.error_code, "its transactions are not complete"))
+            refused.append(
+                Refusal(
+                    f"broker {broker}",
+                    answer.error_code,
+                    "the list of this broker's transactions is incomplete. Try again.",
+                )
+            )
         refused += [_unknown_state(broker, state) for state in answer.unknown_state_filters]
         found += [
             ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
@@ -125,7 +131,15 @@ async def abort_transaction(admin: Admin, partition: TopicPartition, start_offse
     request = Request(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker]))
     answer = await admin.ask_leader(partition, request, _marker_error)
     error = _marker_error(answer)
-    return Refusal(str(partition), error, "the transaction is not aborted") if error else None
+    return (
+        Refusal(
+            str(partition),
+            error,
+            f"the leader refused the abort marker for the transaction from offset {start_offset}, which stays open",
+        )
+        if error
+        else None
+    )
 
 
 def _marker_error(answer: Any) -> int:

@@ -159,7 +159,9 @@ def explain(
     broker: OfBroker = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="to show the value of an entity"),
+        typer.Option(
+            "--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="brokers to ask for the present value"
+        ),
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,

@@ -355,8 +355,9 @@ async def _finish_reassignments(term: TermContext, before: Assignments) -> list[
 async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partition]:
     """Make sure that a target replica leads: such a leader gets a new epoch, any other is replaced.
 
-    Where no replica of the target can lead, replicas are kept, unless none is to be removed; Kafka deletes them. At a
-    retry, leaders that already got the assignment keep their epoch. Returns the partitions that can continue.
+    A partition that no target replica can lead stops here and keeps its old replicas, which Kafka would delete; if no
+    replica is to be removed, it continues. At a retry, leaders that already got the assignment keep their epoch.
+    Returns the partitions that can continue.
     """
     context = term.context
     steady = [p for p in before if _has_staying_leader(term, p)]

@@ -47,7 +47,11 @@ class LoadedTransactions:
             raise UnknownTransactionRecord("it has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
-            log.warning("record of an unknown kind ignored while loading transactions", offset=record.offset)
+            log.warning(
+                "record of a newer kind ignored while loading __transaction_state",
+                offset=record.offset,
+                action="Nothing, if a newer broker wrote it. Else check which program wrote to __transaction_state.",
+            )
         elif record.value is None:
             self.by_id.pop(transactional_id, None)
         else:

@@ -77,7 +77,7 @@ def _answers(event: EventEnded, known: JudgedFrom) -> Iterator[tuple[str | None,
 
 
 def _judged_from(history: History, event: EventEnded) -> JudgedFrom | None:
-    """The facts from which this AlterPartition had to be judged; None where it was not judged."""
+    """The partition states from which the controller had to decide this AlterPartition; None where it did not."""
     if not isinstance(event.event, AlterPartitionReceived):
         return None
     return history.isr_requests.judged_from.get((event.broker, event.incarnation))

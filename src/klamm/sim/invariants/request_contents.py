@@ -91,7 +91,7 @@ def new_replicas_are_told_so(history: History, event: RequestQueued) -> str | No
 
 
 def added_replicas_are_told_so(history: History, event: EventEnded) -> str | None:
-    """At the end of a request to move, every live broker that gets a replica was told that it is new."""
+    """After a reassignment request, each live broker that gets a replica was sent a LeaderAndIsr with is-new set."""
     asked, term = event.event, event.term
     if term is None or event.has_failed or event.is_cut_short or term.epoch != history.controllers.epoch:
         return None
