@@ -14,6 +14,7 @@ from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
 from klamm.runtime.network import reason_of
+from klamm.runtime.small_files import create_directory
 from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
 from klamm.zk.znodes import CLUSTER_ID
@@ -30,7 +31,7 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
     failures: list[tuple[str, OSError]] = []
     for directory in config.log_directories:
         try:
-            disk.make_directories(directory)
+            create_directory(disk, directory)
             disk.list_directory(directory)
         except OSError as failure:
             failures.append((directory, failure))

@@ -25,6 +25,7 @@ from klamm.log.names import DirectoryKind, parse_directory
 from klamm.log.open_files import OpenFiles
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import TEMPORARY, DirectoryLock, Disk
+from klamm.runtime.small_files import create_directory
 from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords
 
@@ -92,7 +93,7 @@ class LogDirectory:
 
     def prepare(self, broker_id: int, cluster_id: str) -> None:
         """Lock the directory, check meta.properties and read the checkpoints. Raises OSError, BadLogDirectory."""
-        self._disk.make_directories(self.path)
+        create_directory(self._disk, self.path)
         self._lock = self._disk.lock(f"{self.path}/{_LOCK}")
         if self._lock is None:
             raise BadLogDirectory(

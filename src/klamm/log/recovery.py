@@ -3,6 +3,7 @@
 What was flushed is treated differently from what was not. Behind the recovery point the first damaged batch ends the
 log, as in Apache Kafka: replication has the rest. Below the recovery point no other replica may have the batches. There
 a damaged batch stays where it is, only bytes that cannot be parsed are cut off, and other segments are not touched.
+Where batches and the leader epoch checkpoint contradict each other, the batches are right.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from klamm.log.segment import Segment
 from klamm.log.transactions import AbortedTransaction
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
-from klamm.wire.records.batch import NO_LEADER_EPOCH, crc_is_valid
+from klamm.wire.records.batch import NO_LEADER_EPOCH, BatchHeader, crc_is_valid
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class SegmentRebuild:
         self._producers = producers
         self._epochs = epochs
         self._transactions = transactions
+        before = epochs.epoch_for(segment.base_offset - 1)
+        self._last_epoch = NO_LEADER_EPOCH if before is None else before
 
     def run(self, expected: int, flushed_below: int, limit: int | None) -> RebuildResult:
         """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
@@ -59,6 +62,8 @@ class SegmentRebuild:
             try:
                 for batch in scan_batches(file, 0, size, check=False):
                     problem = _problem(batch, segment, result.next_offset, limit)
+                    if problem is None and result.next_offset >= flushed_below:
+                        problem = self._falling_epoch(batch)
                     if problem is None:
                         self._index_batch(batch)
                         result.next_offset = batch.header.next_offset
@@ -84,11 +89,23 @@ class SegmentRebuild:
         segment.write_indexes()
         return result
 
+    def _falling_epoch(self, batch: ScannedBatch) -> str | None:
+        """Why an unflushed batch cannot follow the one before it; None where its leader epoch is not lower.
+
+        A power loss may undo a truncation and keep a batch that was written after it. Apache Kafka does not look.
+        """
+        epoch = batch.header.partition_leader_epoch
+        if epoch == NO_LEADER_EPOCH or epoch >= self._last_epoch:
+            return None
+        where = f"batch at byte {batch.position}, offset {batch.header.base_offset}"
+        return f"{where}: its leader epoch is {epoch}, the batch before has {self._last_epoch}"
+
     def _index_batch(self, batch: ScannedBatch) -> None:
         """Add an intact batch to indexes, producers and leader epochs."""
         position, header, buffer = batch
         self._segment.index_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
-        assign_new_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
+        match_epochs(self._epochs, header)
+        self._last_epoch = max(self._last_epoch, header.partition_leader_epoch)
         if not header.has_producer:
             return
         completed = update_producers(self._producers, header, buffer)
@@ -109,6 +126,21 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
     if limit is not None and header.last_offset >= limit:
         return f"{where}: its last offset is {header.last_offset}, but the next segment begins at {limit}"
     return None
+
+
+def match_epochs(epochs: LeaderEpochs, header: BatchHeader) -> None:
+    """Replace the entries that contradict the leader epoch of a batch; the next batches bring those after it.
+
+    The checkpoint may be ahead of the log: a power loss undoes a truncation and the batches of the new leader epoch,
+    while the checkpoint that names the epoch is synced already. Apache Kafka only adds newer epochs.
+    """
+    epoch = header.partition_leader_epoch
+    if epoch == NO_LEADER_EPOCH:
+        return
+    if epochs.epoch_for(header.base_offset) == epoch == epochs.epoch_for(header.last_offset):
+        return
+    epochs.truncate_from_end(header.base_offset)
+    assign_new_epoch(epochs, epoch, header.base_offset)
 
 
 def assign_new_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:

@@ -6,6 +6,7 @@ newer content.
 
 import threading
 from collections.abc import Sequence
+from posixpath import dirname
 from typing import Final, NamedTuple
 
 from klamm.runtime.disk import Disk
@@ -89,6 +90,17 @@ def replace_files(disk: Disk, replacements: Sequence[Replacement]) -> None:
             disk.sync_directory(directory)
     for each in replacements:
         each.file.mark_durable(each.version)
+
+
+def create_directory(disk: Disk, path: str) -> None:
+    """Create the directory and its missing parents, so that a power loss keeps them. Raises OSError."""
+    missing, above = [], path.rstrip("/") or "/"
+    while not disk.exists(above):
+        missing.append(above)
+        above = dirname(above) or "."
+    disk.make_directories(path)
+    for created in missing:
+        disk.sync_directory(dirname(created) or ".")
 
 
 def _write_temporary(disk: Disk, replacement: Replacement, *, sync: bool) -> str:

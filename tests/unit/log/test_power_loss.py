@@ -13,6 +13,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
+from klamm.sim.disk import PowerLoss
 
 LAMPS = TopicPartition("lamps", 0)
 TOPIC_ID = UUID(int=9)
@@ -151,3 +152,20 @@ def test_producer_state_survives_power_loss_after_a_clean_shutdown() -> None:
             return [] if log is None else list(log.producers.by_id)
 
         assert node.run(known_producers) == [9], seed
+
+
+def test_created_log_directory_survives_power_loss() -> None:
+    """Its name lies in the directory above: what was flushed into it would be gone with the name."""
+    for seed in range(10):
+        node = SimulatedNode(seed, "/data/logs")
+
+        async def flush(logs: LogManager) -> None:
+            await create(logs)
+            for log in logs.logs.values():
+                await log.flush()
+
+        node.run(flush)
+        node.disk.lose_power(PowerLoss.ALL)
+
+        assert node.disk.exists("/data"), seed
+        assert node.disk.exists("/data/logs"), seed

@@ -230,16 +230,17 @@ class ClusterTier(ScheduledRun):
     def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None:
         """A machine loses power: its process, its silence on the network, and what was not synced."""
         node, logs = self._nodes[number], self.tier.disks[number]
-        before = {p: log.end for p in logs.partitions() if (log := logs.of(p)) is not None}
+        before = {p: log.identities() for p in logs.partitions() if (log := logs.of(p)) is not None}
         self.network.power_off(node.host)
         self.disks[node.host.name].lose_power(how)
-        ends = {}
-        for p, end in before.items():
+        ends, changed = {}, {}
+        for p, batches in before.items():
             log = logs.of(p)
-            after = log.end if log is not None else 0
-            if after < end:
-                ends[p] = end, after
-        self._tell(PowerLost(number, ends, self._recovery_points(number)))
+            kept = set(log.identities()) if log is not None else set()
+            if gone := [batch for batch in batches if batch not in kept]:
+                ends[p] = log.end if log is not None else 0
+                changed[p] = gone[0].base_offset
+        self._tell(PowerLost(number, ends, changed, self._recovery_points(number)))
 
     def _recovery_points(self, number: int) -> dict[TopicPartition, int]:
         """As the checkpoints of a machine have them."""

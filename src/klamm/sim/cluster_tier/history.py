@@ -112,8 +112,8 @@ class TierHistory:
         self.positions.pop((event.consumer, event.partition), None)
 
     def on_power_lost(self, event: PowerLost) -> None:
-        for p, (_, end) in event.ends.items():
-            self.exposed[p] = min(self.exposed.get(p, end), end)
+        for p, start in event.changed.items():
+            self.exposed[p] = min(self.exposed.get(p, start), start)
 
     def on_destroyed(self, p: TopicPartition, offset: int) -> None:
         """A replica in sync lost what it had from this offset on, synced or not."""

@@ -19,6 +19,15 @@ class StoredBatch(NamedTuple):
     values: tuple[bytes, ...]
 
 
+class BatchIdentity(NamedTuple):
+    """What tells a batch of a partition from every other."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+
+
 class SegmentBatches:
     """The batches of one segment file; what was appended since the last look is read, and no more."""
 
@@ -99,6 +108,11 @@ class ReplicaLog:
         """Yield the batches of all segments in order."""
         for segment in self._segments:
             yield from segment.batches
+
+    def identities(self) -> list[BatchIdentity]:
+        """Tell the batches of all segments apart, in order."""
+        headers = (batch.header for batch in self.batches())
+        return [BatchIdentity(h.base_offset, h.last_offset, h.partition_leader_epoch, h.crc) for h in headers]
 
     def start_of_epoch(self, epoch: int) -> int:
         """The offset of the first record of this leader epoch or a later one; where there is none, the end."""

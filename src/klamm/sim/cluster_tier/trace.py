@@ -97,8 +97,10 @@ class PowerLost(NamedTuple):
     """A machine lost power: of some logs a part was not on the device."""
 
     node: int
-    ends: dict[TopicPartition, tuple[int, int]]
-    """The end of each log before and after, where they differ."""
+    ends: dict[TopicPartition, int]
+    """The end of each log afterwards, where batches are gone."""
+    changed: dict[TopicPartition, int]
+    """The first offset of each log whose batch is gone: also one that was written after a truncation now undone."""
     recovery_points: dict[TopicPartition, int]
 
 

@@ -85,12 +85,19 @@ class Reader:
 
 
 def records_from(content: bytes, offset: int) -> tuple[tuple[int, bytes], ...]:
-    """Offset and value of each record from this offset on. Raises CorruptRecords."""
+    """Offset and value of each record from this offset on, up to a damaged batch.
+
+    As in Kafka's consumer, what precedes damage is read first. Raises CorruptRecords where nothing does.
+    """
     found: list[tuple[int, bytes]] = []
-    for header in batches(content):
-        if not crc_is_valid(content, header):
-            raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
-        found.extend((r.offset, r.value or b"") for r in records(content, header) if r.offset >= offset)
+    try:
+        for header in batches(content):
+            if not crc_is_valid(content, header):
+                raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
+            found.extend((r.offset, r.value or b"") for r in records(content, header) if r.offset >= offset)
+    except CorruptRecords:
+        if not found:
+            raise
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.history import TierHistory
 from klamm.sim.cluster_tier.invariants.logs import epoch_entries_of, problem_of
-from klamm.sim.cluster_tier.logs_on_disk import ReplicaLog
+from klamm.sim.cluster_tier.logs_on_disk import BatchIdentity, ReplicaLog
 from klamm.sim.zookeeper.tree import Tree
 from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS
 
@@ -124,20 +124,15 @@ def replicas_are_identical(cluster: RestingCluster) -> str | None:
         for broker, content in others:
             for one, other in zip(first[1], content, strict=False):
                 if one != other:
-                    return f"{p}: replica {first[0]} has batch {one}, replica {broker} has {other}"
+                    return f"{p}: replica {first[0]} has batch {tuple(one)}, replica {broker} has {tuple(other)}"
             if len(content) != len(first[1]):
                 return f"{p}: replicas {first[0]} and {broker} have {len(first[1])} and {len(content)} batches"
     return None
 
 
-def _identities(log: ReplicaLog, start: int, end: int) -> list[tuple[int, int, int, int]]:
-    """Base offset, last offset, leader epoch and CRC of each batch."""
-    headers = (batch.header for batch in log.batches())
-    return [
-        (h.base_offset, h.last_offset, h.partition_leader_epoch, h.crc)
-        for h in headers
-        if h.base_offset >= start and h.last_offset < end
-    ]
+def _identities(log: ReplicaLog, start: int, end: int) -> list[BatchIdentity]:
+    """The batches between two offsets."""
+    return [batch for batch in log.identities() if batch.base_offset >= start and batch.last_offset < end]
 
 
 def logs_are_whole(cluster: RestingCluster) -> str | None:
