@@ -8,8 +8,8 @@ import structlog
 
 ROOT: Final = "root"
 LOGGERS: Final = (
-    "config", "controller-channel", "coordinator", "features", "groups", "isr", "journal-topic", "logs", "metrics", "net",
-    "node", "producer-ids", "replication", "topics", "transactions", "zookeeper",
+    "config", "controller-channel", "coordinator", "features", "groups", "isr", "journal-topic", "logs", "metrics",
+    "net", "node", "producer-ids", "replication", "topics", "transactions", "zookeeper",
 )  # fmt: skip
 """The names that modules log under."""
 KAFKA_LEVELS: Final[Mapping[str, int]] = {
