@@ -150,6 +150,7 @@ class Housekeeping:
                 await self._manager.write_cleaned_offsets()
             if self._changed:
                 self._changed.clear()
+                await self._manager.sync_deletions()
                 await self._manager.write_recovery_points()
                 await self._manager.write_high_watermarks()
                 await self._manager.write_cleaned_offsets()

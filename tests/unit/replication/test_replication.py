@@ -136,7 +136,7 @@ def test_high_watermark_does_not_advance_below_min_isr(run: Run) -> None:
 
 
 def test_records_are_not_acknowledged_while_an_unassigned_broker_is_in_the_isr(run: Run) -> None:
-    """A reassignment completes: replica 3 is not assigned any more, and a controller may still elect it from the ISR."""
+    """A reassignment completes: replica 3 is not assigned any more; a controller may still elect it from the ISR."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
