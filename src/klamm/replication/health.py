@@ -17,7 +17,7 @@ class PartitionHealth:
     reassigning: int = 0
 
     def add(self, partition: Partition) -> None:
-        """Count the partition in the metrics of health."""
+        """Count the partition: hosted, led, under-replicated, under or at min ISR, being reassigned."""
         self.hosted += 1
         if not partition.is_leader or partition.log is None:
             return

@@ -14,7 +14,7 @@ from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
 async def set_up_features(term: TermContext) -> None:
-    """Write `/feature` for this protocol version, and wait until this node has read it."""
+    """Write `/feature` as inter.broker.protocol.version requires, and wait until this node has read it."""
     settings = term.settings
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)

@@ -7,7 +7,7 @@ TIMER = "delegation token expiry"
 
 
 def begin_expiring_tokens(term: TermContext) -> None:
-    """Start the periodic check, if a secret key enables delegation tokens."""
+    """Start the periodic deletion of expired delegation tokens, if a secret key is configured."""
     if term.settings.token_check_interval_ms is not None:
         term.timers.after(TIMER, 0, DelegationTokenExpiry())
 

@@ -7,10 +7,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def select_protocol(members: Sequence[Protocols]) -> str:
-    """The protocol with most votes: each member votes for its first one that all support.
+    """Choose the protocol with most votes: each member votes for its first one that all members support.
 
-    Of several with as many votes, the one that got its first vote from the earliest member. Raises ValueError where
-    the members have no protocol in common; joining prevents that.
+    Of several with as many votes, the one whose first vote came from the earliest member. Raises ValueError where the
+    members have no protocol in common; the checks at joining prevent that.
     """
     candidates = set.intersection(*({name for name, _ in protocols} for protocols in members))
     votes = Counter(next(name for name, _ in protocols if name in candidates) for protocols in members if candidates)
