@@ -30,7 +30,7 @@ def find_coordinator_request(kind: CoordinatorType, key: str) -> Request:
 
 
 def coordinator_of(answer: Any, key: str) -> Address:
-    """The coordinator's address in a response. Raises RetriableError, RequestRefused."""
+    """The coordinator's address in a FindCoordinator response. Raises RetriableError, RequestRefused."""
     found = next((c for c in answer.coordinators if c.key == key), answer)
     if found.error_code:
         raise RetriableError(retriable_or_raise(f"coordinator of {key}", found.error_code))

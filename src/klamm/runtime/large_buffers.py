@@ -10,7 +10,7 @@ KEPT_FREE_BYTES: Final = 128 * 1024 * 1024
 
 
 def keep_large_buffers() -> bool:
-    """Let malloc reuse freed buffers up to 32 MiB; false if malloc is not glibc's.
+    """Let malloc keep freed buffers up to 32 MiB for reuse; false if malloc is not glibc's.
 
     By default, each large buffer is mapped anew, and the kernel zeroes its pages: that is half of the time of a broker
     that reads segments into memory. At most 128 MiB of free memory stay with the process.
