@@ -17,7 +17,7 @@ from klamm.runtime.time_slices import TimeSlices
 
 
 def build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
-    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
 

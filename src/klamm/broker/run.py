@@ -22,7 +22,7 @@ log = structlog.get_logger("node")
 
 
 def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_level: str = "info") -> int:
-    """Run the node that this server.properties describes; the exit status. Errors go to standard error."""
+    """Run the node that this server.properties describes and return its exit status. Errors go to standard error."""
     world = real_world()
     try:
         config = parse_node_config(world.disk.read(config_path), config_path, overrides)

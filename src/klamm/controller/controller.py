@@ -86,7 +86,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
 
 
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
-    """The default for a node that does not read `/feature`: there is nothing to wait for."""
+    """Return true at once: the default for a node that does not read `/feature`, which need not wait for new levels."""
     return True
 
 
@@ -143,7 +143,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node is controller: true from its election on, also while it still reads the context."""
+        """Whether this node is controller: true from its election on, also while it still reads the cluster's state."""
         return self._election.term is not None
 
     @property
@@ -306,7 +306,7 @@ class Controller:
             await self._process(queued)
 
     async def _process(self, queued: QueuedEvent) -> None:
-        """Handle one event: journal, metrics, observer, and the reaction to an error."""
+        """Handle one event, journal it, record its metrics, and react to an error: retry later, or resign."""
         event = queued.event
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -26,15 +26,18 @@ class CoordinatorLog(Protocol):
     """The partitions by number."""
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
-        """Append the batch and wait as `acks` asks. Appends in the order of the calls, before the first wait."""
+        """Append the batch and wait for replication as `acks` requires.
+
+        Batches are appended in the order of the calls.
+        """
         ...
 
     def bounds(self, partition: int) -> LogBounds | None:
-        """The first offset and the log end offset; None where this broker does not lead the partition."""
+        """The log start offset and the log end offset; None where this broker does not lead the partition."""
         ...
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
-        """Batches from the one that contains the offset on, up to the log end, at least one; empty at the end.
+        """Read batches from the one that contains the offset on, at least one; empty at the log end.
 
         Raises KlammError where they cannot be read.
         """

@@ -39,12 +39,12 @@ class CleanerSettings:
 
     @property
     def map_capacity(self) -> int:
-        """The keys that each thread's offset map holds; at least one."""
+        """The number of keys that each cleaner thread's offset map holds; at least one."""
         return max(1, int(self.dedupe_buffer_size / max(1, self.threads) * self.io_buffer_load_factor / BYTES_PER_KEY))
 
     @property
     def bytes_per_second(self) -> float:
-        """What each thread may read and write: its share of `io_max_bytes_per_second`."""
+        """How many bytes per second each cleaner thread may read and write: its share of `io_max_bytes_per_second`."""
         return self.io_max_bytes_per_second / max(1, self.threads)
 
     @property

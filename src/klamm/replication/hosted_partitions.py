@@ -50,7 +50,11 @@ class HostedPartitions:
         raise PartitionRefused(self.absence_error(topic_partition), f"{topic_partition} is not served by this broker")
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """The error code for a partition that is not hosted online: offline 56, elsewhere 6, unknown 3."""
+        """The error code for a partition that is not hosted online here.
+
+        KAFKA_STORAGE_ERROR if it is offline, NOT_LEADER_OR_FOLLOWER if another broker has it,
+        UNKNOWN_TOPIC_OR_PARTITION otherwise.
+        """
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.metadata.contains(topic_partition):
@@ -58,7 +62,7 @@ class HostedPartitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def create(self, topic_partition: TopicPartition) -> Partition:
-        """Host a new online partition."""
+        """Create a hosted partition, which is online, and return it."""
         partition = self._online[topic_partition] = Partition(topic_partition, self._context)
         return partition
 
@@ -91,7 +95,7 @@ class PartitionHealth:
     reassigning: int = 0
 
     def add(self, partition: Partition) -> None:
-        """Count the partition in the metrics of health."""
+        """Count the partition: hosted, led, under-replicated, under or at min ISR, being reassigned."""
         self.hosted += 1
         if not partition.is_leader or partition.log is None:
             return

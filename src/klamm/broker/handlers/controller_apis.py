@@ -68,5 +68,5 @@ class Envelope:
     """Serves Envelope."""
 
     def handle(self, request: Request, message: EnvelopeRequest) -> EnvelopeResponse:
-        """Close the connection. Raises CloseConnection."""
+        """Close the connection, because no broker in ZooKeeper mode forwards requests. Raises CloseConnection."""
         raise CloseConnection("an Envelope request, but no broker in ZooKeeper mode forwards any. Check the client.")

@@ -66,7 +66,10 @@ class FindCoordinator:
         )
 
     async def _find(self, request: Request, key_type: int, key: str) -> _Found:
-        """The leader of the partition that keeps the key; the coordinator's topic is created on first use."""
+        """The leader of the partition that the group or transactional id belongs to.
+
+        The coordinator's topic is created on first use.
+        """
         if (place := self._places.get(key_type)) is not None:
             topic, partition_for = place
             if not self._cache.has_topic(topic):

@@ -74,6 +74,6 @@ class GroupAdmin:
     def refuse_next_generation(
         self, request: Request, message: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
-        """A client that reads this describes the groups by DescribeGroups."""
+        """Answer ConsumerGroupDescribe with UNSUPPORTED_VERSION; clients then use DescribeGroups."""
         group, unsupported = ConsumerGroupDescribeResponseDescribedGroup, ErrorCode.UNSUPPORTED_VERSION
         return ConsumerGroupDescribeResponse(groups=[group(unsupported, group_id=name) for name in message.group_ids])

@@ -60,7 +60,11 @@ class DirChanges(NamedTuple):
 def diff_offline_dirs(
     context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> DirChanges:
-    """Compare error codes with what is known: KAFKA_STORAGE_ERROR is offline, NONE is online, others say nothing."""
+    """Find the replicas on this broker whose log directory newly failed or works again.
+
+    `answers` are the error codes of a LeaderAndIsr response: KAFKA_STORAGE_ERROR means that the directory failed, NONE
+    that it works; other codes change nothing.
+    """
     known = context.offline_dirs.get(broker, {})
     changes = DirChanges([], [])
     for partition, code in answers:

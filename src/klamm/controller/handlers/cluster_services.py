@@ -14,7 +14,7 @@ from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
 async def set_up_features(term: TermContext) -> None:
-    """Write `/feature` for this protocol version, and wait until this node has read it."""
+    """Write `/feature` as inter.broker.protocol.version requires, and wait until this node has read it."""
     settings = term.settings
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
@@ -80,7 +80,7 @@ TIMER = "delegation token expiry"
 
 
 def begin_expiring_tokens(term: TermContext) -> None:
-    """Start the periodic check, if a secret key enables delegation tokens."""
+    """Start the periodic deletion of expired delegation tokens, if a secret key is configured."""
     if term.settings.token_check_interval_ms is not None:
         term.timers.after(TIMER, 0, DelegationTokenExpiry())
 

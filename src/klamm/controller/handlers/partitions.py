@@ -144,9 +144,9 @@ def _topics_without_partitions(term: TermContext, states: Iterable[Partition]) -
 
 
 async def _adopt(term: TermContext, wanted: dict[Partition, LeaderAndIsr]) -> None:
-    """Handle state znodes that exist already.
+    """Handle partitions whose state znode exists already when their first state is to be written.
 
-    A state as `wanted` is our own write, whose answer was lost. From any other state an election follows.
+    A znode that equals `wanted` is our own write, whose answer was lost. From any other state an election follows.
     """
     read = await term.store.read_states(wanted)
     ours = {p: s for p, s in read.found.items() if s == wanted[p]}

@@ -86,7 +86,10 @@ async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
 
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Move adding replicas to New; on dead brokers to Offline, since they are created when the broker starts."""
+    """Move the replicas that are being added to New; those on dead brokers to Offline.
+
+    A replica on a dead broker is created when the broker starts.
+    """
     new = _replicas_to_create(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
@@ -119,7 +122,7 @@ def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
 
 
 async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The partition states of one chunk; where leaders write them themselves, the znodes are watched (U4)."""
+    """Read the states of these partitions; where leaders write their ISR themselves, also watch the znodes."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
@@ -132,7 +135,7 @@ async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Pa
 
 
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
-    """Elect a replica that stays as leader, where the new reassignment drops the present leader.
+    """Where the new reassignment drops the present leader, first elect a replica that stays.
 
     Returns the reasons of those that could not begin.
     """
@@ -318,7 +321,10 @@ async def _reach_targets(term: TermContext, before: Assignments) -> list[Partiti
 
 
 def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
-    """Return to the assignment before phase B; the next trigger retries. `leader_epoch` is from before phase B."""
+    """Undo the start of phase B: return to the assignment and `leader_epoch` before it.
+
+    The next trigger tries again.
+    """
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
         _notify_staying_replicas(term, p)

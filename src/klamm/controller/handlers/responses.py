@@ -101,7 +101,7 @@ def _answered_partitions(term: TermContext, response: LeaderAndIsrResponse) -> I
 
 
 async def on_update_metadata_response(term: TermContext, event: UpdateMetadataResponseReceived) -> None:
-    """Nothing to do: the channel journalled the response."""
+    """Do nothing: the channel has already written the response to the journal."""
 
 
 async def on_log_dir_event(term: TermContext, event: LogDirEventNotification) -> None:

@@ -19,7 +19,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 async def change_list(
     term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Remainder]
 ) -> None:
-    """Replace the content of the znode at `path` by what `rest` returns for it.
+    """Replace the content of the znode at `path` by what `rest` returns for the present content.
 
     A refused write is only written to the journal.
     """

@@ -163,7 +163,7 @@ async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> lis
 
 
 async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """List the replicas of these partitions, one broker at a time, to spread the growth of the dicts over the loop."""
+    """Add the replicas of these partitions to the context, one broker at a time, so that the loop is not blocked."""
     held: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:

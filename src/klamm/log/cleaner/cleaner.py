@@ -87,7 +87,7 @@ class LogCleaner:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to clean, unless `log.cleaner.enable` is false."""
+        """Start the cleaner's tasks, unless `log.cleaner.enable` is false."""
         threads = self._settings.threads if self._settings.enable else 0
         self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(threads)]
 
@@ -124,7 +124,10 @@ class LogCleaner:
     # -- choice --------------------------------------------------------------------------------------------------------
 
     async def clean_next(self, workers: Workers) -> bool:
-        """Clean the log with the largest share of dirty bytes; whether one was cleaned. `workers` has one process."""
+        """Clean the log with the largest share of dirty bytes.
+
+        Returns whether there was one. `workers` has one process.
+        """
         chosen = await self._choose()
         if chosen is None:
             return False
@@ -141,7 +144,7 @@ class LogCleaner:
         return True
 
     async def _choose(self) -> _Candidate | None:
-        """The log that is due with the largest share of dirty bytes."""
+        """Return the log with the largest share of dirty bytes among those that are due for cleaning."""
         now_ms = self._world.clock.now_ms()
         chosen: _Candidate | None = None
         dirtiest = overdue_ms = 0.0
@@ -189,7 +192,7 @@ class LogCleaner:
 
     @property
     def failed_tasks(self) -> int:
-        """Tasks that ended by an unexpected error."""
+        """The number of cleaner tasks that ended by an unexpected error."""
         return sum(task.done() for task in self._tasks)
 
     def uncleanable(self) -> list[Log]:

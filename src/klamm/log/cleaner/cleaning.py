@@ -38,7 +38,10 @@ class Cleaning:
         self._token = token
 
     async def run(self, workers: Workers) -> CleaningFinished | None:
-        """Clean the log; None where it was changed meanwhile or cannot be cleaned. `workers` has one process."""
+        """Clean the log; returns None where the log changed meanwhile or cannot be cleaned.
+
+        `workers` has one process.
+        """
         log = self._log
         log.cleaning.begin(self._dirty.end)
         try:
