@@ -9,8 +9,8 @@ from klamm.broker.transaction_channels import TransactionMarkers, VerificationCh
 from klamm.broker.transaction_verification import TransactionVerification
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from klamm.client.producing import produce_error_code, produce_request
+from klamm.client.records import produce_error_code, produce_request
 from klamm.client.versions import ANY, Request
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError

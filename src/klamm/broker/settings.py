@@ -4,10 +4,8 @@ from typing import Final
 
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
-from klamm.coordinator.settings import GroupSettings
-from klamm.coordinator.transactions.settings import TransactionSettings
-from klamm.log.cleaner.settings import CleanerSettings
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.coordinator.settings import GroupSettings, TransactionSettings
+from klamm.log.settings import CleanerSettings, LogManagerSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits

@@ -12,10 +12,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, groups_of_partitions
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId

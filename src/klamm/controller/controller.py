@@ -15,15 +15,12 @@ from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
 from klamm.controller.handlers import (
     brokers,
+    cluster_services,
     elections,
     failover,
-    features,
     isr,
-    producer_ids,
     reassignment_requests,
     responses,
-    shutdown,
-    tokens,
     topic_deletion,
     topics,
 )
@@ -66,7 +63,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.TopicDeletion: topic_deletion.on_topic_deletion,
     events.TopicDeletionStopReplicaResponseReceived: topic_deletion.on_replica_deletion_answer,
     events.DeadBrokerTimeout: topic_deletion.on_dead_broker_timeout,
-    events.ControlledShutdown: shutdown.on_controlled_shutdown,
+    events.ControlledShutdown: brokers.on_controlled_shutdown,
     events.UncleanLeaderElectionEnable: elections.on_unclean_enabled,
     events.TopicUncleanLeaderElectionEnable: elections.on_topic_unclean_enabled,
     events.LeaderAndIsrResponseReceived: responses.on_leader_and_isr_response,
@@ -81,9 +78,9 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: elections.on_requested_election,
     events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,
-    events.UpdateFeatures: features.on_update_features,
-    events.DelegationTokenExpiry: tokens.on_token_expiry,
-    events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
+    events.UpdateFeatures: cluster_services.on_update_features,
+    events.DelegationTokenExpiry: cluster_services.on_token_expiry,
+    events.AllocateProducerIds: cluster_services.on_allocate_producer_ids,
 }
 """The handler of each event, while this node is the active controller."""
 

@@ -6,7 +6,7 @@ whole encodings in every version.
 
 from typing import Any, Final
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.wire.messages import LeaderAndIsrTopicState, UpdateMetadataRequest
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol, cast
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
     ControlItem,
@@ -18,6 +17,7 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.time_slices import Slices

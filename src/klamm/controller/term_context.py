@@ -7,7 +7,7 @@ from typing import Any
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings

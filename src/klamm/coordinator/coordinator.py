@@ -11,10 +11,10 @@ from klamm.coordinator.groups import Groups
 from klamm.coordinator.handlers import admin, joining, leaving, offsets, rebalance, removal, syncing
 from klamm.coordinator.handlers.ownership import Ownership
 from klamm.coordinator.offsets_topic import OffsetsTopic
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.states import DEAD, GroupState
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.replication.leadership import LeadershipChange

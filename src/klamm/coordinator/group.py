@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from klamm.coordinator.committed_offsets import GroupOffsets
-from klamm.coordinator.decisions.protocols import select_protocol
-from klamm.coordinator.member import Member, answer
+from klamm.coordinator.member import Member, answer, select_protocol
 from klamm.coordinator.requests import JoinedMember, JoinResult, Protocols, SyncResult
 from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, GroupState, can_move
 from klamm.model.errors import ErrorCode

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from klamm.coordinator.group import Group
 from klamm.coordinator.ownership import CoordinatedPartition
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
 
 

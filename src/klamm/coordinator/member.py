@@ -1,7 +1,11 @@
-"""One member of a group. Source: MemberMetadata.scala (3.9)."""
+"""One member of a group, and which of the members' protocols a generation uses.
+
+Source: MemberMetadata.scala, GroupMetadata.selectProtocol (3.9).
+"""
 
 import asyncio
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -81,3 +85,16 @@ def answer(reply: "asyncio.Future[ResultT] | None", result: ResultT) -> bool:
     if reply is not None and not reply.done():
         reply.set_result(result)
     return reply is not None
+
+
+def select_protocol(members: Sequence[Protocols]) -> str:
+    """Choose the protocol with most votes: each member votes for its first one that all members support.
+
+    Of several with as many votes, the one whose first vote came from the earliest member. Raises ValueError where the
+    members have no protocol in common; the checks at joining prevent that.
+    """
+    candidates = set.intersection(*({name for name, _ in protocols} for protocols in members))
+    votes = Counter(next(name for name, _ in protocols if name in candidates) for protocols in members if candidates)
+    if not votes:
+        raise ValueError("the members have no protocol in common")
+    return max(votes, key=votes.__getitem__)

@@ -7,10 +7,10 @@ import structlog
 
 from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
-from klamm.coordinator.ports import Appended, CoordinatorLog
 from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import Appended, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock

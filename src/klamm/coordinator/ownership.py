@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.tasks import Tasks
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer

@@ -1,6 +1,6 @@
 """The topic of a coordinator on this broker's replicas."""
 
-from klamm.coordinator.ports import Appended, LogBounds
+from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.log.file_slice import FileSlice
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode

@@ -8,8 +8,8 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone, topic_ids_of
 from klamm.client.errors import RequestRefused, Unreachable, UnsupportedVersion
-from klamm.client.fetching import FetchLimits, fetch
 from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.records import FetchLimits, fetch
 from klamm.client.steps import Steps, retried
 from klamm.model.cluster import Address
 from klamm.model.errors import KlammError

@@ -8,7 +8,7 @@ from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World

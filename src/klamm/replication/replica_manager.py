@@ -19,8 +19,7 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import FetchService
-from klamm.replication.health import PartitionHealth
-from klamm.replication.hosted_partitions import HostedPartitions
+from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealth
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.spark.errors import READ_AGAIN, RangeLost

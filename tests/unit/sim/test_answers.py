@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.sim.test_registrations import BROKER
 
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import AllocateProducerIds, ElectionAnswer, ProducerIds, ReplicaLeaderElection
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ElectionAnswer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import TopicCreation
-from klamm.client.coordinators import CoordinatorType
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm.client.routing import CoordinatorType
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.wire.api import ApiKey

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from klamm.broker.api_rules import Operation
 from klamm.broker.dispatch import Offered, Request
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.admin import CLASSIC
-from klamm.model.acls import Operation
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (

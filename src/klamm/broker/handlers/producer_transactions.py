@@ -9,8 +9,8 @@ from typing import Final
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.coordinator.transactions.admin import DescribedTransaction
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.model.errors import ErrorCode

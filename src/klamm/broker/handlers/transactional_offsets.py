@@ -10,8 +10,8 @@ from klamm.coordinator.committed_offsets import Offset, Offsets
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.offsets import CommitRequest, Errors, TransactionalCommitRequest
 from klamm.coordinator.offsets_topic import OFFSET_ERRORS
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock

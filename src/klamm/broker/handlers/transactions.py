@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

@@ -12,7 +12,6 @@ from typing import Any, Final, Self, TypeVar
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
-from klamm.client.coordinators import CoordinatorType
 from klamm.client.errors import (
     AnswerTimedOut,
     ConnectionRefused,
@@ -23,7 +22,14 @@ from klamm.client.errors import (
     code_name,
 )
 from klamm.client.offsets import list_offsets
-from klamm.client.routing import NoController, Unconfirmed, coordinator, send_to_any, send_to_controller
+from klamm.client.routing import (
+    CoordinatorType,
+    NoController,
+    Unconfirmed,
+    coordinator,
+    send_to_any,
+    send_to_controller,
+)
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
 from klamm.model import cluster

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.state_plan import Reasons, StatePlan
+from klamm.controller.decisions.plans import Reasons, StatePlan
 from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 

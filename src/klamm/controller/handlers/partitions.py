@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from klamm.controller.batch_sizes import READ_PARTITIONS, WRITE_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import (
     ElectionPlan,
@@ -22,6 +20,7 @@ from klamm.controller.decisions.elections import (
 )
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import PartitionState
+from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (

@@ -8,20 +8,19 @@ dropped (KAFKA-14808), and no replica is dropped while none that stays can lead.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from klamm.controller.batch_sizes import WRITE_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
+from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
-from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
-from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.handlers.replicas import remove_from_isrs, replicas_deleted, replicas_new, replicas_online
 from klamm.controller.handlers.state_changes import States, change_states
+from klamm.controller.handlers.tool_requests import remove_finished_entries
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.term_context import TermContext
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.controller_store import StatesRead

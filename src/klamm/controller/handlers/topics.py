@@ -4,14 +4,14 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from klamm.controller.batch_sizes import READ_TOPICS
 from klamm.controller.context import Partition, Topic
+from klamm.controller.decisions.changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.decisions.elections import elect_offline
-from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.steps import READ_TOPICS
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId

@@ -9,9 +9,9 @@ from klamm.coordinator.groups import OffsetsPartition
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.loaded_groups import LoadedGroups
 from klamm.coordinator.ownership import Loading, PartitionOwnership
-from klamm.coordinator.ports import OFFSETS_TOPIC, CoordinatorLog
 from klamm.coordinator.requests import JoinResult, SyncResult
 from klamm.coordinator.states import DEAD
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.runtime.time_slices import Slices
 

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import structlog
 
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.settings import TransactionSettings
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.coordinator.transactions import admin, expiry, requests
 from klamm.coordinator.transactions.context import TransactionContext, TransactionCounts
 from klamm.coordinator.transactions.loading import TransactionOwnership
 from klamm.coordinator.transactions.owned import OwnedTransactions
 from klamm.coordinator.transactions.ports import MarkerChannel, ProducerIdSource
-from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.coordinator.transactions.states import TransactionState
 from klamm.coordinator.transactions.transaction import Partitions
 from klamm.model.errors import ErrorCode, KlammError

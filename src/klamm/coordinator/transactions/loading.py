@@ -6,7 +6,7 @@ Source: TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.
 import structlog
 
 from klamm.coordinator.ownership import Loading, PartitionOwnership
-from klamm.coordinator.ports import TRANSACTIONS_TOPIC
+from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.markers import start_completion
 from klamm.coordinator.transactions.owned import Owned, StatePartition

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from klamm.coordinator.ownership import CoordinatedPartition
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.errors import ErrorCode
 

@@ -2,10 +2,10 @@
 
 from klamm.log.cleaner.job import CleaningJob, ProducerEnd, SourceSegment
 from klamm.log.cleaner.selection import DirtyRange, LogFacts, SegmentFacts, group_segments
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.log import Log
 from klamm.log.producers import Producer
 from klamm.log.segment import Segment
+from klamm.log.settings import CleanerSettings
 
 MAX_GROUP_SEGMENTS = 32
 """Segments that one replaces: more would hold the event loop while their files are renamed."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, restart
-from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes, sessions, writes
+from klamm.sim.faults import ensemble, garbage, links, orders, processes, sessions, writes
 
 Fault = Callable[[ClusterUnderTest, Draw], None]
 
@@ -61,8 +61,8 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(16, "replay orders", orders.redeliver_control_requests, "once more"),
     FaultRow(16, "overtake asker", orders.expire_follower_during_isr_change, "of a follower ends"),
     FaultRow(16, "echo orders", orders.duplicate_control_requests, "comes twice"),
-    FaultRow(22, "clock jump", clocks.clock_jump, " jumps by"),
-    FaultRow(22, "clock drift", clocks.clock_drift, " drifts by"),
+    FaultRow(22, "clock jump", processes.clock_jump, " jumps by"),
+    FaultRow(22, "clock drift", processes.clock_drift, " drifts by"),
     FaultRow(23, "stall", processes.stall, " is blocked "),
     FaultRow(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
     FaultRow(24, "malformed frames", garbage.malformed_frames, "a malformed frame"),

@@ -1,9 +1,21 @@
-"""What the acting controller holds, and what a deposed one leaves behind."""
+"""What the acting controller holds, what a deposed one leaves behind, and how its state machines move.
+
+The tables of moves are Kafka 3.9's, written down a second time, to compare.
+"""
+
+from typing import Final
 
 from klamm.controller import events
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventEnded, RequestSent, RequestUnanswered, UnexpectedError
+from klamm.sim.history.trace import (
+    EventEnded,
+    PartitionMoved,
+    ReplicaMoved,
+    RequestSent,
+    RequestUnanswered,
+    UnexpectedError,
+)
 from klamm.sim.invariants.views import Cluster, acting
 from klamm.zk import znodes
 
@@ -77,3 +89,36 @@ def notifications_are_taken_away(cluster: Cluster) -> str | None:
         if node is not None and node.children:
             return f"{parent} still has {list(node.children)}"
     return None
+
+
+def _parse_transitions(text: str) -> frozenset[tuple[str, str]]:
+    """Pairs of states from a text such as `New>Online Online>Offline`."""
+    pairs = (move.split(">") for move in text.split())
+    return frozenset((before, after) for before, after in pairs)
+
+
+_PARTITION_MOVES: Final = _parse_transitions(
+    """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
+    Offline>NonExistent"""
+)
+_REPLICA_MOVES: Final = _parse_transitions(
+    """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
+    DeletionIneligible>Online DeletionIneligible>Offline Offline>DeletionStarted Offline>DeletionIneligible
+    DeletionStarted>DeletionSuccessful DeletionStarted>DeletionIneligible DeletionSuccessful>NonExistent"""
+)
+
+
+def partitions_move_legally(history: History, event: PartitionMoved) -> str | None:
+    """A partition goes from state to state as the table of the partition state machine allows."""
+    move = event.before.removesuffix("Partition"), event.after.removesuffix("Partition")
+    return None if move in _PARTITION_MOVES else f"{event.partition}: {' to '.join(move)} in {event.term}"
+
+
+def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
+    """A replica goes from state to state as the table of the replica state machine allows."""
+    move = _short_state_name(event.before), _short_state_name(event.after)
+    return None if move in _REPLICA_MOVES else f"{event.partition} on {event.broker}: {' to '.join(move)}"
+
+
+def _short_state_name(state: str) -> str:
+    return state.removesuffix("Replica").removeprefix("Replica")
