@@ -155,7 +155,7 @@ def add_leader_to_replicas(s: Snapshot, p: TopicPartition, leader: BrokerId) -> 
 
 
 def remove_features(s: Snapshot, features: Iterable[str]) -> str:
-    """The remedy text for finalized features that brokers do not support and cannot be upgraded to."""
+    """The remedy text for finalized features that brokers do not support: upgrade these, or remove the features."""
     kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
     document = encode({"version": 2, "status": 1, "features": kept}).decode()
     return f"upgrade these brokers; or, if that is not possible, {set_znode(s, FEATURE, document)}, then {reelect(s)}"
