@@ -9,7 +9,7 @@ from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
 
 
-def registrations_are_true(cluster: Cluster) -> str | None:
+def registrations_match_running_brokers(cluster: Cluster) -> str | None:
     """Every running broker is registered by its own session, under the broker epoch that it knows."""
     for broker in cluster.running:
         node = cluster.tree.get(znodes.broker_path(broker.number))
@@ -24,7 +24,7 @@ def registrations_are_true(cluster: Cluster) -> str | None:
     return None
 
 
-def who_left_stays_away(history: History, event: SessionReestablished) -> str | None:
+def stopped_nodes_open_no_session(history: History, event: SessionReestablished) -> str | None:
     """A node that has shut down in order opens no further ZooKeeper session."""
     if (event.broker, event.incarnation) in history.registrations.stopped:
         return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
@@ -63,7 +63,7 @@ def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | Non
     return None
 
 
-def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | None:
+def shutdown_requests_match_the_registration(history: History, event: EventEnded) -> str | None:
     """Nobody is taken out for an earlier run of its broker, or for a broker that is not registered."""
     asked, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
     if not isinstance(asked, ControlledShutdown) or known is None:
@@ -74,7 +74,7 @@ def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | 
     return None
 
 
-def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
+def leaving_brokers_join_no_isr(history: History, event: StateWritten) -> str | None:
     """A broker that is leaving enters no ISR and leads nothing new before it registers again.
 
     A leader of an old protocol, which writes its ISR itself, knows nothing of that.

@@ -20,7 +20,7 @@ from klamm.sim.invariants.views import Cluster, acting
 from klamm.zk import znodes
 
 
-def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None:
+def controllers_have_no_unexpected_errors(history: History, event: UnexpectedError) -> str | None:
     """No controller runs into an unexpected error, although it would recover by resigning.
 
     MemoryError does not count: it is no defect of the code.
@@ -30,7 +30,7 @@ def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None
     return f"broker {event.broker}: {event.error!r} at {event.where}"
 
 
-def the_resigned_send_nothing(history: History, event: RequestSent) -> str | None:
+def resigned_controllers_send_no_requests(history: History, event: RequestSent) -> str | None:
     """A controller sends no control request after it has resigned."""
     epoch = event.message.controller_epoch
     if (event.sender, event.incarnation, epoch) in history.controllers.ended:
@@ -38,12 +38,12 @@ def the_resigned_send_nothing(history: History, event: RequestSent) -> str | Non
     return None
 
 
-def nobody_is_forgotten(history: History, event: RequestUnanswered) -> str | None:
+def waiting_requests_are_answered_on_expiry(history: History, event: RequestUnanswered) -> str | None:
     """Every request that waits for a controller is answered when its session expires."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
 
-def the_inactive_refuse(history: History, event: EventEnded) -> str | None:
+def inactive_nodes_refuse_requests(history: History, event: EventEnded) -> str | None:
     """A node that is not controller refuses requests as NOT_CONTROLLER, and every caller gets an answer."""
     asked = event.event
     if not isinstance(asked, events.Answered):
@@ -82,7 +82,7 @@ def watches_are_set(cluster: Cluster) -> str | None:
     return None
 
 
-def notifications_are_taken_away(cluster: Cluster) -> str | None:
+def notifications_are_deleted(cluster: Cluster) -> str | None:
     """No notification of a failed log directory or of an ISR change is left."""
     for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
         node = cluster.tree.get(parent)
