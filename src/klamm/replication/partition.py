@@ -488,6 +488,9 @@ class Partition:
     def _set_committed_isr(self, isr: tuple[BrokerId, ...]) -> None:
         """End a pending change; the high watermark then no longer waits for joining or leaving members."""
         self.isr_state = Committed(isr)
+        for watcher in self._followers:  # a follower may have caught up while the change was pending
+            if watcher.waiter.replica_id not in isr:
+                watcher.mark_changed(wakes=False)
         if self.advance_high_watermark():
             self._on_high_watermark_moved()
         else:
