@@ -141,6 +141,8 @@ class ClusterTier(ScheduledRun):
         """Start the node and wait for its end; return why it ended."""
         await node.start()
         self._tell(NodeStarted(node.number))
+        if self.is_healed and node.has_failed_directory:  # it loaded its logs while a fault lasted
+            return "a log directory failed before all was healed"
         return await node.run()
 
     def _on_process_ended(self, node: SimulatedNode, task: "asyncio.Task[str]") -> None:

@@ -47,7 +47,7 @@ class RestingCluster(Protocol):
 def every_partition_is_led(cluster: RestingCluster) -> str | None:
     """Every partition has a leader that takes records with acks=all and gives them back."""
     for p, read in cluster.final_reads.items():
-        if read.error and not (read.is_damaged and p in cluster.tier.destroyed):
+        if read.error and not (read.is_damaged and p in cluster.tier.destroyed) and not _leader_is_damaged(cluster, p):
             return f"{p}: {cluster.tier.state(p)}: {read.error}"
     return None
 
@@ -56,9 +56,18 @@ def isrs_are_whole(cluster: RestingCluster) -> str | None:
     """Every replica is back in the ISR."""
     for p, versions in cluster.tier.zookeeper.states.versions.items():
         replicas = cluster.tier.zookeeper.topics.replicas(p)
-        if set(versions[-1].isr) != set(replicas):
+        if set(versions[-1].isr) != set(replicas) and not _leader_is_damaged(cluster, p):
             return f"{p}: ISR {versions[-1].isr} of replicas {replicas}: {versions[-1]}"
     return None
+
+
+def _leader_is_damaged(cluster: RestingCluster, p: TopicPartition) -> bool:
+    """Whether a bit of the leader's log flipped: followers refuse the batch for ever, in Kafka as well."""
+    state = cluster.tier.state(p)
+    if p not in cluster.tier.destroyed or state is None or not state.has_leader:
+        return False
+    log = cluster.tier.disks[state.leader].of(p)
+    return log is not None and log.damage is not None
 
 
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
@@ -76,7 +85,8 @@ def nothing_is_pending(cluster: RestingCluster) -> str | None:
             return f"{path} is still there"
     for name, znode in cluster.tier.zookeeper.topics.znodes.items():
         for number, assignment in znode.partitions.items():
-            if assignment.adding or assignment.removing:
+            is_moving = assignment.adding or assignment.removing
+            if is_moving and not _leader_is_damaged(cluster, TopicPartition(name, number)):
                 return f"{name}-{number} still moves: {assignment}"
     return None
 
