@@ -97,9 +97,9 @@ def nothing_is_appended_after_an_error(history: TierHistory, event: WrittenAfter
 
 
 def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) -> str | None:
-    """What the recovery point checkpoint calls flushed survives a power loss."""
+    """What the recovery point checkpoint calls flushed survives a power loss; behind a flipped bit nothing is read."""
     for p, after in event.ends.items():
-        if event.recovery_points.get(p, 0) > after:
+        if event.recovery_points.get(p, 0) > after and p not in history.destroyed:
             point = event.recovery_points[p]
             return f"{p}: node {event.node} keeps its log up to {after}; the recovery point is {point}"
     return None

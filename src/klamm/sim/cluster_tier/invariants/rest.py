@@ -158,12 +158,17 @@ def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
     """leader-epoch-checkpoint rises, and names for each epoch the offset of its first record."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
-            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log)):
+            start = cluster.final_reads[p].log_start if p in cluster.final_reads else 0
+            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log, start)):
                 return f"{p}: replica {broker}: {wrong}"
     return None
 
 
-def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str | None:
+def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog, log_start: int) -> str | None:
+    """What is wrong with the leader epochs of a replica.
+
+    The epochs of batches before the log start are gone at once, their segments at the next run of retention.
+    """
     entries = epoch_entries_of(cluster.tier.disks[broker], log)
     for (epoch, offset), (next_epoch, next_offset) in pairwise(entries):
         if next_epoch <= epoch or next_offset <= offset:
@@ -171,6 +176,8 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str 
     starts = dict(entries)
     seen: set[int] = set()
     for batch in log.batches():
+        if batch.header.next_offset <= log_start:
+            continue
         epoch, offset = batch.header.partition_leader_epoch, batch.header.base_offset
         if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
             return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
@@ -189,11 +196,15 @@ def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
 
 
 def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
-    """A broker has logs of the partitions that are assigned to it, with the topic's id, and no others."""
+    """A broker has logs of the partitions that are assigned to it, with the topic's id, and no others.
+
+    Where topics have no ids, a reassignment leaves the log of a broker that was away, as in Kafka.
+    """
     topics = cluster.tier.zookeeper.topics
     for broker, disk in cluster.tier.disks.items():
         for p in disk.partitions():
-            if broker not in topics.replicas(p):
+            has_no_id = p.topic in topics.znodes and topics.znodes[p.topic].id is None
+            if broker not in topics.replicas(p) and not has_no_id:
                 return f"broker {broker} has a log of {p}, whose replicas are {topics.replicas(p)}"
     return None
 
