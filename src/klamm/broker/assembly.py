@@ -60,7 +60,8 @@ from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
@@ -343,7 +344,7 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
-        future_logs=storage.logs,
+        future_logs=storage.logs.moves,
     )
     lifecycle.add("replicas", replicas)
     if isr_znodes is not None:

@@ -21,7 +21,7 @@ async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
     source = manager.get_or_create(P0, manager.default_config(), None, True)
     for number in range(10):
         source.append_as_leader(real_batch(filler=b"%d" % number), 0)
-    copy = manager.create_future(P0, cluster.logs[1].directories[1])
+    copy = manager.moves.create_future(P0, cluster.logs[1].directories[1])
     assert await LogCopy(source, copy, CHUNK).copy_chunk() > 0
     return source, copy
 
