@@ -15,6 +15,7 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchReq
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
 from klamm.wire.codec import LARGE_BYTES
@@ -159,9 +160,9 @@ class FetchService:
         """Read one partition; every failure becomes the error code of its result."""
         try:
             hosted = cached.hosted
-            if hosted is None:
+            if not isinstance(hosted, Partition):  # it is None before the first read and after a change of roles
                 hosted = self._find_and_subscribe(cached)
-            return hosted.read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            return read_partition(hosted, cached, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:
