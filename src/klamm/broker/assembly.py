@@ -180,7 +180,7 @@ def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitab
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
     """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
-    journal = _build_journal(context, storage)
+    journal = _build_journal(context, storage, lifecycle)
     on_error = _journal_error_reporter(journal)
     registration = lifecycle.add("registration", Registration(context, storage.listeners))
     cache = MetadataCache(config.inter_broker_listener)
@@ -227,11 +227,12 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     return parts
 
 
-def _build_journal(context: NodeContext, storage: Storage) -> Journal:
+def _build_journal(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Journal:
     """Create the journal: plain files beside the partition directories, which Apache Kafka would also accept there."""
     logs = storage.logs
     first, *others = logs.live_directories
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
+    lifecycle.add("journal", Step(lambda: context.world.disk.in_thread(files.reserve_incarnation)))
 
     def move_journal(failure: DirectoryFailure) -> None:
         """Continue the journal in the first live log directory if its own directory failed."""

@@ -10,6 +10,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, is_listening
 from klamm.runtime.signals import ignoring_stop_signals
+from klamm.runtime.small_files import create_directory
 from klamm.telemetry.journal import JOURNAL_TOPIC
 
 
@@ -77,7 +78,7 @@ class LocalCluster:
         return next(n for n in self.nodes if n.broker_id == broker_id)
 
     def __enter__(self) -> "LocalCluster":
-        self._disk.make_directories(self.directory)
+        create_directory(self._disk, self.directory)
         self._lock = self._disk.lock(join(self.directory, ".lock"))
         if self._lock is None:
             raise CannotStart(

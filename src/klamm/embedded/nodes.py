@@ -8,6 +8,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.ports import is_listening
 from klamm.runtime.processes import Child, python, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -99,7 +100,7 @@ class NodeProcess:
                 f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
                 "the port."
             )
-        self._disk.make_directories(self.log_directory)
+        create_directory(self._disk, self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
         self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)

@@ -10,6 +10,7 @@ from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.java import find_java, package_folder
 from klamm.runtime.ports import ask, is_listening
 from klamm.runtime.processes import Child, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 STARTUP_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -186,7 +187,7 @@ class ZooKeeperServer:
             "syncLimit=5",
             *(f"server.{p.id}=127.0.0.1:{p.quorum_port}:{p.election_port}" for p in self._peers),
         ]
-        self._disk.make_directories(join(self.directory, "data"))
+        create_directory(self._disk, join(self.directory, "data"))
         self._disk.write_atomically(join(self.directory, "zoo.cfg"), "\n".join([*lines, ""]).encode())
         self._disk.write_atomically(join(self.directory, "log4j2.properties"), _LOGGING.encode())
         if self._peers:
