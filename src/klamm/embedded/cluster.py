@@ -10,6 +10,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, free_ports, is_listening
 from klamm.runtime.signals import ignoring_stop_signals
+from klamm.runtime.small_files import create_directory
 from klamm.telemetry.journal import JOURNAL_TOPIC
 
 
@@ -83,7 +84,7 @@ class LocalCluster:
         return next(n for n in self.nodes if n.broker_id == broker_id)
 
     def __enter__(self) -> "LocalCluster":
-        self._disk.make_directories(self.directory)
+        create_directory(self._disk, self.directory)
         self._lock = self._disk.lock(join(self.directory, ".lock"))
         if self._lock is None:
             raise CannotStart(
@@ -118,7 +119,7 @@ class LocalCluster:
         )
 
     def start_nodes(self) -> None:
-        """Start all at once, then wait until each listens."""
+        """Start all nodes at once, then wait until each listens."""
         for node in self.nodes:
             node.start()
         for node in self.nodes:

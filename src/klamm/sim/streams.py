@@ -65,7 +65,7 @@ class ConnectionEnd(asyncio.Transport):
         self.address = address
         self._link = link
         self._protocol: BaseProtocol | None = None
-        self._feed: Callable[[bytes], object]
+        self._feed: Callable[[bytes], bytes | None]
         """How the protocol takes bytes."""
         self.is_open = True
         self._under_way: deque[bytes | StreamMark] = deque()
@@ -188,7 +188,10 @@ class ConnectionEnd(asyncio.Transport):
                 source._resume_writing_if_drained()
             if self.is_open:
                 self._wires.loop.add_bytes_to_digest(self.host, self.address[1], size)
-                self._feed(piece)
+                if rest := self._feed(piece):
+                    source._under_way.appendleft(rest)
+                    source._arrived += 1
+                    source._bytes_under_way += len(rest)
             elif source.is_open:
                 self._send(StreamMark.RESET)
 
@@ -266,9 +269,24 @@ class ConnectionEnd(asyncio.Transport):
         """Deliver received bytes to this protocol."""
         self._protocol = protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
-            self._feed = partial(_fill, protocol)
+            self._feed = partial(self._fill, protocol)
         else:
             self._feed = cast(asyncio.Protocol, protocol).data_received
+
+    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> bytes | None:
+        """Copy data into the buffers of the protocol; returns the rest where it pauses reading."""
+        position, end = 0, len(data)
+        while position < end and self.is_open:
+            if not self._reads:
+                return data[position:]
+            room: Any = protocol.get_buffer(end - position)
+            size = min(len(room), end - position)
+            if not size:
+                raise RuntimeError(f"{protocol!r} gave an empty buffer without pausing")
+            room[:size] = data[position : position + size]
+            position += size
+            protocol.buffer_updated(size)
+        return None
 
     def get_protocol(self) -> BaseProtocol:
         """Return the protocol that gets the received bytes."""
@@ -288,14 +306,3 @@ def connect_ends(
 def _reset() -> ConnectionResetError:
     """The error of a reset connection."""
     return ConnectionResetError("connection reset by peer")
-
-
-def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Copy data into the buffers of a BufferedProtocol."""
-    position, end = 0, len(data)
-    while position < end:
-        room: Any = protocol.get_buffer(end - position)
-        size = min(len(room), end - position)
-        room[:size] = data[position : position + size]
-        position += size
-        protocol.buffer_updated(size)
