@@ -124,7 +124,7 @@ def spawn(
 ) -> Child:
     """Start `command` as a child process; its output is appended to `log_path`, its standard input is empty.
 
-    Any thread may call it. `environment` is added to this process's. Raises FileNotFoundError if the program does not exist.
+    Any thread may call it. `environment` is added to this process's. Raises FileNotFoundError for an unknown program.
     """
     program = shutil.which(command[0])
     if program is None:
