@@ -8,6 +8,7 @@ from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.repair.scrubber import ScrubberSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits
@@ -86,6 +87,11 @@ def cleaner_settings(config: NodeConfig) -> CleanerSettings:
         io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         backoff_ms=config.log_cleaner_backoff_ms,
     )
+
+
+def scrubber_settings(config: NodeConfig) -> ScrubberSettings:
+    """Return the settings of the search for damaged records from the node's configs."""
+    return ScrubberSettings(config.klamm_log_scrub_bytes_per_second, config.klamm_log_scrub_interval_ms)
 
 
 def log_settings(config: NodeConfig) -> LogManagerSettings:
