@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import ConfigResource
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 needs_kafka = pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(Path(tmp_path_factory.mktemp("configs")), 2) as running:
+    with Cluster(Path(tmp_path_factory.mktemp("configs")), 2) as running:
         running.create_topic("orders", 1, 2)
         yield running
 

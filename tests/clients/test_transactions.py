@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from kafka import KafkaProducer
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.embedded.nodes import Command
 from klamm.runtime.processes import ticks
 
@@ -32,7 +32,7 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
         "group.initial.rebalance.delay.ms": "0",
     }
     directory = tmp_path_factory.mktemp("transactions")
-    with running_cluster(directory, command=node_command, overrides=overrides) as running:
+    with Cluster(directory, command=node_command, overrides=overrides) as running:
         yield running
 
 

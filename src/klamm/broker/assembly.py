@@ -154,7 +154,10 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
 
 
 async def _load_logs(context: NodeContext, storage: Storage) -> None:
-    """Open every log, with the overrides of its topic. A log without a partition here is kept until a StopReplica."""
+    """Open every log, with the config overrides of its topic.
+
+    A log whose partition is no longer assigned to this broker is kept until the controller sends StopReplica.
+    """
     context.status.state = BrokerState.RECOVERY
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
@@ -182,7 +185,7 @@ def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitab
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
     """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
-    journal = _build_journal(context, storage)
+    journal = _build_journal(context, storage, lifecycle)
     on_error = _journal_error_reporter(journal)
     registration = lifecycle.add("registration", Registration(context, storage.listeners))
     cache = MetadataCache(config.inter_broker_listener)
@@ -232,11 +235,12 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     return parts
 
 
-def _build_journal(context: NodeContext, storage: Storage) -> Journal:
+def _build_journal(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Journal:
     """Create the journal: plain files beside the partition directories, which Apache Kafka would also accept there."""
     logs = storage.logs
     first, *others = logs.live_directories
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
+    lifecycle.add("journal", Step(lambda: context.world.disk.in_thread(files.reserve_incarnation)))
 
     def move_journal(failure: DirectoryFailure) -> None:
         """Continue the journal in the first live log directory if its own directory failed."""
@@ -297,7 +301,10 @@ def _build_controller_channel(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ControllerChannel:
-    """Build the connection to the active controller. It, and the check for deleted topics, follow the metadata."""
+    """Build the connection to the active controller.
+
+    New metadata makes it check for another controller, and starts the check for stale topics.
+    """
     config = context.config
     channel = ControllerChannel(
         context.world,
@@ -392,7 +399,10 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
 
 
 def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
-    """How to allocate producer id blocks: from the controller, or from ZooKeeper in old protocol versions."""
+    """Return the function that allocates producer id blocks.
+
+    It asks the controller, or in old protocol versions ZooKeeper.
+    """
     if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
         return lambda: allocate_from_zookeeper(context.store, context.broker_id)
     return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
@@ -436,7 +446,7 @@ FollowerT = TypeVar("FollowerT", bound=ZnodeFollower)
 
 
 def _add_follower(context: NodeContext, lifecycle: Lifecycle, name: str, follower: FollowerT) -> FollowerT:
-    """Start the follower with the node, and pass it the events of the ZooKeeper sessions."""
+    """Register a part that follows a znode: it starts with the node and gets the events of the ZooKeeper sessions."""
     context.sessions.add_listener(follower)
     return lifecycle.add(name, follower)
 

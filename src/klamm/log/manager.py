@@ -1,7 +1,7 @@
 """All logs of a node: load, create, delete, and background work. Source: LogManager.scala."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
@@ -19,10 +19,11 @@ from klamm.log.housekeeping import Housekeeping
 from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
-from klamm.log.manager_settings import LogManagerSettings
 from klamm.log.meta_properties import read_all_meta
 from klamm.log.names import REPLACED_BY, deleted_directory
 from klamm.log.open_files import OpenFiles
+from klamm.log.settings import LogManagerSettings
+from klamm.log.unsynced_deletions import UnsyncedDeletions
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 
@@ -82,6 +83,7 @@ class LogManager:
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._futures = FutureLogs(world, self._files, self._housekeeping)
+        self._deletions = UnsyncedDeletions(world.disk)
         self._preferred: dict[TopicPartition, str] = {}
         self._making = asyncio.Lock()
         self._checkpoints = CheckpointWriter(world.disk, self._live, self.logs_in, self._take_offline)
@@ -400,7 +402,10 @@ class LogManager:
         return log
 
     def delete(self, partition: TopicPartition) -> bool:
-        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed."""
+        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed.
+
+        A power loss may undo the deletion until `sync_deletions` has returned.
+        """
         self.delete_future(partition)
         self._preferred.pop(partition, None)
         log = self._logs.pop(partition, None)
@@ -423,8 +428,21 @@ class LogManager:
         target = f"{home.path}/{deleted_directory(log.partition, self._world.randomness.bytes(16).hex())}"
         log.discard()
         self._world.disk.rename(log.directory, target)
+        self._deletions.add(home, log.partition)
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
+
+    async def sync_deletions(self, partitions: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """Make all deletions so far durable; returns which of these partitions may still have a log.
+
+        A log directory that cannot be synced is taken offline.
+        """
+        for failed in await self._deletions.sync():
+            self._take_offline(failed.home, failed.reason)
+            for partition in failed.partitions:
+                if partition not in self._logs:
+                    self._offline[partition] = failed.home.path
+        return [partition for partition in partitions if partition in self._offline]
 
     # -- moves between log directories ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from tests.unit.broker.node_parts import build
 from klamm.broker.lifecycle import Lifecycle
 
 START_ORDER = [
-    "listeners", "log directory failures", "logs",
+    "listeners", "log directory failures", "logs", "journal",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
     "stale topics", "replicas", "record repair", "log scrubber", "group coordinator", "producer ids",
     "transaction client",

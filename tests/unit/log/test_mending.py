@@ -15,7 +15,8 @@ from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.repair.damage import DamagedRange
 from klamm.log.repair.mending import CannotMend, mend_segment
-from klamm.log.repair.scrubber import LogScrubber, ScrubberSettings
+from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.settings import ScrubberSettings
 from klamm.runtime.disk import Buffer
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness

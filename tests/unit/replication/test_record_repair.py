@@ -14,7 +14,8 @@ from tests.unit.replication.fetching import at, one
 from tests.unit.replication.runs import Run
 
 from klamm.log.log import Log
-from klamm.log.repair.scrubber import LogScrubber, ScrubberSettings
+from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.settings import ScrubberSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.record_repair import RecordRepair

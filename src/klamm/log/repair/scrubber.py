@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -11,6 +10,7 @@ from klamm.log.log import Log
 from klamm.log.repair.checking import CheckedSegment, Place, Progress, check_segment
 from klamm.log.repair.damage import DamagedRange
 from klamm.log.segment import Segment
+from klamm.log.settings import ScrubberSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.runtime.world import World
@@ -20,15 +20,6 @@ logger = structlog.get_logger("logs")
 STEP_BYTES: Final = 8 << 20
 _MAX_WAITING: Final = 10_000
 _ERROR_BACKOFF_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubberSettings:
-    """`klamm.log.scrub.` and these names."""
-
-    bytes_per_second: int = 8 << 20
-    """0: no segment is read in the background."""
-    interval_ms: int = 7 * 86_400_000
 
 
 class ScrubbedLogs(Protocol):
