@@ -1,7 +1,7 @@
 """Real logs in a temporary directory for brokers in simulated time; nothing runs in threads."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -77,6 +77,9 @@ class RealLogs:
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self.manager.delete(topic_partition)
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        return await self.manager.sync_deletions(partitions)
 
     async def checkpoint_high_watermarks(self) -> None:
         if self._manager is not None:

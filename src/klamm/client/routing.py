@@ -65,7 +65,10 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 def send_to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None = None) -> Steps[Any]:
-    """Send to each known broker in turn until one answers. Raises the last ConnectionLost, with all causes."""
+    """Send the request to one known broker after the other until one answers.
+
+    Raises the last ConnectionLost, with all causes.
+    """
     causes: list[str] = []
     kind = ConnectionLost
     for address in cluster.addresses():
@@ -96,7 +99,7 @@ def send_to_controller(
     repeatable: bool = True,
     timeout_s: Callable[[], float | None] = lambda: None,
 ) -> Steps[Any]:
-    """Send to the controller, following it when it moves; unless `repeatable`, never send twice.
+    """Send the request to the controller, also after a change of controller; unless `repeatable`, never send it twice.
 
     Raises Unreachable, Unconfirmed.
     """

@@ -26,7 +26,7 @@ class CannotRead(KlammError):
 
 
 async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partition: TopicPartition) -> list[bytes]:
-    """The value of every record. Raises CannotRead."""
+    """Read the values of all records of the partition. Raises CannotRead."""
     addresses = [Address(*address) for address in bootstrap]
     async with AsyncClient(world, addresses, AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
         try:

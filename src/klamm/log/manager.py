@@ -1,7 +1,7 @@
 """All logs of a node: load, create, delete, and background work. Source: LogManager.scala."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -243,7 +243,10 @@ class LogManager:
         return log
 
     def delete(self, partition: TopicPartition) -> bool:
-        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed."""
+        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed.
+
+        A power loss may undo the deletion until `sync_deletions` has returned.
+        """
         self.moves.delete_future(partition)
         self.moves.take_preferred(partition)
         log = self._registry.logs.pop(partition, None)
@@ -260,6 +263,14 @@ class LogManager:
             self._registry.take_offline(home, str(error))
             raise StorageFailed(f"cannot delete {partition} in {home.path}: {error}. {REPAIR}") from error
         return True
+
+    async def sync_deletions(self, partitions: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """Make all deletions so far durable; returns which of these partitions may still have a log.
+
+        A log directory that cannot be synced is taken offline.
+        """
+        await self._registry.sync_deletions()
+        return [partition for partition in partitions if partition in self._registry.offline]
 
     # -- configs -------------------------------------------------------------------------------------------------------
 

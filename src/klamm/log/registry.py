@@ -16,6 +16,7 @@ from klamm.log.housekeeping import Housekeeping
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
 from klamm.log.names import REPLACED_BY, deleted_directory
+from klamm.log.unsynced_deletions import UnsyncedDeletions
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 
@@ -49,6 +50,7 @@ class LogRegistry:
         self._housekeeping = housekeeping
         self._on_directory_failed = on_directory_failed
         self.directories = {path: LogDirectory(world.disk, path) for path in directories}
+        self._deletions = UnsyncedDeletions(world.disk)
         self.logs: dict[TopicPartition, Log] = {}
         self.homes: dict[TopicPartition, LogDirectory] = {}
         """The log directory of each open log."""
@@ -141,8 +143,17 @@ class LogRegistry:
         target = f"{home.path}/{deleted_directory(log.partition, self._world.randomness.bytes(16).hex())}"
         log.discard()
         self._world.disk.rename(log.directory, target)
+        self._deletions.add(home, log.partition)
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
         self._housekeeping.on_logs_changed(home)
+
+    async def sync_deletions(self) -> None:
+        """Make all deletions so far durable; a log directory that cannot be synced is taken offline."""
+        for failed in await self._deletions.sync():
+            self.take_offline(failed.home, failed.reason)
+            for partition in failed.partitions:
+                if partition not in self.logs:
+                    self.offline[partition] = failed.home.path
 
     # -- failure -------------------------------------------------------------------------------------------------------
 

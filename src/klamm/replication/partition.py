@@ -306,8 +306,9 @@ class Partition:
         context = self.context
         offset = next_high_watermark(
             self.isr_state,
-            self.replicas.values(),
+            self.replicas,
             own_log.end_offset,
+            own_id=context.broker_id,
             now_ms=context.now_ms(),
             lag_time_max_ms=context.lag_time_max_ms,
             is_alive=context.metadata.is_alive,

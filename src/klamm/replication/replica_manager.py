@@ -73,6 +73,7 @@ class ReplicaManager:
         *,
         quotas: ReplicationQuotas | None = None,
         future_logs: FutureLogsPort | None = None,
+        on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
         """`broker_epoch()` is the czxid of our registration.
 
@@ -135,7 +136,7 @@ class ReplicaManager:
         self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
+        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader, on_corrupt=on_corrupt)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
@@ -249,6 +250,10 @@ class ReplicaManager:
                 action=REPLACE_REPLICA,
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
+
+    def check_crcs(self, *, is_on: bool) -> None:
+        """Whether records of closed segments are checked before they are sent: `klamm.fetch.check.crcs`."""
+        self._fetches.checks_crcs = is_on
 
     def segment_offsets_before(
         self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId

@@ -31,7 +31,7 @@ class LongWork:
         self._last_at = 0.0
 
     def on_slice_end(self) -> None:
-        """Freeze the objects that the work created so far."""
+        """Exclude the objects that the work has created so far from garbage collection."""
         now = asyncio.get_running_loop().time() if self._now is None else self._now()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
@@ -42,7 +42,7 @@ class LongWork:
             gc.freeze()
 
     def on_work_end(self) -> None:
-        """Unfreeze everything: the next full collection scans all objects."""
+        """Include all objects in garbage collection again; the next full collection scans them."""
         self._row = 0
         gc.unfreeze()
 

@@ -488,8 +488,7 @@ def test_isr_member_that_is_not_assigned_is_removed(run: Run) -> None:
         request = leader_and_isr(1, (1, 2, 9), (1, 2), 0, 1)
         for b in (1, 2):
             await cluster.brokers[b].become_leader_or_follower(request, 7)
-        assert await cluster.produce(1) is ErrorCode.NONE
-        await asyncio.sleep(20)
+        assert await cluster.produce(1, timeout_ms=10_000) is ErrorCode.NONE
         assert cluster.isr(1) == (1, 2)
 
     run(scenario, settings=ReplicationSettings(replica_lag_time_max_ms=10_000))

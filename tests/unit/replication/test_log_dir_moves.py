@@ -164,7 +164,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_move_is_refused(run: Run, case: str) -> None:
+def test_an_invalid_log_dir_move_is_refused_with_kafkas_error(run: Run, case: str) -> None:
     directory, tp, error = REFUSED[case]
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -286,7 +286,7 @@ def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
     run(scenario)
 
 
-def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_goes(run: Run) -> None:
+def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_is_deleted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
