@@ -20,7 +20,7 @@ from typing import NamedTuple
 import psutil
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
@@ -204,7 +204,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         spark = session("klamm benchmark", settings={"spark.driver.memory": "2g"})
         spark.sparkContext.setLogLevel("ERROR")
-        with running_cluster(Path(directory), given.nodes) as cluster:
+        with Cluster(Path(directory), given.nodes) as cluster:
             for size, count in ((100, given.records), (1_000, given.records // 5)):
                 measure_topic(spark, cluster, count, size, given.codec, given.rounds)
         spark.stop()

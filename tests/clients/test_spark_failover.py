@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients.test_spark_source import produce
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 from tests.unit.spark.scripts import options
 
 from klamm.model.ids import TopicPartition
@@ -20,7 +20,7 @@ COUNT = 20_000
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with running_cluster(tmp_path) as running:
+    with Cluster(tmp_path) as running:
         yield running
 
 

@@ -44,7 +44,7 @@ class Bound(NamedTuple):
     by_time: bool = False
 
     def of(self, partition: TopicPartition) -> int:
-        """The value for this partition."""
+        """The bound of this partition: an offset, a time, or a special value for earliest or latest."""
         if self.each is not None:
             return self.each[partition]
         assert self.everywhere is not None
@@ -150,7 +150,7 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """JSON as `{"orders": [0, 1]}`. Raises ValueError."""
+    """Parse the option assign, JSON like `{"orders": [0, 1]}`. Raises ValueError."""
     try:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}

@@ -64,7 +64,7 @@ class ReadOptions(NamedTuple):
 
 
 def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOptions:
-    """Parse the options for a batch or streaming read; names in any case, as Spark passes them in lower case.
+    """Parse all options of a batch or streaming read; names may be in any case, as Spark passes them in lower case.
 
     Raises BadOption.
     """

@@ -108,7 +108,7 @@ def checked_starts(
     latest: Mapping[TopicPartition, int],
     lost: list[LostRange],
 ) -> dict[TopicPartition, int]:
-    """The first offsets to read, at most the log end.
+    """Check the first offsets to read, at most the log end.
 
     Raises DataLoss for a start behind the log end, BadOption where no record has the time.
     """
@@ -132,7 +132,10 @@ def checked_starts(
 def _log_ends(
     brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """The high watermarks, requested only where a last stable offset is before a start."""
+    """The high watermarks of the partitions.
+
+    They are requested only where a last stable offset is before a start; elsewhere `latest` is used.
+    """
     beyond = [p for p in latest if p in starts and starts[p] > latest[p]]
     if not brokers.options.read_committed or not beyond:
         return latest
@@ -142,7 +145,7 @@ def _log_ends(
 def _checked_end(
     brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int, lost: list[LostRange]
 ) -> int:
-    """The end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
+    """Check the end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
     if end <= latest:
         return end
     if start < end:

@@ -51,7 +51,7 @@ def plan_tasks(
 
 
 def task_count(ranges: Sequence[OffsetRange], weights: Sequence[float], limits: TaskLimits) -> int:
-    """Two tasks per processor, fewer where there is little to read, more where there is much or the options say so."""
+    """Choose the number of tasks: two per processor, fewer for little data, more for much or by options."""
     total = sum(r.size for r in ranges)
     size = sum(r.size * weight for r, weight in zip(ranges, weights, strict=True))
     count = max(1, min(2 * limits.processors, total // MIN_TASK_OFFSETS), -int(-size // MAX_TASK_BYTES))
@@ -63,7 +63,7 @@ def task_count(ranges: Sequence[OffsetRange], weights: Sequence[float], limits: 
 
 
 def pack(ranges: Sequence[OffsetRange], weights: Sequence[float], task_count: int) -> list[TaskRanges]:
-    """Cut the ranges into at most so many tasks, whose bytes differ by those of one offset."""
+    """Cut the ranges into at most this many tasks, whose bytes differ by those of one offset."""
     total = sum(r.size * weight for r, weight in zip(ranges, weights, strict=True))
     tasks: list[list[OffsetRange]] = [[] for _ in range(task_count)]
     for task, piece in _pieces(ranges, weights, total / max(1, task_count)):

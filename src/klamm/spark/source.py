@@ -105,7 +105,7 @@ class KlammReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of a task; nothing for a partition that was not planned here."""
+        """Read the ranges of a task. Yields nothing for a partition that this source did not plan."""
         return run_task(self._job, partition.value)
 
 

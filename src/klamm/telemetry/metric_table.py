@@ -58,7 +58,7 @@ def _group_count(name: str, attribute: str, sentence: str) -> MetricRow:
 
 
 def _throttled(side: str, sentence: str) -> MetricRow:
-    """The row of the byte rate of throttled replication, as leader or follower."""
+    """The row of the byte rate of throttled replication, on the leader's or the follower's side."""
     bean = f"kafka.server:type={side}Replication,attribute=byte-rate"
     return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
 
@@ -203,6 +203,16 @@ TABLE: Final[dict[str, MetricRow]] = {
         _cleaner("LogCleaner", "max-compaction-delay-secs",
                  "How long a record has waited beyond max.compaction.lag.ms.", "s"),
         _cleaner("LogCleaner", "DeadThreadCount", "Cleaner tasks that ended by an unexpected error."),
+        MetricRow("klamm_log_damaged_ranges_found", COUNTER, "", (), "",
+                  "Ranges of damaged records that were found in closed segments; the node's log names each."),
+        MetricRow("klamm_log_damaged_ranges_mended", COUNTER, "", (), "",
+                  "Damaged ranges that were replaced by the records of another replica."),
+        MetricRow("klamm_log_damaged_ranges", GAUGE, "", (), "",
+                  "Damaged ranges that are known and not mended: fetches of them get CORRUPT_MESSAGE."),
+        MetricRow("klamm_log_scrubbed_bytes", COUNTER, "bytes", (), "",
+                  "Bytes of closed segments that were read to look for damage."),
+        MetricRow("klamm_log_time_since_last_scrub_ms", GAUGE, "ms", (), "",
+                  "Time since the last search for damage in all closed segments ended; 0 before the first one."),
         MetricRow("klamm_config_changes", COUNTER, "", (), "", "Config change notifications that this node handled."),
         MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines lost because the disk was full."),
         MetricRow("klamm_journal_topic_lost_files", COUNTER, "", (), "",
