@@ -268,7 +268,9 @@ async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
                 partitions[slot] = cached, data._replace(records=await _read_all(records))
             except SliceLost as lost:
                 log.warning(
-                    "records are gone before they were sent", partition=str(cached.topic_partition), why=str(lost)
+                    "records of a fetch response cannot be read any more: the partition gets KAFKA_STORAGE_ERROR",
+                    partition=str(cached.topic_partition),
+                    why=str(lost),
                 )
                 partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer._replace(partitions=partitions)
