@@ -88,6 +88,11 @@ class NodeProcess:
         return self.child is not None and self.child.is_running
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the node's process runs and is stopped by SIGSTOP."""
+        return self.child is not None and self.child.is_running and self.child.is_paused
+
+    @property
     def has_data(self) -> bool:
         """Whether the node has data from an earlier start."""
         return self._disk.exists(join(self.log_directory, "meta.properties"))
@@ -140,6 +145,12 @@ class NodeProcess:
         """Stop the node by controlled shutdown; it is killed when it does not end in time."""
         if self.child is not None:
             self.child.stop(timeout_s)
+
+    def restart(self) -> None:
+        """Stop it by controlled shutdown where it runs, start it, and wait until it listens. Raises NodeFailed."""
+        self.stop()
+        self.start()
+        self.wait_until_listening()
 
     def kill(self) -> None:
         """Send SIGKILL to the process and wait until it has ended."""

@@ -53,6 +53,10 @@ class ServerOptions:
     java_options: tuple[str, ...] = field(default=())
 
 
+QUICK: Final = ServerOptions(tick_ms=200, min_session_ms=400, max_session_ms=60_000, sync_to_disk=False, verbose=False)
+"""For tests: a quick start, session timeouts from 0.4 s, neither logs nor disk syncs."""
+
+
 class ZooKeeperServer:
     """One server on a local port, with a data directory."""
 
