@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tests.support import apache_kafka
 
-SOURCE = Path(__file__).parent / "KafkaTools.java"
+SOURCE = apache_kafka.SOURCES / "KafkaTools.java"
 MAINS: Final = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
