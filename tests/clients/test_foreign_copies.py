@@ -13,6 +13,8 @@ from tests.support.foreign_clients import FOREIGN_CLIENTS, ClientProcess, comman
 from klamm.embedded.nodes import Command
 
 RECORDS = 240
+UNCERTAIN = 4
+"""The exit status of a client that does not know how its transaction ended, and has to be started again."""
 
 
 @pytest.fixture(scope="module")
@@ -28,73 +30,77 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-class Copiers:
-    """The processes that copy, one after another, with the same group and transactional id."""
+class Copier:
+    """The process that copies; each has the group and the transactional id of the one before."""
 
     def __init__(self, directory: Path, cluster: Cluster, library: str, source: str, target: str) -> None:
         self._directory = directory
         self._words = command(library, "copy", cluster.bootstrap, source, source, target, f"copy-{source}")
         self._cluster = cluster
-        self.started: list[ClientProcess] = []
+        self._started: list[ClientProcess] = []
 
-    def start(self) -> ClientProcess:
-        copier = ClientProcess(self._directory, f"copier-{len(self.started)}", self._words)
-        self.started.append(copier)
-        return copier
+    def start(self) -> None:
+        self._started.append(ClientProcess(self._directory, f"copier-{len(self._started)}", self._words))
 
-    def wait_until_it_copies(self, copier: ClientProcess, transactions: int = 1) -> None:
-        """Wait until this copier has committed so many transactions."""
+    @property
+    def transactions(self) -> int:
+        """How many transactions all processes together have committed."""
+        return sum(len(process.events("copied")) for process in self._started)
+
+    def wait_for_transactions(self, count: int) -> None:
+        """Wait until so many transactions are committed; a client that cannot go on is started again."""
 
         def copies() -> bool:
-            assert copier.exit_status is None, f"ended with {copier.exit_status}: {copier.errors}"
-            return len(copier.events("copied")) >= transactions
+            if self._started[-1].exit_status == UNCERTAIN:
+                self.start()
+            assert self._started[-1].exit_status is None, self._started[-1].errors
+            return self.transactions >= count
 
         try:
-            self._cluster.wait_until(f"{copier.name} commits {transactions} transactions", copies)
+            self._cluster.wait_until(f"{self._started[-1].name} commits: {count} transactions", copies)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n--- {copier.name}\n{copier.errors}") from None
+            raise AssertionError(f"{error}\n--- {self._started[-1].name}\n{self._started[-1].errors}") from None
 
     def kill(self) -> None:
-        for copier in self.started:
-            copier.kill()
+        self._started[-1].kill()
 
 
 @pytest.mark.parametrize("library", FOREIGN_CLIENTS)
 def test_each_record_is_copied_once_while_copier_and_coordinator_are_killed(
     cluster: Cluster, library: str, tmp_path: Path, request: pytest.FixtureRequest, client_rounds: int
 ) -> None:
+    if library == "java-3.9" and client_rounds == 1:
+        pytest.skip("Kafka Streams uses the transactions of this client: `make prove` runs it alone, too")
     source = re.sub(r"[^a-z0-9-]", "-", request.node.name)[-60:].strip("-")
     target = f"{source}-target"
     for topic in (source, target):
         cluster.create_topic(topic, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    copiers = Copiers(tmp_path, cluster, library, source, target)
+    copier = Copier(tmp_path, cluster, library, source, target)
     values: list[str] = []
 
-    def produce(batch: int) -> None:
+    def produce_and_wait() -> None:
+        """Produce a batch, and wait until some of it is copied."""
+        before, first = copier.transactions, len(values)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
-        for number in range(RECORDS):
-            values.append(f"{batch:04}-{number:04}")
+        for number in range(first, first + RECORDS):
+            values.append(f"{number:06}")
             producer.produce(source, values[-1].encode(), partition=number % PARTITIONS)
         assert producer.flush(60) == 0
+        copier.wait_for_transactions(before + 1)
 
+    copier.start()
     try:
-        for batch in range(client_rounds):
-            produce(2 * batch)
-            copier = copiers.start()
-            copiers.wait_until_it_copies(copier)
+        for _ in range(client_rounds):
+            produce_and_wait()
             copier.kill()
-            copier = copiers.start()
-            copiers.wait_until_it_copies(copier)
+            copier.start()
+            produce_and_wait()
             node = cluster.node(coordinator_id(cluster, f"copy-{source}"))
             node.kill()
-            before = len(copier.events("copied"))
-            produce(2 * batch + 1)
-            copiers.wait_until_it_copies(copier, before + 1)
+            produce_and_wait()
             node.restart()
             cluster.wait_until_complete()
-            found = consumed(cluster, target, len(values), timeout_s=60)
-            assert found == sorted(values)
-            copier.kill()
+            assert consumed(cluster, target, len(values), timeout_s=60) == sorted(values)
     finally:
-        copiers.kill()
+        copier.kill()
         cluster.repair()

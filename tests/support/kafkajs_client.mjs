@@ -14,6 +14,8 @@ const [modules, mode, bootstrap, ...rest] = process.argv.slice(2);
 const { Kafka, logLevel } = createRequire(`${modules}/`)("kafkajs");
 const kafka = new Kafka({ brokers: bootstrap.split(","), logLevel: logLevel.ERROR, retry: { retries: 20 } });
 
+const UNCERTAIN = 4; // a commit failed: kafkajs cannot say how the transaction ended, and has to start anew
+
 function say(event, values) {
   process.stdout.write(JSON.stringify({ event, ...values }) + "\n");
 }
@@ -76,7 +78,7 @@ async function copy(group, source, target, id) {
       say("copied", { records: messages.length });
     } catch (error) {
       say("aborted", { error: String(error) });
-      await transaction.abort();
+      await transaction.abort().catch(() => process.exit(UNCERTAIN));
       throw error; // the batch is read again
     }
   });
