@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm.sim.faults.table import faults_as_markdown
-from klamm.sim.invariants.page import drawn as invariants_page
+from klamm.sim.invariants.table import as_markdown as invariants_page
 from klamm.telemetry.metric_table import as_markdown as metrics_page
 
 DOCS: Final = Path(__file__).parents[1] / "docs"

@@ -11,7 +11,7 @@ from tests.support.cluster import Cluster, running_cluster
 from tests.support.group_members import LIBRARIES, Members, group_members
 
 from klamm.cli.admin.client import with_admin
-from klamm.client.coordinators import CoordinatorType
+from klamm.client.routing import CoordinatorType
 from klamm.embedded.nodes import Command
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import FindCoordinatorRequest

@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster, running_cluster
 
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.embedded.nodes import Command
 from klamm.runtime.processes import ticks
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.mutants.children import Ended, Limits, in_child
 
-LAST_MEMBER = "controller/decisions/isr_removal.py:constant-changed:plan_isr_removal:2"
+LAST_MEMBER = "controller/decisions/plans.py:constant-changed:plan_isr_removal:2"
 TEST = (
     "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways"
 )

@@ -152,7 +152,10 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
 
 
 async def _load_logs(context: NodeContext, storage: Storage) -> None:
-    """Open every log, with the overrides of its topic. A log without a partition here is kept until a StopReplica."""
+    """Open every log, with the config overrides of its topic.
+
+    A log whose partition is no longer assigned to this broker is kept until the controller sends StopReplica.
+    """
     context.status.state = BrokerState.RECOVERY
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
@@ -292,7 +295,10 @@ def _build_controller_channel(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ControllerChannel:
-    """Build the connection to the active controller. It, and the check for deleted topics, follow the metadata."""
+    """Build the connection to the active controller.
+
+    New metadata makes it check for another controller, and starts the check for stale topics.
+    """
     config = context.config
     channel = ControllerChannel(
         context.world,
@@ -366,7 +372,10 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
 
 
 def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
-    """How to allocate producer id blocks: from the controller, or from ZooKeeper in old protocol versions."""
+    """Return the function that allocates producer id blocks.
+
+    It asks the controller, or in old protocol versions ZooKeeper.
+    """
     if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
         return lambda: allocate_from_zookeeper(context.store, context.broker_id)
     return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
@@ -407,7 +416,7 @@ FollowerT = TypeVar("FollowerT", bound=ZnodeFollower)
 
 
 def _add_follower(context: NodeContext, lifecycle: Lifecycle, name: str, follower: FollowerT) -> FollowerT:
-    """Start the follower with the node, and pass it the events of the ZooKeeper sessions."""
+    """Register a part that follows a znode: it starts with the node and gets the events of the ZooKeeper sessions."""
     context.sessions.add_listener(follower)
     return lifecycle.add(name, follower)
 

@@ -120,7 +120,7 @@ class ConfigFollower:
             self._controller.allow_unclean_election(now.unclean_leader_election_enable)
 
     async def _apply_topic_defaults(self) -> None:
-        """Read the overrides of all topics here again, and apply them above the new defaults."""
+        """Read the overrides of all topics on this broker again, and apply them on top of the new defaults."""
         topics = sorted(self._logs.topics)
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)

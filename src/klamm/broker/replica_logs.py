@@ -54,7 +54,7 @@ class ReplicaLogs:
         return [found[tp] for tp, _, _ in wanted]
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Record changed configs, so that logs that are being created get them, too (KAFKA-8813)."""
+        """Record that these topics' configs changed, so that logs being created get the new ones too (KAFKA-8813)."""
         for changed in self._changed_meanwhile:
             changed.update(topics)
 

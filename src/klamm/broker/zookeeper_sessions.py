@@ -30,15 +30,15 @@ class SessionListener(Protocol):
     """A part that depends on the ZooKeeper session."""
 
     async def session_expired(self) -> None:
-        """The session expired; awaited before a new session is opened."""
+        """Called when the session has expired; awaited before a new session is opened."""
         ...
 
     def session_established(self, store: Store) -> None:
-        """A new session was established after one that expired."""
+        """Called when a new session was established after one that expired."""
         ...
 
     def on_watch(self, event: WatchEvent) -> None:
-        """A watch was triggered, in any session; must not raise."""
+        """Called when a watch was triggered, in any session; must not raise."""
         ...
 
 

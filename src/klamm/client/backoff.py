@@ -21,12 +21,12 @@ class Backoff:
         self.restart()
 
     def restart(self) -> None:
-        """After progress, begin again with the first wait and the whole time."""
+        """Begin again with the first wait and the whole total time, because there was progress."""
         self._next_s = self._first_s
         self._deadline_s = self._now_s() + self._total_s
 
     def next_wait_s(self, what: str, cause: Exception) -> float:
-        """The wait before the next attempt. Raises Unreachable if the total time would be over by then."""
+        """The seconds to wait before the next attempt. Raises Unreachable if the total time would be over by then."""
         wait_s = self._next_s
         if self._now_s() + wait_s > self._deadline_s:
             raise Unreachable(what, self._total_s, cause) from cause

@@ -349,7 +349,7 @@ _NUMBER_BITS: Final = {"short": 16, "int": 32, "long": 64}
 
 
 def _parse_row(line: str) -> BrokerKey:
-    """The broker key that one line of the table describes."""
+    """Parse one line of the table of broker configs."""
     name, type_, default, *allowed = line.split(" ")
     text = None if default == "null" else "" if default == '""' else default
     return BrokerKey(name, type_, text, allowed[0] if allowed else "")

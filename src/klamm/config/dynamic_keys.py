@@ -129,7 +129,7 @@ def is_password(name: str) -> bool:
 
 
 def needs_listener(name: str) -> bool:
-    """Whether the key needs the prefix of a listener: key stores differ between listeners."""
+    """Whether the key needs a prefix `listener.name.…`, because listeners may differ in it, as with key stores."""
     return name in _SECURITY
 
 
@@ -143,7 +143,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
-    """Return `values` overridden by `changes`; synonyms of a changed key are removed."""
+    """Return `values` with `changes` applied; synonyms of a changed key are removed."""
     for name, value in changes.items():
         for synonym in _overridden_keys(name):
             values.pop(synonym, None)
@@ -151,5 +151,5 @@ def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
 
 
 def _overridden_keys(name: str) -> Iterable[str]:
-    """The key and its synonyms, which a change of the key replaces."""
+    """The key and its synonyms, all of which a change of the key replaces."""
     return (name,) if is_for_one_listener(name) else synonyms(name)

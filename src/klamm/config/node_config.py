@@ -167,7 +167,7 @@ class _Reader:
         return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
 
     def place(self, entry: _Entry) -> str:
-        """The file and line of an entry, for messages."""
+        """The file and line of an entry, for error messages."""
         return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
@@ -217,7 +217,7 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
 
 
 def _composed_values(reader: _Reader) -> dict[str, Any]:
-    """The fields that are made from several keys, such as endpoints and directories."""
+    """The config fields that are made from several keys, such as endpoints and directories."""
     endpoints, advertised = _parse_endpoints(reader)
     hosts, chroot = _parse_zookeeper_connect(reader)
     return {
@@ -407,7 +407,7 @@ def _connections_per_address(reader: _Reader) -> dict[str, int]:
 
 
 def _parse_text(reader: _Reader, name: str, parse: Any) -> Any:
-    """The key's text through `parse`; a ValueError becomes a WrongConfig that names the key."""
+    """Parse the text of the key with `parse`; a ValueError becomes a WrongConfig that names the key."""
     try:
         return parse(reader.text(name) or "")
     except ValueError as error:

@@ -44,14 +44,14 @@ class TopicKey(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The name of its field in `TopicConfig`."""
+        """The name of the config's field in `TopicConfig`."""
         return self.name.replace(".", "_")
 
 
 def _key(
     name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
 ) -> TopicKey:
-    """The row of a topic config; plain synonyms may be given as text, separated by spaces."""
+    """Build the row of a topic config; synonyms may be given as text, separated by spaces."""
     known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
     return TopicKey(name, kind, str(default), allowed, known, doc)
 
@@ -199,7 +199,7 @@ Layers = Sequence[tuple[ConfigSource, Mapping[str, str]]]
 
 
 def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Origin]:
-    """Every source of a value for `name`, the one in use first; values as written there."""
+    """Every source that sets a value for the topic config `name`, the one in use first; values as written there."""
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
     for source, given in broker:

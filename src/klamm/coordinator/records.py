@@ -60,7 +60,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The key of an offset or of a group; None where the version is another one. Raises UnknownRecord."""
+    """Decode a record's key, of an offset or a group; None for a version of another kind. Raises UnknownRecord."""
     version = _version_of(key)
     try:
         if 0 <= version <= _OFFSET_KEY:
@@ -105,7 +105,7 @@ def read_offset_value(value: bytes) -> Offset:
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes], version: int) -> bytes:
-    """The value in this version, with an assignment for each member."""
+    """Encode the group's record in this version, with an assignment for each member."""
     since = group.state_since_ms
     value = GroupMetadataValue(
         group.protocol_type or "",
@@ -135,7 +135,7 @@ def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMeta
 
 
 def read_group_value(group_id: str, value: bytes) -> Group:
-    """The group as it was stored: stable, or empty where it has no members. Raises UnknownRecord."""
+    """Decode a group's record: the group is stable, or empty where it has no members. Raises UnknownRecord."""
     version = _version_of(value)
     try:
         read = GroupMetadataValue.decode(value, version, _VERSION.size)
@@ -173,7 +173,10 @@ def _read_member(group: GroupMetadataValue, stored: MemberMetadata, version: int
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members' subscriptions; None where one cannot be read: not every client keeps the form."""
+    """The topics of all members' subscriptions; None where one of them cannot be decoded.
+
+    Some clients put other metadata there.
+    """
     topics: set[str] = set()
     for subscription in subscriptions:
         try:
@@ -186,7 +189,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _with_version(record: WireMessage, version: int) -> bytes:
-    """Return the encoded record behind its version, two bytes."""
+    """Return the record encoded in this version, after two bytes with the version."""
     return _VERSION.pack(version) + record.encode(version)
 
 

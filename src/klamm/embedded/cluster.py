@@ -112,7 +112,7 @@ class LocalCluster:
         )
 
     def start_nodes(self) -> None:
-        """Start all at once, then wait until each listens."""
+        """Start all nodes at once, then wait until each listens."""
         for node in self.nodes:
             node.start()
         for node in self.nodes:

@@ -80,7 +80,7 @@ class ZooKeeperServer:
 
     @property
     def child(self) -> Child | None:
-        """The last process; None before the first start."""
+        """The last process of the server; None before the first start."""
         return self._child
 
     @property
@@ -105,7 +105,7 @@ class ZooKeeperServer:
             self.wait_until_serving()
 
     def wait_until_serving(self, timeout_s: float = STARTUP_TIMEOUT_S) -> None:
-        """Wait until it answers requests.
+        """Wait until the server answers requests.
 
         Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time.
         """
@@ -125,24 +125,24 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str | None:
-        """Its role: `standalone`, `leader` or `follower`; None when it does not answer."""
+        """The role of the server: `standalone`, `leader` or `follower`; None when it does not answer."""
         for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
         return None
 
     def stop(self) -> None:
-        """Send SIGTERM, and wait; it is killed when it does not end in time."""
+        """Send SIGTERM and wait; the server is killed when it does not end in time."""
         if self._child is not None:
             self._child.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the server and wait until it has ended."""
         if self._child is not None:
             self._child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, requests are not answered."""
+        """Send SIGSTOP: connections stay open, requests are not answered."""
         if self._child is not None:
             self._child.pause()
 

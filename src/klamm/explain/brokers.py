@@ -124,7 +124,7 @@ def explain_controller(inputs: ExplainInputs) -> Answer:
 
 
 def _absence_text(entries: Iterable[Entry], before: Term, after: Term) -> str:
-    """How long there was no controller; an upper bound if the end of the previous term is unknown."""
+    """Describe how long there was no controller; an upper bound if the end of the previous term is unknown."""
     own = (e.ts_ms for e in entries if e.controller_epoch == before.controller_epoch and e.ts_ms <= after.elected_ms)
     absent = controller_absence_ms(before, after, max(own, default=before.elected_ms))
     most = "" if was_handed_over(before, after) else "at most "

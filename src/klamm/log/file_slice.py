@@ -48,7 +48,7 @@ class FileSlice:
         return content
 
     async def read(self, start: int, count: int) -> Buffer:
-        """All `count` bytes, or as many as follow in the slice, read in a thread. Raises SliceLost."""
+        """Read `count` bytes at `start` of the slice in a thread, or fewer at its end. Raises SliceLost."""
         self._refuse_if_truncated()
         count = min(count, self._size - start)
         try:
@@ -82,7 +82,7 @@ class FileSlice:
 
 
 def _pread(shared: SharedFile, count: int, position: int) -> bytes:
-    """Read from a shared file, which stays open although the requesting task may be cancelled."""
+    """Read from a shared file, which is kept open even if the task that asked is cancelled."""
     return shared.file.pread(count, position)
 
 

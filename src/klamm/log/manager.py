@@ -19,10 +19,10 @@ from klamm.log.housekeeping import Housekeeping
 from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
-from klamm.log.manager_settings import LogManagerSettings
 from klamm.log.meta_properties import read_all_meta
 from klamm.log.names import REPLACED_BY, deleted_directory
 from klamm.log.open_files import OpenFiles
+from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 

@@ -25,7 +25,7 @@ class FetchablePartition(Protocol):
     def read(
         self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
     ) -> FetchData:
-        """Read the partition for a fetch."""
+        """Read the partition for a fetch, at most `max_bytes` unless `at_least_one` batch is wanted."""
 
 
 class CachedPartition:
@@ -48,20 +48,23 @@ class CachedPartition:
         return None if topic is None else TopicPartition(topic, self.request.partition)
 
     def subscribe(self) -> None:
-        """Have the hosted partition call `mark_changed` from now on."""
+        """Have the hosted partition call `mark_changed` of this entry from now on."""
         if self.hosted is not None and not self.subscribed:
             self.hosted.add_watcher(self)
             self.subscribed = True
 
     def unsubscribe(self) -> None:
-        """Stop watching. The next read looks the hosted partition up again."""
+        """Stop being called by the hosted partition; the next read looks the hosted partition up again."""
         if self.hosted is not None and self.subscribed:
             self.hosted.remove_watcher(self)
         self.subscribed = False
         self.hosted = None
 
     def mark_changed(self, *, wakes: bool) -> None:
-        """Called by the partition: read it again, now (`wakes`) or when the fetch is answered."""
+        """Called by the hosted partition when it changed.
+
+        It is read again, at once (`wakes`) or when the fetch is answered.
+        """
         waiter = self.waiter
         waiter.changed[self] = None
         if wakes:
@@ -84,7 +87,7 @@ class FetchWaiter:
         self._wakeup: asyncio.Future[bool] | None = None
 
     def wake(self) -> None:
-        """End the wait in progress, if any."""
+        """End the wait in progress, if there is one."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(True)
 
@@ -114,6 +117,6 @@ class FetchWaiter:
 
 
 def _end_wait(wakeup: asyncio.Future[bool]) -> None:
-    """Set the result of the wait to False: its time is over."""
+    """Set the result of the wait to False, because its time is over."""
     if not wakeup.done():
         wakeup.set_result(False)

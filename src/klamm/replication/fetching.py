@@ -60,7 +60,7 @@ class FetchService:
         self._waiting = 0
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
-        """Respond at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
+        """Answer a Fetch: at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
         context = self._sessions.open(requested)
         if isinstance(context, ErrorCode):
             return FetchAnswer(context, 0)
@@ -96,7 +96,7 @@ class FetchService:
     async def _wait_for_data(
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_held: bool
     ) -> None:
-        """Read changed partitions again until `min_bytes`, an error, or `max_wait_ms` ends the wait."""
+        """Read partitions again as they change, until there are `min_bytes`, an error, or `max_wait_ms` is over."""
         until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
         self._waiting += 1
         try:
@@ -143,7 +143,7 @@ class FetchService:
         return ReadOutcome(size, is_urgent, is_held)
 
     def _count_throttled_bytes(self, answer: FetchAnswer) -> None:
-        """Count the bytes of throttled partitions sent to a follower, also to one in sync."""
+        """Count the bytes of throttled partitions sent to a follower, including followers that are in sync."""
         quota = self._quota
         size = sum(
             len(data.records)
@@ -178,7 +178,7 @@ class FetchService:
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
         """Return the hosted partition, and let it mark `cached` as changed whenever its data changes.
 
-        Raises PartitionRefused (3, 6, 56, 100, 103).
+        Raises PartitionRefused where the partition is unknown, elsewhere, offline, or has another topic id.
         """
         topic_id = cached.request.topic_id
         if cached.request.topic is None:
@@ -202,7 +202,7 @@ class FetchService:
 
 
 async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
-    """Read small records into memory, where they cost less than a part of the response of their own.
+    """Read small results into memory, since sending them as a separate part of the response would cost more.
 
     A partition whose records cannot be read any more gets KAFKA_STORAGE_ERROR; the others are answered.
     """

@@ -34,7 +34,7 @@ class PendingExpand:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The confirmed ISR and the new member."""
+        """The confirmed ISR and the new member, which counts as in sync while the controller decides."""
         return (*self.isr, self.new)
 
     @property
@@ -52,7 +52,7 @@ class PendingShrink:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The confirmed ISR, from which nobody is removed yet."""
+        """The confirmed ISR: until the controller answers, the members to be removed count as in sync."""
         return self.isr
 
     @property
@@ -87,10 +87,10 @@ def next_high_watermark(
     lag_time_max_ms: int,
     is_alive: Callable[[BrokerId], bool],
 ) -> int:
-    """The lowest log end offset among the leader, the maximal ISR and those about to join it.
+    """The lowest log end offset among the leader, the maximal ISR and those about to join it; −1 if one is unknown.
 
     A replica outside the ISR that has caught up and is alive is waited for as well: otherwise the high watermark of a
-    leader alone in its ISR would run ahead of it for ever. The answer is −1 where a member's end is not known yet.
+    leader alone in its ISR would always be ahead of the replica.
     """
     lowest = leader_end
     for replica in replicas:

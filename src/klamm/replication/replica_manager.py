@@ -19,8 +19,7 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import FetchService
-from klamm.replication.health import PartitionHealth
-from klamm.replication.hosted_partitions import HostedPartitions
+from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealth
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
@@ -141,13 +140,13 @@ class ReplicaManager:
     # ---- life
 
     def start(self) -> None:
-        """Start the task that shrinks ISRs; the high watermarks are kept from the first LeaderAndIsr on."""
+        """Start the periodic task that proposes smaller ISRs."""
         self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         if self._moves is not None:
             self._moves.start()
 
     def begin_shutdown(self) -> None:
-        """Controlled shutdown began: partitions that become followers here are no longer fetched."""
+        """Stop fetching partitions that become followers here from now on, because controlled shutdown began."""
         self._fetchers.refuse_new_partitions()
 
     async def close(self) -> None:
@@ -182,11 +181,14 @@ class ReplicaManager:
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """Check the epochs of an UpdateMetadata (errors 77, 11) and remember its controller epoch."""
+        """Check the epochs of an UpdateMetadata, and remember its controller epoch.
+
+        Returns STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH or NONE.
+        """
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """Recheck the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
+        """Check again the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
             partition.check_waiting_deletes()
@@ -196,10 +198,9 @@ class ReplicaManager:
     async def append(
         self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin = Origin.CLIENT
     ) -> dict[TopicPartition, AppendResult]:
-        """Append one batch to each partition and wait as `acks` asks: for −1 until the in-sync replicas have it.
+        """Append one batch to each partition and wait as `acks` requires: with −1 until the in-sync replicas have it.
 
-        Empties `records`, so that a waiting request keeps no batch in memory.
-        Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
+        Empties `records`, so that a waiting request keeps no batch in memory. Errors are in the results, by partition.
         """
         return await self._produce.append(acks, timeout_ms, records, origin)
 
@@ -227,7 +228,10 @@ class ReplicaManager:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         current_leader_epoch: int = -1,
     ) -> FoundOffset:
-        """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
+        """Answer ListOffsets for one partition.
+
+        See `offset_lookup`. Requests below version 5 get LEADER_NOT_AVAILABLE instead of OFFSET_NOT_AVAILABLE.
+        """
         try:
             partition = self._hosted.find(topic_partition)
             return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
@@ -275,7 +279,7 @@ class ReplicaManager:
     def start_verification(
         self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
     ) -> Verification | None:
-        """What has to be verified before the producer's transactional batch is appended (KIP-890).
+        """Return what the coordinator must confirm before the producer's transactional batch is appended (KIP-890).
 
         None where its transaction is open on the partition, or where the append itself will be refused.
         """

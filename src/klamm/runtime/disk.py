@@ -36,7 +36,7 @@ class File(Protocol):
         ...
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other from `position`; the number of bytes. Raises OSError."""
+        """Write all buffers one after the other from `position`; returns the number of bytes. Raises OSError."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -46,7 +46,7 @@ class File(Protocol):
         """Return the file's size in bytes."""
 
     def sync(self) -> None:
-        """fsync; waits for the device, so call it through `Disk.in_thread`."""
+        """Make the content of the file durable (fsync); waits for the device, so call it through `Disk.in_thread`."""
         ...
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Disk(Protocol):
     """Paths are plain text. Every call raises OSError as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; raises FileNotFoundError unless `create`."""
+        """Open the file for reading and writing. Raises FileNotFoundError unless `create`."""
         ...
 
     def open_read(self, path: str) -> File:
@@ -76,7 +76,10 @@ class Disk(Protocol):
         ...
 
     def temporary_name(self, path: str) -> str:
-        """A name beside `path` that no other writer uses; it ends in `.tmp`, leftovers are removed at a start."""
+        """A path beside `path`, ending in `.tmp`, that no other writer uses.
+
+        Such files that a crash leaves behind are removed at the next start.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -122,7 +125,7 @@ class Disk(Protocol):
         """Return total and usable bytes of the file system that has the path."""
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that waits for the device without holding the loop."""
+        """Run a call that waits for the device in a thread, so that it does not hold the event loop."""
         ...
 
 
@@ -315,7 +318,7 @@ class RealDisk:
 
 @contextlib.contextmanager
 def _open_descriptor(path: str, flags: int) -> Iterator[int]:
-    """A file descriptor for the block; closed at its end."""
+    """Open a file descriptor for the block, and close it at its end."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor

@@ -61,25 +61,25 @@ class Child:
         return self.exit_status is None
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Wait until it ends; None if it still runs after `timeout_s`."""
+        """Wait until the process ends and return its exit status; None if it still runs after `timeout_s`."""
         try:
             return ExitStatus(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
             return None
 
     def terminate(self) -> None:
-        """SIGTERM: ask for an orderly stop."""
+        """Send SIGTERM, which asks the process to stop in order."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to it and its children, and wait until it has ended."""
+        """Send SIGKILL to the process and its children, and wait until it has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
-        """Send SIGSTOP: it keeps its connections, and does nothing."""
+        """Send SIGSTOP: the process keeps its connections, and does nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -116,7 +116,7 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     directory: str | None = None,
 ) -> Child:
-    """Start `command` with its output appended to `log_path`, and an empty standard input.
+    """Start `command` as a child process; its output is appended to `log_path`, its standard input is empty.
 
     `environment` is added to this process's. Raises FileNotFoundError if the program does not exist.
     """
@@ -182,7 +182,7 @@ def ask_to_stop(pid: int) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """The full path of a program by its name on PATH, or by its own path; None if there is none."""
+    """The full path of a program, given by its name on PATH or by a path; None if there is none."""
     return shutil.which(name)
 
 
@@ -202,7 +202,7 @@ def set_environment_default(name: str, value: str) -> None:
 
 
 def pause_s(seconds: float) -> None:
-    """Sleep, for the command line, which has no event loop."""
+    """Sleep for this many seconds; for the command line, which has no event loop."""
     time.sleep(seconds)
 
 

@@ -6,10 +6,9 @@ from dataclasses import fields
 from typing import Any, Final
 
 from klamm.runtime.clock import RealClock
-from klamm.sim.campaign import Campaign, silence_logging
+from klamm.sim.campaign import CONTROLLER, TIERS, Campaign, Tier, silence_logging
 from klamm.sim.cluster import Outcome
 from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test
-from klamm.sim.tiers import CONTROLLER, TIERS, Tier
 
 _MIN_SHRINKING_S: Final = 20.0
 

@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import warnings
 from array import array
 from asyncio import AbstractEventLoop, Task, events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -19,7 +20,30 @@ from typing import Any, Final, TypeVar
 from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import CURRENT_HOST, Host, ScheduledCallback
 from klamm.sim.schedules import Policy, new_schedule
-from klamm.sim.waiting import discard_tasks, waiting_line
+
+
+def waiting_line(task: "Task[Any]") -> str:
+    """The innermost source line of klamm at which a task waits."""
+    awaited: Any = task.get_coro()
+    line = "its first step"
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            line = f"{frame.f_code.co_filename.rpartition('/klamm/')[2]}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return line
+
+
+def discard_tasks(tasks: "Iterable[Task[Any]]") -> None:
+    """Close tasks that will never run again, so the garbage collector does not finalize them at a random moment."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what they were about to await has not begun: so be it
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            with contextlib.suppress(RuntimeError, ValueError):  # it awaits in a `finally`, or is running
+                coroutine.close()
+
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.spark.errors import READ_AGAIN, RangeLost
@@ -69,7 +69,7 @@ class RangeReader:
                 yield fetched
 
     def _fetch_batches(self) -> Fetched | None:
-        """The next batches; None where the range became shorter instead.
+        """Fetch the next batches; None where the range became shorter instead, because records were lost.
 
         Raises ConnectionLost, RetriableError, TopicGone.
         """
@@ -133,7 +133,7 @@ class RangeReader:
         return partition_data_of(response, self._partition, self._topic_id)
 
     def _send_request(self) -> BlockingConnection:
-        """Send the next fetch to the leader; the connection on which its answer comes."""
+        """Send the next fetch to the leader; returns the connection on which the answer comes."""
         client, request = self._brokers.client, self._build_request()
         address = client.run(self._brokers.cluster.leader(self._partition))
         try:
@@ -146,7 +146,7 @@ class RangeReader:
         return connection
 
     def _send_ahead(self) -> None:
-        """Send the next fetch before the last one is decoded; an error here is met again by the next fetch."""
+        """Send the next fetch before the last one is decoded; an error here occurs again at the next fetch."""
         if self._position >= self._end:
             return
         try:
@@ -162,7 +162,10 @@ class RangeReader:
         return fetch_request(self._partition, self._topic_id, self._position, limits)
 
     def _check_topic_id_once(self, connection: BlockingConnection, request: Request) -> None:
-        """Compare the topic's id with the metadata once, where a fetch cannot name it. Raises as `leader` does."""
+        """Compare the topic's id with the metadata, once, if the fetch version has no topic ids.
+
+        Raises as `leader` does.
+        """
         if self._topic_id is None or self._checked_by_name:
             return
         version = connection.version(request)
@@ -180,7 +183,7 @@ class RangeReader:
     # ---- what is not there
 
     def _on_out_of_range(self) -> None:
-        """Skip to the log start or end where records were lost, as data loss. Raises RetriableError otherwise."""
+        """Skip to the log start or end if records of the range were lost. Raises RetriableError if none were."""
         earliest = self._list_offset(EARLIEST)
         latest = self._list_offset(LATEST)
         if self._position < earliest:
@@ -200,7 +203,7 @@ class RangeReader:
         return self._brokers.offsets({self._partition: time})[self._partition]
 
     def _skip_lost(self, behind: int, reason: str) -> None:
-        """Skip to offset `behind` with a warning; raises the data loss where failOnDataLoss is set."""
+        """Skip to offset `behind` and warn of lost records; raises DataLoss if failOnDataLoss is set."""
         loss = RangeLost(self._partition, self._position, behind, reason)
         if self._options.fail_on_data_loss:
             raise loss

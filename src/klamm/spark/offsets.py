@@ -33,7 +33,7 @@ class Bound(NamedTuple):
     by_time: bool = False
 
     def of(self, partition: TopicPartition) -> int:
-        """The value for this partition."""
+        """The bound of this partition: an offset, a time, or a special value for earliest or latest."""
         if self.each is not None:
             return self.each[partition]
         assert self.everywhere is not None
@@ -51,7 +51,7 @@ def subscription(value: Mapping[str, Any]) -> Subscription:
 
 
 def bound(side: str, value: Mapping[str, Any]) -> Bound:
-    """The starting or ending bound: one time for all, else times per partition, else offsets. Raises BadOption."""
+    """Read the starting or ending bound: one time for all, else times per partition, else offsets. Raises BadOption."""
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if value[one_time] is not None:
         return Bound(one_time, everywhere=_parse_time(one_time, value[one_time]), by_time=True)
@@ -120,7 +120,7 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """JSON as `{"orders": [0, 1]}`. Raises ValueError."""
+    """Parse the option assign, JSON like `{"orders": [0, 1]}`. Raises ValueError."""
     try:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}

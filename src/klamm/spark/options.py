@@ -144,7 +144,7 @@ _REFUSED: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Parse the options; names in any case, as Spark passes them in lower case. Raises BadOption."""
+    """Parse all options; their names may be in any case, as Spark passes them in lower case. Raises BadOption."""
     lower = {name.lower(): value for name, value in given.items()}
     for name in lower:
         _check_known(name)

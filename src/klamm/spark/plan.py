@@ -61,7 +61,10 @@ def _resolve_ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -
 def _log_ends(
     brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """The high watermarks, requested only where a last stable offset is before a start."""
+    """The high watermarks of the partitions.
+
+    They are requested only where a last stable offset is before a start; elsewhere `latest` is used.
+    """
     beyond = [p for p in latest if starts[p] > latest[p]]
     if not brokers.options.read_committed or not beyond:
         return latest
@@ -80,7 +83,7 @@ def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition])
 
 
 def _warn_or_raise(brokers: ReadClient, loss: DataLoss) -> None:
-    """Warn of data loss, or raise it where failOnDataLoss is set."""
+    """Log a warning about lost data, or raise the error if failOnDataLoss is set."""
     if brokers.options.fail_on_data_loss:
         raise loss
     warnings.warn(f"records are skipped, as the option failOnDataLoss is false: {loss.lost}", stacklevel=2)
@@ -96,7 +99,7 @@ def _resolve_offsets(
 
 
 def _checked_start(brokers: ReadClient, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
-    """The first offset to read. Raises DataLoss beyond the log end, BadOption where no record has the time."""
+    """Check the first offset to read. Raises DataLoss beyond the log end, BadOption where no record has the time."""
     option = brokers.options.start
     if start > log_end:
         reason = f"option {option.option} says {start}, but the log ends at {log_end}; give an offset up to {log_end}"
@@ -112,7 +115,7 @@ def _checked_start(brokers: ReadClient, partition: TopicPartition, start: int, l
 
 
 def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int) -> int:
-    """The end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
+    """Check the end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
     if end <= latest:
         return end
     if start < end:

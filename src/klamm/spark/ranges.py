@@ -24,7 +24,7 @@ class OffsetRange(NamedTuple):
 
 
 def task_count(total: int, processors: int, min_tasks: int | None, max_records: int | None) -> int:
-    """Two tasks per processor, fewer where there is little to read, more where the options want it."""
+    """Choose the number of tasks: two per processor, fewer for little data, more if the options require it."""
     count = max(1, min(2 * processors, total // MIN_TASK_OFFSETS))
     if min_tasks is not None:
         count = max(count, min_tasks)
@@ -40,7 +40,7 @@ class TaskRanges(NamedTuple):
 
 
 def pack(ranges: Sequence[OffsetRange], task_count: int) -> list[TaskRanges]:
-    """Cut the ranges into so many tasks. Their sizes differ by one offset at most; empty ranges are left out."""
+    """Cut the ranges into this many tasks, whose sizes differ by one offset at most; empty ranges are left out."""
     total = sum(r.size for r in ranges)
     ends = [total * (i + 1) // task_count for i in range(task_count)]
     tasks: list[list[OffsetRange]] = [[] for _ in ends]

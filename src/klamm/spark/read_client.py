@@ -28,7 +28,7 @@ class ReadClient:
         return Backoff(self.client.world.now_s, total_s, self.options.backoff_s)
 
     def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
-        """The metadata of the named topics, or of all, in order of names; unknown ones have an error code.
+        """Read the metadata of the named topics, or of all, in order of names; unknown ones have an error code.
 
         Raises Unreachable.
         """
@@ -38,7 +38,10 @@ class ReadClient:
     def offsets(
         self, times: Mapping[TopicPartition, int], read_committed: bool | None = None
     ) -> dict[TopicPartition, int]:
-        """The offsets for these times, see `list_offsets`; `read_committed` None means as in the options."""
+        """The partitions' offsets for these times, see `list_offsets`.
+
+        With `read_committed` None the isolation level is that of the options.
+        """
         committed = self.options.read_committed if read_committed is None else read_committed
         backoff = self.backoff(self.options.api_timeout_s)
         return self.client.run(list_offsets(self.cluster, times, backoff, committed))

@@ -24,10 +24,10 @@ SETTINGS: Final = {
 def session(
     app_name: str = "klamm", *, cores: int | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A local session, `cores` None for all of the machine; `settings` come on top and win.
+    """Start a local Spark session with klamm's source; `cores` None means all cores. `settings` override the defaults.
 
-    Where a session is already running it is returned, and only settings that may change at run time take effect.
-    Raises NoJava.
+    Where a session is already running it is returned, and only settings that may change at run time take effect. Raises
+    NoJava.
     """
     set_environment_default("JAVA_HOME", java_home())
     # else Spark starts the first python3 on the path, without klamm

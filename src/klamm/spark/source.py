@@ -93,7 +93,7 @@ class KlammReader(DataSourceReader):
         return [InputPartition(task) for task in pack(ranges, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of a task; nothing for a partition that was not planned here."""
+        """Read the ranges of a task. Yields nothing for a partition that this source did not plan."""
         if isinstance(partition.value, TaskRanges):
             yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
         freeze_heap()
@@ -115,7 +115,10 @@ def read_ranges(
 
 
 def freeze_heap() -> None:
-    """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
+    """Exclude the objects that exist now from garbage collection, since Spark's worker collects after each task.
+
+    A collection over all modules takes 10-30 ms.
+    """
     done = getattr(sys, "_klamm_reads", 0)
     if done < READS_BEFORE_FREEZE:
         freeze_objects()

@@ -54,7 +54,7 @@ class JournalDisk(Protocol):
 
 
 def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
-    """(node, number, path) of each journal file in a directory, in order; empty without such a directory."""
+    """The journal files in a directory as (node, number, path), in order; empty if the directory does not exist."""
     if not disk.exists(directory):
         return []
     matches = (_NAME.fullmatch(name) for name in disk.list_directory(directory))
@@ -93,7 +93,7 @@ class JournalFiles:
     def write(self, lines: bytes) -> None:
         """Append the lines to the current file, or to a new one where it would become too large.
 
-        Raises OSError; what was written in part is cut off.
+        Raises OSError; a part that was written is truncated.
         """
         if self._position and self._position + len(lines) > self._max_file_bytes:
             self.close()

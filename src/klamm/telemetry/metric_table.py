@@ -58,7 +58,7 @@ def _group_count(name: str, attribute: str, sentence: str) -> MetricRow:
 
 
 def _throttled(side: str, sentence: str) -> MetricRow:
-    """The row of the byte rate of throttled replication, as leader or follower."""
+    """The row of the byte rate of throttled replication, on the leader's or the follower's side."""
     bean = f"kafka.server:type={side}Replication,attribute=byte-rate"
     return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
 

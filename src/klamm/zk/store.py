@@ -99,7 +99,7 @@ class Store:
         return self.client.is_alive
 
     async def sync(self, path: str) -> None:
-        """Let following reads see all changes that were made before."""
+        """Wait until the connected server has all changes committed before, so that following reads see them."""
         await self.client.sync(path)
 
     # ---- elections of the controller
@@ -117,14 +117,14 @@ class Store:
         await self.client.delete(znodes.CONTROLLER, version)
 
     async def watch_handover_request(self) -> HandoverRequest | None:
-        """An operator's request for a new controller, or None; its next change is watched.
+        """An operator's request to make another node the controller, or None; its next change is watched.
 
         Raises MalformedZnode.
         """
         return await watch_handover_request(self.client)
 
     async def remove_handover_request(self, version: int) -> None:
-        """Remove the request, unless it was removed or replaced."""
+        """Remove the handover request of this version, unless it was removed or replaced."""
         await remove_handover_request(self.client, version)
 
     # ---- the cluster
@@ -135,7 +135,7 @@ class Store:
         await self.client.ensure_paths(znodes.TOP_LEVEL)
 
     async def read_or_create_cluster_id(self, candidate: uuid.UUID) -> str:
-        """The cluster's id; if there is none, the candidate becomes it."""
+        """Return the cluster's id; where there is none, store the candidate as the id."""
         try:
             return decode_cluster_id((await self.client.get(znodes.CLUSTER_ID))[0])
         except NoNode:
@@ -173,7 +173,7 @@ class Store:
                     return None  # else it was created between the two calls
 
     async def generate_broker_id(self, reserved_max: int) -> BrokerId:
-        """A broker id above `reserved.broker.max.id` that no other broker gets."""
+        """Generate a broker id above `reserved.broker.max.id` that no other broker gets."""
         await self.client.ensure_path(znodes.BROKER_SEQUENCE)
         stat = await self.client.set(znodes.BROKER_SEQUENCE, b"")
         return BrokerId(stat.version + reserved_max)
@@ -274,7 +274,7 @@ class Store:
         return len(znodes.decode_topic(topic, found[0]).partitions)
 
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
-        """By name, why no topic of that name can be created; None if one can."""
+        """By name, why no topic of that name can be created; None where it can."""
         return await find_taken_names(self.client, names)
 
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:

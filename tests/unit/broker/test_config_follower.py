@@ -11,8 +11,7 @@ from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.config.topic_config import TopicConfig
-from klamm.log.cleaner.settings import CleanerSettings
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.settings import CleanerSettings, LogManagerSettings
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.connection_table import ConnectionLimits
 from klamm.replication.quota import UNLIMITED, ReplicationQuotas

@@ -7,7 +7,7 @@ from tests.unit.broker.cluster_state import broker, cache, partition, request, u
 
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse

@@ -7,7 +7,6 @@ import pytest
 from tests.support.controller_room import words
 from tests.unit.controller.request_scene import Scene, ids, lisr, umr, waiting
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -17,6 +16,7 @@ from klamm.controller.control_requests import (
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import parse_ibp, request_versions
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr

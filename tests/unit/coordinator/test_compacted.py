@@ -10,8 +10,8 @@ from tests.unit.log.compaction import compacted_log
 from tests.unit.log.test_cleaner import OVERRIDES, CleanerNode
 
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import Appended, LogBounds
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.producers import Origin

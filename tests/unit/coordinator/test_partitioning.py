@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.coordinator.partitioning import java_hash, partition_for
+from klamm.coordinator.topic_partitions import java_hash, partition_for
 
 JAVA_HASHES = {
     "": 0,

@@ -10,9 +10,9 @@ from tests.unit.coordinator.groups_room import P0 as ORDERS
 from tests.unit.coordinator.groups_room import Room
 
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.time_slices import CountedSlices

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.unit.coordinator.groups_room import GROUP, Room, play, settle
 
-from klamm.coordinator.ports import Appended
 from klamm.coordinator.requests import NO_GENERATION, JoinResult
 from klamm.coordinator.states import DEAD, PREPARING_REBALANCE, STABLE
+from klamm.coordinator.topic_partitions import Appended
 from klamm.model.errors import ErrorCode
 
 

@@ -16,7 +16,7 @@ from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import DirectoryFailure, LogManager
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness

@@ -14,7 +14,7 @@ from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, UnexpectedError
-from klamm.sim.invariants.controllers import no_mistakes_are_made
+from klamm.sim.invariants.controllers import controllers_have_no_unexpected_errors
 from klamm.sim.invariants.memory import memory_equals_zookeeper
 from klamm.sim.nodes.controller_observer import ControllerObserver
 from klamm.sim.scripts.operations import script_of
@@ -24,7 +24,7 @@ FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False
 
 @pytest.mark.parametrize(("error", "is_found"), FOUND.values(), ids=FOUND)
 def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(error: Exception, is_found: bool) -> None:
-    wrong = no_mistakes_are_made(History(), UnexpectedError(BrokerId(1), error, "here"))
+    wrong = controllers_have_no_unexpected_errors(History(), UnexpectedError(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
 

@@ -18,7 +18,7 @@ from klamm.sim.history.trace import (
     TopicZnode,
     TransactionCommitted,
 )
-from klamm.sim.invariants.destroyed_logs import only_condemned_logs_are_destroyed
+from klamm.sim.invariants.destroyed_logs import only_unneeded_logs_are_destroyed
 from klamm.sim.zookeeper.tree import CreateChange
 from klamm.zk.znodes import delete_topic_path
 
@@ -72,7 +72,7 @@ class Story:
         return self
 
     def wrong(self, held: UUID = NOW, controller_epoch: int = 1) -> str | None:
-        return only_condemned_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
+        return only_unneeded_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
 
 
 def replica() -> Story:

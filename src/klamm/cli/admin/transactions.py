@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.refusals import Refusal
-from klamm.client.coordinators import CoordinatorType
 from klamm.client.errors import code_name
+from klamm.client.routing import CoordinatorType
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

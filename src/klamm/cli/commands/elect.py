@@ -54,7 +54,7 @@ def elect(
 
 
 async def _partitions_of(admin: Admin, topic: str) -> list[int]:
-    """All partitions; for an unknown topic its first one, so that the controller answers with the error."""
+    """All partition numbers of the topic; for an unknown topic 0, so that the controller answers with the error."""
     found = (await read_cluster(admin, [topic])).topics.get(topic)
     return list(found.partitions) if found else [0]
 

@@ -54,7 +54,10 @@ class Subject(NamedTuple):
 def run_explain(
     words: Sequence[str], sources: Sources, as_json: bool = False, disk: Disk | None = None, *, everything: bool = False
 ) -> int:
-    """Print the answer. Returns 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain."""
+    """Print the explanation of a subject; returns the exit status.
+
+    The status is 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain.
+    """
     subject = parse_subject(words, None if everything else MAX_EVENTS)
     inputs = read_inputs(sources, disk or RealDisk(), subject.needed_lines)
     answer = subject.answer(inputs)

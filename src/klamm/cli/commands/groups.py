@@ -229,7 +229,7 @@ def _one_reset(
 
 
 async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, list[Lag]]]:
-    """Each group, and how far it has read."""
+    """Read the lag of each group."""
     described = [await groups.describe_group(admin, name) for name in names]
     return [(group, await groups.read_lag(admin, group)) for group in described]
 
@@ -276,12 +276,12 @@ def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
 
 
 def _shown(number: int | None) -> str:
-    """Return the number as text; a dash where it is not known."""
+    """The number as text for the table; a dash where it is not known."""
     return _NO_VALUE if number is None else str(number)
 
 
 def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
-    """Topic, records it lags behind, partitions without a committed offset."""
+    """The sums for each topic: records the group lags behind, and partitions without a committed offset."""
     topics = dict.fromkeys(found.partition.topic for found in lags)
     return [
         (
@@ -294,7 +294,7 @@ def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
 
 
 def _group_data(group: Group, lags: Sequence[Lag]) -> dict[str, Any]:
-    """For `--json`."""
+    """The group and its lags for `--json`."""
     return {
         "group": group.name,
         "state": group.state,

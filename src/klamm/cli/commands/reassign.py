@@ -284,7 +284,7 @@ def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
 
 
 def _timeout_s(timeout: float | None, wait: bool) -> float:
-    """The given timeout; without one, `--wait` waits longer."""
+    """The timeout in seconds: the given one, else a default, which is longer with `--wait`."""
     return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
 
 

@@ -50,7 +50,7 @@ def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
 
 
 def read_key(key: bytes) -> str | None:
-    """The transactional id; None where the version is another one. Raises UnknownTransactionRecord."""
+    """Decode the transactional id from a record's key; None for another version. Raises UnknownTransactionRecord."""
     version = _version_of(key)
     if version != _KEY_VERSION:
         return None

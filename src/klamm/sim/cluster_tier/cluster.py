@@ -27,8 +27,7 @@ from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPE
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
 from klamm.sim.cluster_tier.operations import OPERATION_TIMEOUT_S, OPERATIONS
-from klamm.sim.cluster_tier.options import Options
-from klamm.sim.cluster_tier.script import WARM_UP_S
+from klamm.sim.cluster_tier.options import WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     ClientEvent,

@@ -4,8 +4,7 @@ from typing import Final
 
 from klamm.sim.cluster import Outcome
 from klamm.sim.cluster_tier.cluster import ClusterTier
-from klamm.sim.cluster_tier.options import Options
-from klamm.sim.cluster_tier.script import write_script
+from klamm.sim.cluster_tier.options import Options, write_script
 from klamm.sim.cluster_tier.watch import unexpected_errors
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.scheduled_run import Violation

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.position import Position
 from klamm.sim.history.states import StateHistory
-from klamm.sim.history.trace import TopicWritten, TransactionCommitted
+from klamm.sim.history.trace import Position, TopicWritten, TransactionCommitted
 from klamm.sim.zookeeper.tree import CreateChange, SetChange
 from klamm.zk.znodes import REASSIGN_PARTITIONS
 

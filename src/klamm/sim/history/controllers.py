@@ -1,18 +1,20 @@
-"""Who was controller, and which event each controller handles."""
+"""Who was controller, which event each controller handled, and what controllers gave away or deleted for good."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from klamm.controller.events import TopicDeletion
+from klamm.controller.events import AllocateProducerIds, TopicDeletion
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.sim.history.position import Position
 from klamm.sim.history.trace import (
     ControllerElected,
     EventBegan,
     EventEnded,
+    Position,
     Term,
     TermBegan,
     TermEnded,
+    TopicWritten,
     UncleanDefaultChanged,
 )
 
@@ -96,3 +98,24 @@ class ControllerHistory:
         if term is not None and is_done and (term.broker, term.incarnation) == (event.broker, event.incarnation):
             self.completed_failovers.add(term.epoch)
         self.maybe_unclean.discard((event.broker, event.incarnation))
+
+
+@dataclass(slots=True)
+class AnswerHistory:
+    controllers: ControllerHistory
+    producer_id_blocks: dict[int, tuple[int, BrokerId]] = field(default_factory=dict)
+    """First id -> (length, who got it)."""
+    deleted_at: dict[str, int] = field(default_factory=dict)
+    """Topics that a controller deleted, and are not there again: the zxid."""
+
+    def on_event_ended(self, event: EventEnded) -> None:
+        asked = event.event
+        if isinstance(asked, AllocateProducerIds) and asked.reply.result().error is ErrorCode.NONE:
+            answer = asked.reply.result()
+            self.producer_id_blocks[answer.first] = answer.length, asked.broker
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        if event.after is not None:
+            self.deleted_at.pop(event.topic, None)
+        elif event.session in self.controllers.sessions:
+            self.deleted_at[event.topic] = self.controllers.at.zxid

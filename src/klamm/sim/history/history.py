@@ -8,18 +8,16 @@ from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import trace
-from klamm.sim.history.answers import AnswerHistory
 from klamm.sim.history.assignments import AssignmentHistory
 from klamm.sim.history.broker_views import BrokerViews
-from klamm.sim.history.controllers import ControllerHistory
+from klamm.sim.history.controllers import AnswerHistory, ControllerHistory
 from klamm.sim.history.isr_requests import IsrRequestHistory
-from klamm.sim.history.position import Position
 from klamm.sim.history.registrations import RegistrationHistory
 from klamm.sim.history.replicas import ReplicaHistory
 from klamm.sim.history.requests import RequestHistory
 from klamm.sim.history.states import StateHistory
 from klamm.sim.history.topics import TopicHistory
-from klamm.sim.history.trace import Event, TopicZnode
+from klamm.sim.history.trace import Event, Position, TopicZnode
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
 from klamm.zk import znodes
 from klamm.zk.operations import Check, Op

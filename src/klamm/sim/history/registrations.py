@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId
-from klamm.sim.history.position import Position
 from klamm.sim.history.trace import (
     NodeStopped,
+    Position,
     RegistrationChanged,
     RegistrationWritten,
     RequestReceived,

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history.position import Position
-from klamm.sim.history.trace import ControllerElected, StateWritten
+from klamm.sim.history.trace import ControllerElected, Position, StateWritten
 
 Versions = list[LeaderAndIsr]
 

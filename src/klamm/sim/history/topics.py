@@ -7,9 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.position import Position
 from klamm.sim.history.states import StateHistory
-from klamm.sim.history.trace import TopicWritten, TopicZnode, TransactionCommitted
+from klamm.sim.history.trace import Position, TopicWritten, TopicZnode, TransactionCommitted
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config

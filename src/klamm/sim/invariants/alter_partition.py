@@ -125,7 +125,7 @@ def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
     return got == expected
 
 
-def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> str | None:
+def refused_isr_changes_lost_a_race(history: History, event: EventEnded) -> str | None:
     """A change that ZooKeeper refused was overtaken by another one: what is there is not what was asked for."""
     asked, known = event.event, _judged_from(history, event)
     if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
@@ -142,7 +142,7 @@ def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> s
     return None
 
 
-def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str | None:
+def alter_partition_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
     """What a leader is told of its ISR was the content of the state znode in the version that the answer names."""
     asked, known = event.event, _judged_from(history, event)
     if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:

@@ -29,7 +29,7 @@ def producer_ids_are_given_once(history: History, event: EventEnded) -> str | No
     return None
 
 
-def elections_are_answered_truly(history: History, event: EventEnded) -> str | None:
+def election_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
     """An answer to a requested election names every partition: its leader, or why it has none, as ZooKeeper has it."""
     asked, term = event.event, event.term
     if not isinstance(asked, ReplicaLeaderElection) or asked.partitions is None or event.has_failed:
@@ -67,7 +67,7 @@ def _is_led_as_asked(history: History, event: EventEnded, p: TopicPartition) -> 
     return history.broker_views.is_online(event.term, p, newest.leader) if newest.has_leader else False
 
 
-def deleted_topics_leave_nothing(cluster: Cluster) -> str | None:
+def deleted_topics_leave_no_znodes(cluster: Cluster) -> str | None:
     """Of a topic that a controller deleted nothing is left in ZooKeeper: no znode, request or config of that time."""
     for topic, deleted_at in cluster.history.answers.deleted_at.items():
         for path in (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)):

@@ -13,7 +13,7 @@ from klamm.sim.history.trace import LogsDestroyed
 from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 
 
-def only_condemned_logs_are_destroyed(history: History, event: LogsDestroyed) -> str | None:
+def only_unneeded_logs_are_destroyed(history: History, event: LogsDestroyed) -> str | None:
     """A broker destroys logs of topics that go or are gone, and those that a reassignment took from it."""
     for p, held in event.logs.items():
         topic = history.topics.znodes.get(p.topic)

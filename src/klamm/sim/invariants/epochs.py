@@ -8,7 +8,7 @@ from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChan
 from klamm.zk import znodes
 
 
-def one_actor_per_epoch(history: History, event: RequestSent) -> str | None:
+def senders_won_the_epoch_they_carry(history: History, event: RequestSent) -> str | None:
     """Orders carry an epoch that this very run of this very broker won."""
     epoch = event.message.controller_epoch
     term = history.controllers.terms.get(epoch)
@@ -19,7 +19,7 @@ def one_actor_per_epoch(history: History, event: RequestSent) -> str | None:
     return None
 
 
-def orders_come_from_who_was_elected(history: History, event: RequestReceived) -> str | None:
+def received_requests_name_an_elected_sender(history: History, event: RequestReceived) -> str | None:
     """What reaches a broker names a sender that won the epoch it names."""
     sender, epoch = event.message.controller_id, event.message.controller_epoch
     winner = history.controllers.winners.get(epoch, (None, 0))[0]
@@ -115,7 +115,7 @@ def brokers_refuse_old_controllers(history: History, event: RequestReceived) -> 
     return None
 
 
-def followed_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
+def accepted_controller_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
     """A broker follows no controller older than one it followed before."""
     highest = history.requests.applied_epochs.get((event.broker, event.incarnation), 0)
     if not event.refusal and event.message.controller_epoch < highest:
@@ -123,7 +123,7 @@ def followed_epochs_are_monotone(history: History, event: RequestReceived) -> st
     return None
 
 
-def brokers_refuse_orders_for_earlier_runs(history: History, event: RequestReceived) -> str | None:
+def brokers_refuse_requests_for_earlier_registrations(history: History, event: RequestReceived) -> str | None:
     """An order meant for an earlier registration of the broker is refused."""
     meant_for = event.message.broker_epoch
     if not event.refusal and 0 <= meant_for < event.broker_epoch:

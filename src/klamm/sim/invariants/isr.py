@@ -65,7 +65,7 @@ def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderA
     return versions[-1] if versions and topic is not None and topic.id == role.topic_id else None
 
 
-def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> str | None:
+def refused_isr_changes_wait_for_leader_and_isr(history: History, event: LeaderAndIsrApplied) -> str | None:
     """A leader whose ISR change was refused may ask again after a newer LeaderAndIsr."""
     for p, role in event.roles.items():
         before, after = event.epochs[p]
@@ -74,7 +74,7 @@ def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> st
     return None
 
 
-def newcomers_have_followed(history: History, event: StateWritten) -> str | None:
+def new_isr_members_have_followed(history: History, event: StateWritten) -> str | None:
     """A broker enters an ISR only after it followed that leader in that leader epoch."""
     before, after = event.before, event.after
     if before is None or before.leader_epoch != after.leader_epoch:
@@ -85,7 +85,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
     return None
 
 
-def the_dead_have_left(history: History, event: EventEnded) -> str | None:
+def dead_brokers_leave_isrs(history: History, event: EventEnded) -> str | None:
     """After a failover or a broker change, no ISR has a dead member beside others.
 
     Where ZooKeeper refused a write, or failed, this holds after the retry.

@@ -67,7 +67,7 @@ def _leaders_named(
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
 
 
-def replicas_follow_no_older_leader(history: History, event: LeaderAndIsrApplied) -> str | None:
+def leader_and_isr_keeps_the_newest_epoch(history: History, event: LeaderAndIsrApplied) -> str | None:
     """No order takes a replica back to an earlier leader epoch."""
     for p, (before, after) in event.epochs.items():
         if after < before:
@@ -111,7 +111,7 @@ def _unclean_allowed(history: History, topic: str) -> bool:
     return any(run in history.controllers.unclean_by_default if c is None else c for c in configured)
 
 
-def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
+def unclean_leaders_are_alone_in_isr(history: History, event: StateWritten) -> str | None:
     """A leader from outside the ISR is alone in the new one, and recovering."""
     before, after = event.before, event.after
     if before is None or not after.has_leader or after.leader in before.isr or after.leader == before.leader:
@@ -122,7 +122,7 @@ def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | 
     return None
 
 
-def recovery_ends_alone(history: History, event: StateWritten) -> str | None:
+def recovering_leaders_are_alone_in_isr(history: History, event: StateWritten) -> str | None:
     """A recovering leader is alone in the ISR, and one that recovered does not begin again in its leader epoch."""
     before, after = event.before, event.after
     if after.recovery != LeaderRecoveryState.RECOVERING:
@@ -281,7 +281,7 @@ def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str
     return None
 
 
-def partitions_begin_at_zero(history: History, event: StateWritten) -> str | None:
+def new_partitions_begin_at_epoch_zero(history: History, event: StateWritten) -> str | None:
     """A new partition is led by its first live replica in leader epoch 0; all live replicas are in sync, in order."""
     if event.before is not None:
         return None
@@ -296,7 +296,7 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
     return None
 
 
-def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | None:
+def preferred_elections_choose_the_first_replica(history: History, event: StateWritten) -> str | None:
     """An election of preferred leaders moves leadership to the first replica alone, and only where it is in sync."""
     before, after, term = event.before, event.after, history.controllers.active
     if before is None or term is None or not after.has_leader or after.leader == before.leader:

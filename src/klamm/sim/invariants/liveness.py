@@ -13,7 +13,7 @@ _LOOK_S: Final = 7.0
 """The first look comes five seconds after failover; the handling of one takes a while on a slow host."""
 
 
-def one_controller_acts(cluster: Cluster) -> str | None:
+def one_controller_is_active(cluster: Cluster) -> str | None:
     """Exactly one, in the newest epoch, `/controller` names it, and its failover ended well."""
     terms = acting(cluster)
     node = cluster.tree.get(znodes.CONTROLLER)
@@ -62,7 +62,7 @@ def isrs_are_whole(cluster: Cluster) -> str | None:
     return None
 
 
-def everybody_knows(cluster: Cluster) -> str | None:
+def brokers_have_the_newest_state(cluster: Cluster) -> str | None:
     """Each replica has the newest leadership of its partitions, each broker's metadata that of all, and no more."""
     history = cluster.history
     for broker in cluster.running:

@@ -18,7 +18,7 @@ from klamm.sim.nodes.broker import StubBroker
 _CHANNEL_TASK: Final = "controller-to-broker"
 
 
-def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
+def resigned_controllers_keep_no_state(history: History, event: TermEnded) -> str | None:
     """At the end of a term the controller has no broker channel, no waiting request and no timer."""
     term = event.memory
     if len(term.channels) or term.channels.waiting or len(term.timers):
@@ -27,7 +27,7 @@ def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
     return None
 
 
-def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
+def terms_begin_without_earlier_state(history: History, event: TermBegan) -> str | None:
     """A new controller keeps nothing from earlier terms and reads everything again."""
     context = event.memory.context
     if context.topics or context.registered:
@@ -35,7 +35,7 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
     return None
 
 
-def the_inactive_are_inert(cluster: Cluster) -> str | None:
+def inactive_controllers_do_nothing(cluster: Cluster) -> str | None:
     """A node that is not controller has no term, no channel task and no queued event."""
     tasks = [t.get_name() for t in asyncio.all_tasks() if _CHANNEL_TASK in t.get_name() and not t.done()]
     for broker in cluster.running:

@@ -38,7 +38,7 @@ def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) ->
     return [isr for epoch, isr in reversed(raised.items()) if epoch >= newest.leader_epoch - lost]
 
 
-def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | None:
+def replicas_leave_after_targets_are_in_sync(history: History, event: TopicWritten) -> str | None:
     """Replicas leave an assignment when all of the target are in sync, and what is left is the target, in order.
 
     Where leaders write their ISRs themselves one of the target may fall behind after the controller has looked, and
@@ -60,7 +60,7 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
     return None
 
 
-def requests_stay_until_done(history: History, event: TransactionCommitted) -> str | None:
+def reassignment_znode_stays_until_done(history: History, event: TransactionCommitted) -> str | None:
     """`/admin/reassign_partitions` is removed when none of its partitions is on the way there any more."""
     if event.session not in history.controllers.sessions:
         return None
@@ -104,7 +104,7 @@ def preferred_elections_finish(cluster: Cluster) -> str | None:
     return None if waits is None else f"the request is still there: {waits.data!r}"
 
 
-def no_replica_is_left_behind(cluster: Cluster) -> str | None:
+def removed_replicas_are_deleted(cluster: Cluster) -> str | None:
     """No broker has a log of a partition that a reassignment, a cancelled one too, took from it.
 
     Not of topics without an id, which nobody could tell from later ones of that name.
@@ -121,7 +121,7 @@ def no_replica_is_left_behind(cluster: Cluster) -> str | None:
     return None
 
 
-def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
+def requested_moves_keep_a_leader(history: History, event: StateWritten) -> str | None:
     """A request to move leaves a partition without a leader only where nobody else in sync could lead (KAFKA-14808)."""
     before, after, term = event.before, event.after, history.controllers.active
     if before is None or not before.has_leader or after.has_leader or term is None:

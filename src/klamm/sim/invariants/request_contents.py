@@ -1,7 +1,7 @@
 """What control requests say of partitions, field by field, when they are queued for a broker.
 
 Judged by what ZooKeeper held then, and by what brokers answered, where the controller is the newest one. Requests merge
-while they wait; that they leave as they were queued is another rule (`orders`). Source:
+while they wait; that they leave as they were queued is another rule (`control_requests`). Source:
 AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
@@ -32,7 +32,7 @@ def _states(
             yield p, told, newest
 
 
-def leader_and_isr_tells_the_newest(history: History, event: RequestQueued) -> str | None:
+def leader_and_isr_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr names the newest state of each partition: epochs, controller epoch and recovery state included."""
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         if told.partition_epoch != newest.partition_epoch and not leaders_write_isrs(history):
@@ -48,7 +48,7 @@ def leader_and_isr_tells_the_newest(history: History, event: RequestQueued) -> s
     return None
 
 
-def leader_and_isr_tells_the_assignment(history: History, event: RequestQueued) -> str | None:
+def leader_and_isr_carries_the_assignment(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr names the replicas that the topic's znode has, with those that come and go, or the target."""
     for p, told, _ in _states(history, event, LeaderAndIsrItem):
         replicas = ReplicaAssignment(tuple(told.replicas), tuple(told.adding_replicas), tuple(told.removing_replicas))
@@ -71,7 +71,7 @@ def _is_not_assigned(history: History, p: TopicPartition, told: ReplicaAssignmen
     return f"assigned is {found}"
 
 
-def new_replicas_are_told_so(history: History, event: RequestQueued) -> str | None:
+def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr says `is_new` to replicas of a partition that comes up, and never to one that has a log already.
 
     But to those that a reassignment adds as often as it tells of the reassignment (`updateLeaderEpochAndSendRequest`);
@@ -90,7 +90,7 @@ def new_replicas_are_told_so(history: History, event: RequestQueued) -> str | No
     return None
 
 
-def added_replicas_are_told_so(history: History, event: EventEnded) -> str | None:
+def is_new_marks_added_replicas(history: History, event: EventEnded) -> str | None:
     """After a reassignment request, each live broker that gets a replica was sent a LeaderAndIsr with is-new set."""
     asked, term = event.event, event.term
     if term is None or event.has_failed or event.is_cut_short or term.epoch != history.controllers.epoch:
@@ -109,7 +109,7 @@ def added_replicas_are_told_so(history: History, event: EventEnded) -> str | Non
     return None
 
 
-def metadata_tells_the_newest(history: History, event: RequestQueued) -> str | None:
+def metadata_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata names the newest state and the replicas of each partition, or that its topic goes."""
     for p, told, newest in _metadata(history, event):
         is_going = p.topic in history.topics.deletion_requests
@@ -148,7 +148,7 @@ def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[Bro
     return f"assigned is {found}"
 
 
-def offline_replicas_are_those_offline(history: History, event: RequestQueued) -> str | None:
+def offline_replicas_are_listed(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata lists as offline the replicas whose broker is not live, or whose log directory failed."""
     views = history.broker_views
     for p, told, _ in _metadata(history, event):
@@ -160,7 +160,7 @@ def offline_replicas_are_those_offline(history: History, event: RequestQueued) -
     return None
 
 
-def stops_say_what_is_meant(history: History, event: RequestQueued) -> str | None:
+def stop_replica_deletes_and_fences_as_planned(history: History, event: RequestQueued) -> str | None:
     """StopReplica deletes what may go, and carries the leader epoch of now, or none of all where the topic goes."""
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None

@@ -15,7 +15,7 @@ from klamm.zk.registrations import decode_registration
 from klamm.zk.znodes import MalformedZnode
 
 
-def broker_lists_are_as_read(history: History, event: RequestSent) -> str | None:
+def broker_lists_match_registrations(history: History, event: RequestSent) -> str | None:
     """UpdateMetadata lists the registered brokers: all of them, and nobody else, as far as the controller can know."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or not isinstance(event.message, UpdateMetadataRequest):
@@ -32,7 +32,7 @@ def broker_lists_are_as_read(history: History, event: RequestSent) -> str | None
     return None
 
 
-def requests_name_the_run_of_their_broker(history: History, event: RequestSent) -> str | None:
+def requests_carry_the_broker_epoch(history: History, event: RequestSent) -> str | None:
     """A control request carries the epoch under which its broker is registered, as far as the controller can know."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or event.message.broker_epoch < 0:
@@ -45,7 +45,7 @@ def requests_name_the_run_of_their_broker(history: History, event: RequestSent) 
     return None
 
 
-def listed_brokers_are_reached_as_registered(history: History, event: RequestSent) -> str | None:
+def listed_endpoints_match_registrations(history: History, event: RequestSent) -> str | None:
     """Endpoints and racks in UpdateMetadata, and the leaders in LeaderAndIsr, are those of the registrations."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None:
@@ -110,7 +110,7 @@ def leaders_are_listed(history: History, event: RequestSent) -> str | None:
     return None
 
 
-def topic_ids_are_carried(history: History, event: RequestSent) -> str | None:
+def topic_ids_are_sent(history: History, event: RequestSent) -> str | None:
     """Requests carry the id of each topic, where their version has a field for it and the topic has one."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or term.epoch != history.controllers.epoch:

@@ -10,7 +10,7 @@ from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
 
 
-def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
+def topics_are_deleted_after_their_replicas(history: History, event: TopicWritten) -> str | None:
     """A topic's znode goes once every replica on a registered broker was deleted."""
     if event.before is None or event.after is not None or event.session not in history.controllers.sessions:
         return None
@@ -28,7 +28,7 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
     return None
 
 
-def requests_go_after_topics(history: History, event: TransactionCommitted) -> str | None:
+def deletion_requests_are_removed_after_topics(history: History, event: TransactionCommitted) -> str | None:
     """The request to delete a topic is taken away when the topic is gone; one made anew since is not what was meant."""
     if event.session not in history.controllers.sessions:
         return None
@@ -67,7 +67,7 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent)
     return None
 
 
-def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
+def topics_being_deleted_get_no_partitions(history: History, event: StateWritten) -> str | None:
     """No partition comes online that was added after its topic's deletion began.
 
     A topic that had never been online may be deleted with the partitions that the controller finds.
@@ -83,7 +83,7 @@ def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
     return None
 
 
-def no_topic_is_resurrected(cluster: Cluster) -> str | None:
+def deleted_topics_have_no_replicas(cluster: Cluster) -> str | None:
     """No broker hosts a replica of a deleted topic, or of an earlier topic of the same name."""
     topics = cluster.history.topics.znodes
     for broker in cluster.running:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.schedules import Policy
-from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
-from klamm.sim.scripts.text import encode_script, options_beyond_plain
+from klamm.sim.scripts.script import FIRST_TOPICS_S, Script, encode_script, options_beyond_plain
 
 _PLAIN_PACE: Final = {"pause_s": 1.0, "work": 1.0}
 _SHORT_GAP_S: Final = 0.5

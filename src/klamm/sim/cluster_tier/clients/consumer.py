@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.errors import UnsupportedVersion
-from klamm.client.fetching import FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.records import FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.client.errors import RetriableError
-from klamm.client.fetching import FetchLimits
-from klamm.client.producing import produce_error_code, produce_request
+from klamm.client.records import FetchLimits, produce_error_code, produce_request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World

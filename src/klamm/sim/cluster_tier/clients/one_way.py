@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from klamm.client.producing import produce_request
+from klamm.client.records import produce_request
 from klamm.model.cluster import Address
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.errors import UnsupportedVersion
-from klamm.client.producing import produce_error_code, produce_request
+from klamm.client.records import produce_error_code, produce_request
 from klamm.client.routing import send_to_any
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""What a coordinator keeps in `__consumer_offsets`, and what members say of themselves.
+"""What the coordinators keep in `__consumer_offsets` and `__transaction_state`, and what members say of themselves.
 
 Notation: `klamm.wire.notation`; facts: Kafka 3.9.
 """
@@ -29,4 +29,13 @@ record ConsumerProtocolAssignment 0-3
   assigned_partitions [AssignedPartitions]
     topic str, partitions [i32]
   user_data bytes? =null
+
+record TransactionLogKey 0
+  transactional_id str
+
+record TransactionLogValue 0-1 flexible 1+
+  producer_id i64, producer_epoch i16, transaction_timeout_ms i32, transaction_status i8
+  transaction_partitions [PartitionsSchema]?
+    topic str, partition_ids [i32]
+  transaction_last_update_timestamp_ms i64, transaction_start_timestamp_ms i64
 """

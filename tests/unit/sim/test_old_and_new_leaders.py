@@ -1,4 +1,4 @@
-"""What `leaders_are_told` excuses: an event that ZooKeeper interrupted, which is retried, and brokers that bounced."""
+"""When `old_and_new_leaders_get_requests` does not apply: an event that failed and is retried, a bounced broker."""
 
 import pytest
 from tests.unit.sim.histories import history_of
@@ -8,7 +8,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.trace import EventEnded, RegistrationChanged, Term, TermBegan, TopicZnode
-from klamm.sim.invariants.orders import leaders_are_told
+from klamm.sim.invariants.control_requests import old_and_new_leaders_get_requests
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
@@ -36,6 +36,6 @@ def test_new_leader_that_is_not_told_is_a_violation_unless_interrupted(
         if zxid == 4:
             history.absorb(TermBegan(TERM, None))  # type: ignore[arg-type]
 
-    wrong = leaders_are_told(history, ended)
+    wrong = old_and_new_leaders_get_requests(history, ended)
 
     assert ("broker 2 is not told" in (wrong or "")) is is_found

@@ -24,7 +24,7 @@ _LEADERS_GONE = -2
 """Leader of a partition whose topic is being deleted, in UpdateMetadata."""
 
 
-def orders_tell_what_was_written(history: History, event: RequestSent) -> str | None:
+def requests_carry_written_states(history: History, event: RequestSent) -> str | None:
     """Leader, leader epoch and ISR of an order are what the state znode held in the version that it names."""
     if event.again:
         return None
@@ -39,7 +39,7 @@ def orders_tell_what_was_written(history: History, event: RequestSent) -> str | 
     return None
 
 
-def orders_follow_writes(history: History, event: RequestSent) -> str | None:
+def requests_follow_writes(history: History, event: RequestSent) -> str | None:
     """An order goes out after what it announces was written."""
     if event.again:
         return None
@@ -52,12 +52,12 @@ def orders_follow_writes(history: History, event: RequestSent) -> str | None:
     return None
 
 
-def one_order_at_a_time(history: History, event: RequestSent) -> str | None:
+def one_request_per_broker_at_a_time(history: History, event: RequestSent) -> str | None:
     """A broker gets the next order once it has answered the last, or its connection is gone."""
     return f"broker {event.target} has {event.in_flight} orders unanswered" if event.in_flight else None
 
 
-def orders_keep_their_turn(history: History, event: RequestSent) -> str | None:
+def requests_keep_their_order(history: History, event: RequestSent) -> str | None:
     """For each partition orders leave in the order in which they were queued; no end of a replica is left out.
 
     Unless the order itself, or the one before it, is an end that brings about the same.
@@ -88,7 +88,7 @@ def metadata_does_not_go_back(history: History, event: RequestSent) -> str | Non
     return None
 
 
-def only_older_stops_are_fenced(history: History, event: RequestAnswered) -> str | None:
+def only_outdated_stop_replica_is_fenced(history: History, event: RequestAnswered) -> str | None:
     """A broker refuses to stop a replica only in a leader epoch older than the one that the replica is in."""
     if not isinstance(event.message, StopReplicaRequest):
         return None
@@ -102,14 +102,14 @@ def only_older_stops_are_fenced(history: History, event: RequestAnswered) -> str
     return None
 
 
-def accepted_orders_are_carried_out(history: History, event: LeaderAndIsrApplied) -> str | None:
+def accepted_leader_and_isr_is_applied(history: History, event: LeaderAndIsrApplied) -> str | None:
     """A broker that accepts an order hosts the replica from then on, whoever leads it, and be it nobody."""
     if missing := [p for p in event.accepted if p not in event.roles]:
         return f"broker {event.broker} accepts orders for {missing}, and does not host them"
     return None
 
 
-def first_contact_is_whole(history: History, event: RequestReceived) -> str | None:
+def first_leader_and_isr_is_complete(history: History, event: RequestReceived) -> str | None:
     """The first LeaderAndIsr for a registration names all its partitions, and metadata came before."""
     if event.refusal or not isinstance(event.message, LeaderAndIsrRequest):
         return None
@@ -132,7 +132,7 @@ def first_contact_is_whole(history: History, event: RequestReceived) -> str | No
     return None
 
 
-def leaders_are_told(history: History, event: EventEnded) -> str | None:
+def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str | None:
     """At the end of an event, whoever leads by it, or leads no more, has been told so.
 
     One that leaves is told where its own departure moved the leader; of other elections it hears no more, as in Kafka.
@@ -156,7 +156,7 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     return None
 
 
-def stops_carry_epochs(history: History, event: RequestQueued) -> str | None:
+def stop_replica_carries_the_leader_epoch(history: History, event: RequestQueued) -> str | None:
     """A stop carries the leader epoch that the replica may hold; none only where the partition never had one."""
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None

@@ -1,11 +1,42 @@
-"""Removing a broker from ISRs. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
+"""What decisions return: the partition states to write, those that stay, and what is refused with the reason.
 
-from collections.abc import Mapping
+The removal of a broker from ISRs is such a decision. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr
+
+
+class Refusal(NamedTuple):
+    error: ErrorCode
+    why: str
+
+
+Reasons = tuple[tuple[int, str], ...]
+
+
+@dataclass(slots=True)
+class StatePlan:
+    """Planned changes of partition states."""
+
+    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+    unchanged: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+    """States that already are as decided."""
+    refused: dict[Partition, str] = field(default_factory=dict)
+    """Partitions refused because of their state, with the reason; if the state came from memory, it is read from
+    ZooKeeper and decided again."""
+    undecidable: dict[Partition, str] = field(default_factory=dict)
+    """Partitions for which something else than the state could not be read, with the reason."""
+
+    def reasons(self, partitions: Iterable[Partition]) -> dict[Partition, Reasons]:
+        """The brokers that were passed over, with the reason, if the decision was between brokers."""
+        return {}
 
 
 def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> StatePlan:

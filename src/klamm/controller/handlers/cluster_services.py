@@ -1,11 +1,11 @@
-"""Finalized features: written when a term begins, changed on request. Source: KafkaController (3.9).
+"""What the controller administers besides partitions: finalized features, producer ids, expiry of delegation tokens.
 
 In ZooKeeper mode no node supports a feature unless its settings say so; features that other software finalized may be
-deleted.
+deleted. Source: KafkaController, processAllocateProducerIds, DelegationTokenManager.expireTokens (3.9).
 """
 
 from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
-from klamm.controller.events import UpdateFeatures
+from klamm.controller.events import AllocateProducerIds, DelegationTokenExpiry, ProducerIds, UpdateFeatures
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.zk.admin_znodes import FinalizedFeatures
@@ -14,7 +14,7 @@ from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
 async def set_up_features(term: TermContext) -> None:
-    """Write `/feature` for this protocol version, and wait until this node has read it."""
+    """Write `/feature` as inter.broker.protocol.version requires, and wait until this node has read it."""
     settings = term.settings
     try:
         levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
@@ -61,3 +61,41 @@ async def _write(term: TermContext, features: FinalizedFeatures, version: int) -
     term.context.finalized = features.levels
     term.journal.write(term.cause, "features", levels=features.levels, epoch=epoch)
     return epoch
+
+
+async def on_allocate_producer_ids(term: TermContext, event: AllocateProducerIds) -> None:
+    """Allocate a block of producer ids for a registered broker, and answer."""
+    known = term.context.registered.get(event.broker)
+    if known is None:
+        event.refuse(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    elif known.epoch != event.broker_epoch:
+        event.refuse(ErrorCode.STALE_BROKER_EPOCH)
+    else:
+        block = await term.store.allocate_producer_ids(event.broker)
+        term.journal.write(term.cause, "producer ids", broker=event.broker, first=block.first, last=block.last)
+        event.answer(ProducerIds(ErrorCode.NONE, block.first, block.last - block.first + 1))
+
+
+TIMER = "delegation token expiry"
+
+
+def begin_expiring_tokens(term: TermContext) -> None:
+    """Start the periodic deletion of expired delegation tokens, if a secret key is configured."""
+    if term.settings.token_check_interval_ms is not None:
+        term.timers.after(TIMER, 0, DelegationTokenExpiry())
+
+
+async def on_token_expiry(term: TermContext, event: DelegationTokenExpiry) -> None:
+    """Delete expired tokens. A token that cannot be decoded, which nobody can use, stays and is journalled."""
+    interval_ms = term.settings.token_check_interval_ms
+    assert interval_ms is not None, "the event is put where tokens are enabled"
+    term.timers.after(TIMER, interval_ms / 1000, DelegationTokenExpiry())
+    tokens, malformed = await term.store.tokens.read()
+    for error in malformed:
+        term.journal.refused(term.cause, "delegation token", str(error))
+    if not tokens:
+        return
+    now_ms = term.now_ms()
+    gone = await term.store.tokens.delete([t for t, token in tokens.items() if token.ends_ms < now_ms])
+    if gone:
+        term.journal.write(term.cause, "expired delegation tokens", tokens=gone)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from klamm.controller.concurrency import gather_limited
+from klamm.controller.steps import gather_limited
 
 
 async def test_gather_limited_returns_results_in_order_and_limits_concurrency() -> None:

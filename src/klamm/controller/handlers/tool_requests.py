@@ -1,5 +1,6 @@
-"""`/admin/reassign_partitions`, the znode where old tools request reassignments and see which are unfinished.
+"""The request lists that old tools write to ZooKeeper; handled entries are removed.
 
+`/admin/reassign_partitions` shows, too, which reassignments are unfinished.
 Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
 """
 
@@ -7,12 +8,29 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from klamm.controller.context import Partition
-from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
+from klamm.zk.errors import WriteRefused
 from klamm.zk.tool_requests import Remainder
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
+
+
+async def change_list(
+    term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Remainder]
+) -> None:
+    """Replace the content of the znode at `path` by what `rest` returns for the present content.
+
+    A refused write is only written to the journal.
+    """
+    try:
+        changed = await term.store.tool_requests.change(path, rest)
+    except WriteRefused as error:
+        term.journal.refused(term.cause, path, str(error))
+        return
+    if changed:
+        term.journal.write(term.cause, what, path=path)
+
 
 REASSIGNMENT_LIST: Final = "reassignment list"
 """The name of this znode in the journal."""

@@ -1,7 +1,10 @@
-"""Fetch of one partition as consumers send it: by topic id from version 13 on. Source: FetchRequest.java (KIP-516)."""
+"""Records written and read: Produce of one batch to one partition, Fetch of one partition by topic id where known.
+
+Source: ProduceRequest.java, Sender.java, FetchRequest.java (KIP-516).
+"""
 
 import uuid
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import RetriableError, retriable_or_raise
@@ -16,7 +19,35 @@ from klamm.wire.messages import (
     FetchResponse,
     FetchResponsePartitionData,
     FetchTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
 )
+
+ALL_IN_SYNC: Final = -1
+"""acks=all."""
+_SAYS_LOG_START: Final = 5
+"""From this version on; the oldest that brokers since 1.0 take."""
+
+
+def produce_request(
+    partition: TopicPartition, batch: bytes, timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
+) -> Request:
+    """A Produce request with one batch for one partition, in a version up to `newest`."""
+    message = ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=int(timeout_s * 1000),
+        topic_data=[TopicProduceData(partition.topic, [PartitionProduceData(partition.partition, batch)])],
+    )
+    return Request(ApiKey.PRODUCE, message, oldest=_SAYS_LOG_START, newest=newest)
+
+
+def produce_error_code(answer: Any) -> int:
+    """The error code of the only partition in a Produce response."""
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
 
 NEWEST_BY_NAME: Final = 12
 _BATCHES_AS_STORED: Final = 4

@@ -1,10 +1,42 @@
-"""Brokers that leave in order."""
+"""Brokers: their registrations, and controlled shutdown."""
 
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventEnded, StateWritten
+from klamm.sim.history.trace import EventEnded, RequestReceived, SessionReestablished, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
+from klamm.sim.invariants.views import Cluster
+from klamm.zk import znodes
+
+
+def registrations_match_running_brokers(cluster: Cluster) -> str | None:
+    """Every running broker is registered by its own session, under the broker epoch that it knows."""
+    for broker in cluster.running:
+        node = cluster.tree.get(znodes.broker_path(broker.number))
+        if node is None:
+            return f"broker {broker.number} runs and is not registered"
+        session = broker.sessions.store.client.session_id
+        if (node.owner, node.czxid) != (session, broker.broker_epoch):
+            return (
+                f"broker {broker.number} believes in epoch {broker.broker_epoch} of session {session:x}, registered is"
+                f" {node.czxid} of {node.owner:x}"
+            )
+    return None
+
+
+def stopped_nodes_open_no_session(history: History, event: SessionReestablished) -> str | None:
+    """A node that has shut down in order opens no further ZooKeeper session."""
+    if (event.broker, event.incarnation) in history.registrations.stopped:
+        return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
+    return None
+
+
+def one_process_per_id(history: History, event: RequestReceived) -> str | None:
+    """Once a later process of a broker accepted a control request, no earlier process accepts one."""
+    newest = history.registrations.newest_run.get(event.broker, 0)
+    if not event.refusal and event.incarnation < newest:
+        return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"
+    return None
 
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:
@@ -31,7 +63,7 @@ def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | Non
     return None
 
 
-def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | None:
+def shutdown_requests_match_the_registration(history: History, event: EventEnded) -> str | None:
     """Nobody is taken out for an earlier run of its broker, or for a broker that is not registered."""
     asked, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
     if not isinstance(asked, ControlledShutdown) or known is None:
@@ -42,7 +74,7 @@ def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | 
     return None
 
 
-def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
+def leaving_brokers_join_no_isr(history: History, event: StateWritten) -> str | None:
     """A broker that is leaving enters no ISR and leads nothing new before it registers again.
 
     A leader of an old protocol, which writes its ISR itself, knows nothing of that.
