@@ -75,13 +75,18 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     """LeaderAndIsr says `is_new` to replicas of a partition that comes up, and never to one that has a log already.
 
     But to those that a reassignment adds as often as it tells of the reassignment (`updateLeaderEpochAndSendRequest`);
-    and klamm to those whose earlier log the broker said to have deleted.
+    and klamm to those whose earlier log the broker said to have deleted, also if it said so in this term before a topic
+    of the same name came up: the controller handles the answer afterwards, and the broker ignores an equal epoch.
     """
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
-        may_be_again = broker in told.adding_replicas or (p, broker) in history.requests.deleted
+        may_be_again = (
+            broker in told.adding_replicas
+            or (p, broker) in history.requests.deleted
+            or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
+        )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is told to begin anew, which it did in leader epoch {told_in}"
         begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
