@@ -84,6 +84,10 @@ class ReplicaLogs:
         self._logs.delete(topic_partition)
         await asyncio.sleep(0)  # deleting thousands of logs must not hold the event loop
 
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
+        return await self._logs.sync_deletions(partitions)
+
     async def checkpoint_high_watermarks(self) -> None:
         """Write the high watermark checkpoints of all log directories."""
         await self._logs.write_high_watermarks()

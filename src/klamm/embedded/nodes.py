@@ -8,6 +8,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.ports import is_listening
 from klamm.runtime.processes import Child, python, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -87,6 +88,11 @@ class NodeProcess:
         return self.child is not None and self.child.is_running
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the node's process runs and is stopped by SIGSTOP."""
+        return self.child is not None and self.child.is_running and self.child.is_paused
+
+    @property
     def has_data(self) -> bool:
         """Whether the node has data from an earlier start."""
         return self._disk.exists(join(self.log_directory, "meta.properties"))
@@ -99,7 +105,7 @@ class NodeProcess:
                 f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
                 "the port."
             )
-        self._disk.make_directories(self.log_directory)
+        create_directory(self._disk, self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
         self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
@@ -139,6 +145,12 @@ class NodeProcess:
         """Stop the node by controlled shutdown; it is killed when it does not end in time."""
         if self.child is not None:
             self.child.stop(timeout_s)
+
+    def restart(self) -> None:
+        """Stop it by controlled shutdown where it runs, start it, and wait until it listens. Raises NodeFailed."""
+        self.stop()
+        self.start()
+        self.wait_until_listening()
 
     def kill(self) -> None:
         """Send SIGKILL to the process and wait until it has ended."""

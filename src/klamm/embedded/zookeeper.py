@@ -10,6 +10,7 @@ from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.java import find_java, package_folder
 from klamm.runtime.ports import ask, is_listening
 from klamm.runtime.processes import Child, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 STARTUP_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -50,6 +51,10 @@ class ServerOptions:
     sync_to_disk: bool = True  # False: a crash of the machine may lose znodes
     verbose: bool = True  # False: no log4j, which is most of the start-up time
     java_options: tuple[str, ...] = field(default=())
+
+
+QUICK: Final = ServerOptions(tick_ms=200, min_session_ms=400, max_session_ms=60_000, sync_to_disk=False, verbose=False)
+"""For tests: a quick start, session timeouts from 0.4 s, neither logs nor disk syncs."""
 
 
 class ZooKeeperServer:
@@ -186,7 +191,7 @@ class ZooKeeperServer:
             "syncLimit=5",
             *(f"server.{p.id}=127.0.0.1:{p.quorum_port}:{p.election_port}" for p in self._peers),
         ]
-        self._disk.make_directories(join(self.directory, "data"))
+        create_directory(self._disk, join(self.directory, "data"))
         self._disk.write_atomically(join(self.directory, "zoo.cfg"), "\n".join([*lines, ""]).encode())
         self._disk.write_atomically(join(self.directory, "log4j2.properties"), _LOGGING.encode())
         if self._peers:

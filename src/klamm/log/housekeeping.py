@@ -37,6 +37,9 @@ class ManagedLogs(Protocol):
         """Take the log's directory offline."""
         ...
 
+    async def sync_deletions(self) -> object:
+        """Make all deletions so far durable."""
+
     async def write_recovery_points(self) -> None:
         """Write the recovery point checkpoint of each live log directory."""
 
@@ -149,6 +152,7 @@ class Housekeeping:
                 await self._manager.write_cleaned_offsets()
             if self._changed:
                 self._changed.clear()
+                await self._manager.sync_deletions()
                 await self._manager.write_recovery_points()
                 await self._manager.write_high_watermarks()
                 await self._manager.write_cleaned_offsets()

@@ -245,14 +245,19 @@ class Leadership:
             if refusal:
                 return StopReplicaResponse(error_code=refusal)
             errors: Errors = {}
-            deleted: list[tuple[TopicPartition, int]] = []
+            deleted: dict[TopicPartition, int] = {}
             for instruction in stop_instructions_of(request, version):
                 error = await self._stop_replica(instruction)
                 errors[instruction.topic_partition] = error
                 if instruction.deletes and not error:
-                    deleted.append((instruction.topic_partition, instruction.leader_epoch))
+                    deleted[instruction.topic_partition] = instruction.leader_epoch
             self._fetchers.stop_idle()
-            self._on_change(LeadershipChange(deleted=tuple(deleted)))
+            if deleted:  # the controller forgets these replicas with the answer: no power loss may bring them back
+                for topic_partition in await self._logs.sync_deletions(deleted):
+                    self._hosted.set_offline([topic_partition])
+                    errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                    del deleted[topic_partition]
+            self._on_change(LeadershipChange(deleted=tuple(deleted.items())))
             answers = [StopReplicaPartitionError(tp.topic, tp.partition, error) for tp, error in errors.items()]
             return StopReplicaResponse(partition_errors=answers)
 

@@ -1,7 +1,7 @@
 """The interfaces that replication needs: metadata, logs, other brokers, the controller."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from klamm.log.log import Log
@@ -31,6 +31,10 @@ class LogsPort(Protocol):
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the partition's log; does nothing where there is none. Raises StorageFailed."""
+        ...
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
         ...
 
     async def checkpoint_high_watermarks(self) -> None:

@@ -8,12 +8,15 @@ import fcntl
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+PathText = str | os.PathLike[str]
+"""A path as text or as `pathlib.Path`, in functions that other programs call."""
 
 
 class DiskUsage(NamedTuple):
@@ -324,3 +327,13 @@ def _open_descriptor(path: str, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def path_text(path: PathText) -> str:
+    """The path as text."""
+    return os.fspath(path)
+
+
+def make_temporary_directory(prefix: str) -> str:
+    """Create a directory that no other process uses, where the system keeps temporary files; its path."""
+    return tempfile.mkdtemp(prefix=prefix)

@@ -1,7 +1,7 @@
 """Child processes, each with its own session and log file; they end with their parent.
 
 Each child asks the kernel (Linux) to kill it when its parent dies, also if the parent is killed. The kernel watches the
-thread that spawned the child: spawn from a thread that lives on.
+thread that spawned the child: all but the main thread let one spawn that lives as long as the process.
 """
 
 import contextlib
@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NewType
 
 ExitStatus = NewType("ExitStatus", int)
@@ -34,6 +36,7 @@ except OSError as error:
     os._exit(127)
 """
 _POLL_S: Final = 0.01
+_SPAWNER: Final = ThreadPoolExecutor(1, "spawner")
 
 
 class Child:
@@ -42,6 +45,7 @@ class Child:
     def __init__(self, name: str, process: subprocess.Popen[bytes], log_path: str) -> None:
         self.name = name
         self.log_path = log_path
+        self.is_paused = False
         self._process = process
 
     @property
@@ -81,10 +85,12 @@ class Child:
     def pause(self) -> None:
         """Send SIGSTOP: the process keeps its connections, and does nothing."""
         self._signal(signal.SIGSTOP)
+        self.is_paused = True
 
     def resume(self) -> None:
         """Let a stopped process continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
+        self.is_paused = False
 
     def stop(self, timeout_s: float) -> ExitStatus:
         """Send SIGTERM, also to a paused process; SIGKILL if it has not ended within `timeout_s`."""
@@ -118,24 +124,35 @@ def spawn(
 ) -> Child:
     """Start `command` as a child process; its output is appended to `log_path`, its standard input is empty.
 
-    `environment` is added to this process's. Raises FileNotFoundError if the program does not exist.
+    Any thread may call it. `environment` is added to this process's. Raises FileNotFoundError for an unknown program.
     """
     program = shutil.which(command[0])
     if program is None:
         raise FileNotFoundError(f"{command[0]} is not on the PATH. Install it, or add its directory to PATH.")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
+    variables = {**os.environ, **(environment or {})}
+    if threading.current_thread() is threading.main_thread():
+        process = _launch(launch, log_path, variables, directory)
+    else:
+        process = _SPAWNER.submit(_launch, launch, log_path, variables, directory).result()
+    return Child(name, process, log_path)
+
+
+def _launch(
+    command: Sequence[str], log_path: str, variables: Mapping[str, str], directory: str | None
+) -> subprocess.Popen[bytes]:
+    """Start the command in a session of its own."""
     with open(log_path, "ab") as log:
-        process = subprocess.Popen(
-            launch,
+        return subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env=variables,
             cwd=directory,
             start_new_session=True,
         )
-    return Child(name, process, log_path)
 
 
 def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
