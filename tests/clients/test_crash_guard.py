@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 from kazoo.client import KazooClient
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.cli.commands.explain import run_explain
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node
@@ -23,7 +23,7 @@ def slow_to_expire(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
     if node_command is not klamm_node:
         pytest.skip("Apache Kafka's brokers have no crash guard")
     overrides = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000)}
-    with running_cluster(tmp_path, overrides=overrides) as running:
+    with Cluster(directory=tmp_path, overrides=overrides) as running:
         yield running
 
 
@@ -111,7 +111,7 @@ def test_after_an_orderly_stop_neither_a_guard_nor_a_record_is_left(
 def test_a_node_without_a_guard_is_gone_only_after_its_session_timeout(node_command: Command, tmp_path: Path) -> None:
     if node_command is not klamm_node:
         pytest.skip("Apache Kafka's brokers have no crash guard")
-    with running_cluster(tmp_path, overrides={"klamm.crash.guard": "false"}) as cluster:
+    with Cluster(directory=tmp_path, overrides={"klamm.crash.guard": "false"}) as cluster:
         node = cluster.node(1)
         assert guard_of(node) is None
         node.kill()
