@@ -5,7 +5,7 @@ from typing import Final
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
 from klamm.coordinator.settings import GroupSettings, TransactionSettings
-from klamm.log.settings import CleanerSettings, LogManagerSettings
+from klamm.log.settings import CleanerSettings, LogManagerSettings, ScrubberSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits
@@ -84,6 +84,11 @@ def cleaner_settings(config: NodeConfig) -> CleanerSettings:
         io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         backoff_ms=config.log_cleaner_backoff_ms,
     )
+
+
+def scrubber_settings(config: NodeConfig) -> ScrubberSettings:
+    """Return the settings of the search for damaged records from the node's configs."""
+    return ScrubberSettings(config.klamm_log_scrub_bytes_per_second, config.klamm_log_scrub_interval_ms)
 
 
 def log_settings(config: NodeConfig) -> LogManagerSettings:

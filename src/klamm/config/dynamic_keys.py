@@ -52,6 +52,7 @@ _OTHERS: Final = _split_names(
     num.recovery.threads.per.data.dir background.threads metric.reporters max.connections.per.ip
     max.connections.per.ip.overrides producer.id.expiration.ms transaction.partition.verification.enable
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
+    klamm.fetch.check.crcs klamm.log.scrub.bytes.per.second klamm.log.scrub.interval.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
     """
 )

@@ -54,6 +54,7 @@ class NodeConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     zookeeper_max_in_flight_requests: int
+    klamm_crash_guard: bool
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
@@ -64,6 +65,7 @@ class NodeConfig:
     connections_max_idle_ms: int
     queued_max_request_bytes: int
     klamm_queued_max_response_bytes: int
+    klamm_fetch_check_crcs: bool
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
@@ -110,6 +112,8 @@ class NodeConfig:
     log_cleaner_io_buffer_size: int
     log_cleaner_io_max_bytes_per_second: float
     log_cleaner_backoff_ms: int
+    klamm_log_scrub_bytes_per_second: int
+    klamm_log_scrub_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     klamm_journal_topic: str

@@ -147,6 +147,8 @@ class LocalLog:
             end = segment.size if spot is None else spot.position
         if end <= position:
             return Location(segment, position, 0)
+        if segment.damaged:
+            end = min(end, _end_before_damage(segment, position))
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
             raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
@@ -227,3 +229,16 @@ class LocalLog:
         """Close the open files of all segments; they are opened again when needed."""
         for segment in self.segments:
             segment.close_files()
+
+
+def _end_before_damage(segment: Segment, position: int) -> int:
+    """Where the intact bytes from this position on end. Raises CorruptRecords where there are none."""
+    for damage in segment.damaged:
+        if damage.position <= position < damage.end_position:
+            raise CorruptRecords(
+                f"{segment.log_path}: offsets {damage.first_offset} to {damage.end_offset - 1} are damaged: "
+                f"{damage.reason}"
+            )
+        if damage.position > position:
+            return damage.position
+    return segment.size

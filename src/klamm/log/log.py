@@ -253,7 +253,13 @@ class Log(LogStorage):
             if shared is None:
                 return self._local.read(offset, min(max_bytes, _READ_AT_ONCE_BYTES), bound, min_one=min_one_message)
             records = FileSlice(
-                self._world.disk, segment.log_path, shared, found.position, found.size, self._report_failure
+                self._world.disk,
+                segment.log_path,
+                shared,
+                found.position,
+                found.size,
+                self._report_failure,
+                is_closed=segment is not self.segments.active,
             )
             return ReadResult(records, segment.base_offset, found.position)
 

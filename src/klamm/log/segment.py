@@ -9,6 +9,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles, SharedFile
+from klamm.log.repair.damage import DamagedRange
 from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer
@@ -37,6 +38,7 @@ class Segment:
         "_suffix",
         "base_offset",
         "created_ms",
+        "damaged",
         "directory",
         "largest",
         "log_path",
@@ -75,6 +77,8 @@ class Segment:
         self.size = 0
         self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
         """The largest timestamp and the last offset of the batch that has it."""
+        self.damaged: tuple[DamagedRange, ...] = ()
+        """What is known to be damaged, in the order of the file; it is not served."""
         self._first_timestamp: int | None = None
         self._bytes_since_entry = 0
         # where offsets next to be read begin; readers at the tail need neither index nor scan
@@ -204,11 +208,18 @@ class Segment:
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches from this file position on, headers only."""
+        """The batches from this file position on, headers only. Raises CorruptRecords where the chain breaks."""
+        end = position
         try:
-            yield from scan_headers(self._files.get(self.log_path), position, self.size)
+            for found in scan_headers(self._files.get(self.log_path), position, self.size):
+                end = found.position + found.header.size
+                yield found
         except CorruptRecords as error:
             raise CorruptRecords(f"{self.log_path}, {error}") from error
+        if end < self.size:
+            raise CorruptRecords(
+                f"{self.log_path}, byte {end}: the last {self.size - end} bytes of the segment are not a complete batch"
+            )
 
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes of the `.log` file from this position."""
@@ -262,19 +273,15 @@ class Segment:
         """Cut the `.log` file to `size` bytes."""
         self._files.truncate(self.log_path, size)
         self.size = size
+        self.damaged = tuple(damage for damage in self.damaged if damage.position < size)
         self._bytes_since_entry = 0
         self._boundaries = {self.base_offset: 0}
 
     def next_offset(self) -> int:
         """The offset after the last batch. Raises CorruptRecords where bytes that are no batch follow it."""
-        next_offset, position = self.base_offset, 0
+        next_offset = self.base_offset
         for found in self.headers_from(self.offset_index.last_offset):
-            next_offset, position = found.header.next_offset, found.position + found.header.size
-        if position != self.size:
-            raise CorruptRecords(
-                f"{self.log_path}: the last {self.size - position} bytes, from byte {position}, are not a complete "
-                "batch"
-            )
+            next_offset = found.header.next_offset
         return next_offset
 
     def check_end(self) -> None:

@@ -1,4 +1,4 @@
-"""The broker configs of the log manager and the log cleaner."""
+"""The broker configs of the log manager, the log cleaner and the search for damaged records."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -51,3 +51,12 @@ class CleanerSettings:
     def read_bytes(self) -> int:
         """How many bytes each cleaner thread reads at once: its share of `log.cleaner.io.buffer.size`."""
         return self.io_buffer_size // max(1, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubberSettings:
+    """`klamm.log.scrub.` and these names."""
+
+    bytes_per_second: int = 8 << 20
+    """0: no segment is read in the background."""
+    interval_ms: int = 7 * 86_400_000

@@ -20,11 +20,13 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchS
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import FetchService
 from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealth
+from klamm.replication.isr_changes import maybe_shrink_isr
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import end_of_epoch
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
@@ -71,6 +73,7 @@ class ReplicaManager:
         *,
         quotas: ReplicationQuotas | None = None,
         future_logs: FutureLogsPort | None = None,
+        on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
         """`broker_epoch()` is the czxid of our registration.
 
@@ -133,7 +136,7 @@ class ReplicaManager:
         self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
+        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader, on_corrupt=on_corrupt)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
@@ -248,6 +251,10 @@ class ReplicaManager:
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
+    def check_crcs(self, *, is_on: bool) -> None:
+        """Whether records of closed segments are checked before they are sent: `klamm.fetch.check.crcs`."""
+        self._fetches.checks_crcs = is_on
+
     def segment_offsets_before(
         self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId
     ) -> tuple[ErrorCode, list[int]]:
@@ -268,7 +275,7 @@ class ReplicaManager:
     ) -> tuple[ErrorCode, EpochEnd]:
         """Answer OffsetForLeaderEpoch for one partition: its error, and the end offset of the requested epoch."""
         try:
-            return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
+            return ErrorCode.NONE, end_of_epoch(self._hosted.find(topic_partition), leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
             return refusal.code, EpochEnd(-1, -1)
 
@@ -342,7 +349,7 @@ class ReplicaManager:
     async def _shrink_isrs(self) -> None:
         """Propose to remove lagging members from the ISR of every partition led here."""
         for count, partition in enumerate(self._hosted, 1):
-            partition.maybe_shrink_isr()
+            maybe_shrink_isr(partition)
             partition.recheck_high_watermark()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)

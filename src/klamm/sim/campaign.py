@@ -66,7 +66,7 @@ class Report(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether so little was written that the schedule proves nothing."""
+        """Whether so little was written to ZooKeeper that the schedule proves nothing."""
         return self.violation is None and self.effects < MIN_EFFECTS
 
 
@@ -179,7 +179,7 @@ class Campaign:
 
     @property
     def _replay(self) -> str:
-        """The command that tells the story of the first broken seed."""
+        """The command that repeats the first broken seed and prints its log."""
         tier = "" if self._tier is CONTROLLER else f" TIER={self._tier.name}"
         return f"make seed N={self.first_broken}{tier}"
 

@@ -35,19 +35,19 @@ class DiskObserver:
     """Told of what a process does to files, before it is done."""
 
     def on_write(self, path: str) -> None:
-        """The file is about to be written."""
+        """Called before the file is written."""
         return
 
     def on_truncate(self, path: str, size: int) -> None:
-        """The file is about to be set to `size` bytes."""
+        """Called before the file is set to `size` bytes."""
         return
 
     def on_remove(self, path: str) -> None:
-        """A file is removed, or gets another name."""
+        """Called when a file is removed or renamed."""
         return
 
     def on_error(self, call: str, path: str) -> None:
-        """A call fails by a fault."""
+        """Called when a fault makes a call fail."""
         return
 
 
@@ -103,7 +103,7 @@ class Inode:
         return kept
 
     def flip_bit(self, bit: int) -> None:
-        """Damage the content as the device does: nobody writes, and a sync changes nothing."""
+        """Change one bit of the content, as a failing device does; writes and syncs do not notice it."""
         for content in (self.content, self.durable):
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << bit % 8
@@ -207,7 +207,7 @@ class SimulatedDisk:
     # ---- what befalls it
 
     def process_died(self) -> None:
-        """Release the directory locks of the process."""
+        """Release the directory locks of a process that has died."""
         self._locks.clear()
 
     def lose_power(self, how: PowerLoss = PowerLoss.BYTES) -> None:
@@ -223,11 +223,11 @@ class SimulatedDisk:
         self._locks.clear()
 
     def fail(self, directory: str) -> None:
-        """The device of this directory dies: every call in it fails."""
+        """Make every call below this directory fail, as when its device dies."""
         self._failed[directory] = None
 
     def replace(self, directory: str) -> None:
-        """A new, empty device takes the place of the dead one."""
+        """Put a new, empty device in place of the failed one."""
         del self._failed[directory]
         for names in (self._names, self._durable):
             for path in [p for p in names if p == directory or p.startswith(directory + "/")]:
@@ -422,7 +422,7 @@ class SimulatedDisk:
         return path
 
     def _file(self, call: str, path: str) -> Inode:
-        """The file with this path. Raises FileNotFoundError, or the error injected for this call."""
+        """Return the file with this path. Raises FileNotFoundError, or the error injected for this call."""
         path = self._check_call(call, path)
         inode = self._names.get(path)
         if inode is None:
@@ -508,7 +508,7 @@ class SimulatedFile:
         self._inode.sync()
 
     def close(self) -> None:
-        """Does nothing: no resource is held."""
+        """Do nothing: an open file holds no resource."""
 
 
 class _Lock:

@@ -36,7 +36,7 @@ class Link:
     """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
     def delay_s(self, roll: Callable[[], float]) -> float:
-        """A latency with random jitter."""
+        """A random delay of the link in seconds: its latency with jitter."""
         return self.latency_s + self.jitter_s * roll() if self.jitter_s else self.latency_s
 
 
@@ -95,7 +95,7 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """Deliver what the link kept back while it was cut."""
+        """Deliver what the link held back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
@@ -171,7 +171,7 @@ class ConnectionEnd(asyncio.Transport):
         self.peer._deliver_received()
 
     def _deliver_received(self) -> None:
-        """Hand received bytes and marks to the protocol, unless it paused reading."""
+        """Pass received bytes and marks to the protocol, unless it paused reading."""
         source = self.peer
         while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
@@ -215,7 +215,7 @@ class ConnectionEnd(asyncio.Transport):
     # ---- asyncio.Transport
 
     def write(self, data: Any) -> None:
-        """Send the bytes to the other end; nothing happens on a closed connection."""
+        """Send the bytes to the other end; does nothing on a closed connection."""
         if self.is_open and len(data):
             self._send(bytes(data))
 

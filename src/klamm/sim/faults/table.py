@@ -72,7 +72,7 @@ FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
 
 
 def faults_as_markdown() -> str:
-    """The table of faults in Markdown, as in the manual."""
+    """The table of all faults in Markdown, for the documentation."""
     rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in FAULT_ROWS)
     return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
 
@@ -87,7 +87,7 @@ def heal(cluster: ClusterUnderTest) -> None:
 
 
 def heal_without_restarts(cluster: ClusterUnderTest) -> None:
-    """End every fault but leave dead processes dead and failed log directories failed."""
+    """End every fault, but leave dead processes dead and failed log directories failed."""
     heal_surroundings(cluster)
     for node in cluster.nodes.values():
         node.broker.lagging.clear()

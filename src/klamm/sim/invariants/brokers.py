@@ -10,7 +10,7 @@ from klamm.zk import znodes
 
 
 def registrations_match_running_brokers(cluster: Cluster) -> str | None:
-    """Every running broker is registered by its own session, under the broker epoch that it knows."""
+    """Every running broker is registered by its own session, with the broker epoch that it knows."""
     for broker in cluster.running:
         node = cluster.tree.get(znodes.broker_path(broker.number))
         if node is None:
@@ -32,15 +32,15 @@ def stopped_nodes_open_no_session(history: History, event: SessionReestablished)
 
 
 def one_process_per_id(history: History, event: RequestReceived) -> str | None:
-    """Once a later process of a broker accepted a control request, no earlier process accepts one."""
+    """Once a process of a broker accepted a control request, no earlier process of that broker accepts one."""
     newest = history.registrations.newest_run.get(event.broker, 0)
     if not event.refusal and event.incarnation < newest:
-        return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"
+        return f"broker {event.broker}.{event.incarnation} accepts a control request after {event.broker}.{newest} did"
     return None
 
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:
-    """A broker is not told that it may go while it leads a partition that another live in-sync replica could lead."""
+    """ControlledShutdown succeeds only if the broker leads no partition that another live ISR member could lead."""
     asked, term, known = (
         event.event,
         event.term,
@@ -59,25 +59,27 @@ def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | Non
             continue
         others = {b for b in able.intersection(state.isr) if history.broker_views.is_online(term, p, b) is True}
         if others:
-            return f"broker {asked.broker} may go with {list(held)}, and leads {p} in ISR {state.isr} with {others}"
+            return (
+                f"broker {asked.broker} may shut down with {list(held)}, and leads {p} in ISR {state.isr} with {others}"
+            )
     return None
 
 
 def shutdown_requests_match_the_registration(history: History, event: EventEnded) -> str | None:
-    """Nobody is taken out for an earlier run of its broker, or for a broker that is not registered."""
+    """No broker is shut down by a request of an earlier registration, or while it is not registered."""
     asked, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
     if not isinstance(asked, ControlledShutdown) or known is None:
         return None
     is_stale = all(epoch < 0 or -1 < asked.broker_epoch < epoch for epoch in known.sender_epochs)
     if is_stale and asked.reply.result().error is ErrorCode.NONE:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {sorted(known.sender_epochs)}, is let go"
+        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {sorted(known.sender_epochs)}, may shut down"
     return None
 
 
 def leaving_brokers_join_no_isr(history: History, event: StateWritten) -> str | None:
-    """A broker that is leaving enters no ISR and leads nothing new before it registers again.
+    """A broker in controlled shutdown enters no ISR and becomes no leader before it registers again.
 
-    A leader of an old protocol, which writes its ISR itself, knows nothing of that.
+    In an old protocol leaders write their ISRs, and do not know of the shutdown.
     """
     term, after = history.controllers.active, event.after
     before = event.before.isr if event.before else ()

@@ -25,7 +25,7 @@ _LEADERS_GONE = -2
 
 
 def requests_carry_written_states(history: History, event: RequestSent) -> str | None:
-    """Leader, leader epoch and ISR of an order are what the state znode held in the version that it names."""
+    """Leader, leader epoch and ISR in a control request were stored in the znode version that it names."""
     if event.again:
         return None
     for p, _, s in partition_states(event.message):
@@ -35,12 +35,12 @@ def requests_carry_written_states(history: History, event: RequestSent) -> str |
         told = s.leader, s.leader_epoch, tuple(s.isr)
         lives = [v[version] for v in history.states.incarnations_of(p) if version < len(v)]
         if lives and not any(told == (was.leader, was.leader_epoch, was.isr) for was in lives):
-            return f"{p}: broker {event.target} is told {s}, version {version} was {lives[0]}"
+            return f"{p}: broker {event.target} is sent {s}, but version {version} was {lives[0]}"
     return None
 
 
 def requests_follow_writes(history: History, event: RequestSent) -> str | None:
-    """An order goes out after what it announces was written."""
+    """A control request is sent after the state in it was written to ZooKeeper."""
     if event.again:
         return None
     for p, _, s in partition_states(event.message):
@@ -48,19 +48,19 @@ def requests_follow_writes(history: History, event: RequestSent) -> str | None:
             continue
         version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
         if not any(version < len(versions) for versions in history.states.incarnations_of(p)):
-            return f"{p}: broker {event.target} is told of version {version}, which does not exist"
+            return f"{p}: broker {event.target} is sent version {version}, which does not exist"
     return None
 
 
 def one_request_per_broker_at_a_time(history: History, event: RequestSent) -> str | None:
-    """A broker gets the next order once it has answered the last, or its connection is gone."""
-    return f"broker {event.target} has {event.in_flight} orders unanswered" if event.in_flight else None
+    """A broker gets the next control request only after it answered the last, or its connection was lost."""
+    return f"broker {event.target} has {event.in_flight} control requests unanswered" if event.in_flight else None
 
 
 def requests_keep_their_order(history: History, event: RequestSent) -> str | None:
-    """For each partition orders leave in the order in which they were queued; no end of a replica is left out.
+    """Control requests about a partition are sent in the order in which they were queued, and no StopReplica is lost.
 
-    Unless the order itself, or the one before it, is an end that brings about the same.
+    Except where the request itself, or the one before it, is a StopReplica with the same effect.
     """
     if event.again:
         return None
@@ -78,18 +78,18 @@ def requests_keep_their_order(history: History, event: RequestSent) -> str | Non
 
 
 def metadata_does_not_go_back(history: History, event: RequestSent) -> str | None:
-    """Within a term a broker is told of each partition's versions in their order."""
+    """Within a term, the versions of a partition's state that a broker gets never decrease."""
     if event.again or not isinstance(event.message, UpdateMetadataRequest):
         return None
     for p, topic_id, s in partition_states(event.message):
         told = history.requests.announced_versions.get((event.message.controller_epoch, event.target, p, topic_id), -1)
         if s.leader != _LEADERS_GONE and s.zk_version < told:
-            return f"{p}: broker {event.target} is told of version {s.zk_version} after {told}"
+            return f"{p}: broker {event.target} is sent version {s.zk_version} after {told}"
     return None
 
 
 def only_outdated_stop_replica_is_fenced(history: History, event: RequestAnswered) -> str | None:
-    """A broker refuses to stop a replica only in a leader epoch older than the one that the replica is in."""
+    """A broker fences StopReplica only if its leader epoch is older than that of the replica."""
     if not isinstance(event.message, StopReplicaRequest):
         return None
     codes = {(e.topic_name, e.partition_index): e.error_code for e in event.response.partition_errors}
@@ -103,14 +103,14 @@ def only_outdated_stop_replica_is_fenced(history: History, event: RequestAnswere
 
 
 def accepted_leader_and_isr_is_applied(history: History, event: LeaderAndIsrApplied) -> str | None:
-    """A broker that accepts an order hosts the replica from then on, whoever leads it, and be it nobody."""
+    """A broker that accepts LeaderAndIsr hosts the replica from then on, whoever leads it."""
     if missing := [p for p in event.accepted if p not in event.roles]:
-        return f"broker {event.broker} accepts orders for {missing}, and does not host them"
+        return f"broker {event.broker} accepts LeaderAndIsr for {missing}, and does not host them"
     return None
 
 
 def first_leader_and_isr_is_complete(history: History, event: RequestReceived) -> str | None:
-    """The first LeaderAndIsr for a registration names all its partitions, and metadata came before."""
+    """The first LeaderAndIsr to a registered broker has all of its partitions, and UpdateMetadata came before it."""
     if event.refusal or not isinstance(event.message, LeaderAndIsrRequest):
         return None
     contact = event.broker, event.message.broker_epoch, event.message.controller_epoch
@@ -118,7 +118,7 @@ def first_leader_and_isr_is_complete(history: History, event: RequestReceived) -
     if LeaderAndIsrRequest.__name__ in before:
         return None
     if UpdateMetadataRequest.__name__ not in before:
-        return f"broker {event.broker} hears of leaders before it hears of brokers, in epoch {contact[2]}"
+        return f"broker {event.broker} gets LeaderAndIsr before UpdateMetadata, in epoch {contact[2]}"
     since = max(event.message.broker_epoch, history.controllers.elected_at.get(event.message.controller_epoch, 0))
     told = {p for p, _, _ in partition_states(event.message)}
     for p, created in history.states.created_at.items():
@@ -128,15 +128,15 @@ def first_leader_and_isr_is_complete(history: History, event: RequestReceived) -
             and p not in told
             and not _may_be_left_out(history, p, event.broker, since)
         ):
-            return f"broker {event.broker} is not told of {p} in its first LeaderAndIsr of epoch {contact[2]}"
+            return f"broker {event.broker} is not sent {p} in its first LeaderAndIsr of epoch {contact[2]}"
     return None
 
 
 def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str | None:
-    """At the end of an event, whoever leads by it, or leads no more, has been told so.
+    """At the end of an event, the old and the new leaders of the partitions it changed have been sent the change.
 
-    One that leaves is told where its own departure moved the leader; of other elections it hears no more, as in Kafka.
-    One that came while ZooKeeper refused a write is told when the controller tries that again.
+    A broker in controlled shutdown is only sent the elections that its own shutdown caused, as in Kafka. A broker that
+    came while ZooKeeper refused a write gets its requests when the controller retries.
     """
     term = event.term
     if term is None or history.controllers.epoch != term.epoch or history.controllers.has_ended(term):
@@ -152,24 +152,28 @@ def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str
             continue
         for p, leader_epoch in partitions.items():
             if p.topic in history.topics.znodes and p.topic not in history.topics.deletion_requests:
-                return f"{p}: broker {broker} is not told of leader epoch {leader_epoch}, decided in {term}"
+                return f"{p}: broker {broker} is not sent leader epoch {leader_epoch}, decided in {term}"
     return None
 
 
 def stop_replica_carries_the_leader_epoch(history: History, event: RequestQueued) -> str | None:
-    """A stop carries the leader epoch that the replica may hold; none only where the partition never had one."""
+    """StopReplica carries a leader epoch that the replica may have; none only if the partition never had one."""
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, stop in event.item.stops.items():
         created = history.states.created_at.get(p.key)
         if stop.leader_epoch == NO_EPOCH and created is not None and created < began_at:
-            return f"{p}: broker {event.target} is to stop it, whatever its leader epoch"
+            return f"{p}: broker {event.target} is sent StopReplica without a leader epoch"
     return None
 
 
 def _may_be_left_out(history: History, p: TopicPartition, broker: BrokerId, since: int) -> bool:
-    """Its topic is to be deleted, or it is on its way there, or came `since` this zxid: what it is told follows."""
+    """Whether the request may omit the partition.
+
+    Its topic is to be deleted, or it is being reassigned to the broker, or came after zxid `since`: another request
+    follows.
+    """
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
     if p.topic in history.topics.deletion_requests or found is None or broker in found.adding:

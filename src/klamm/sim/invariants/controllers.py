@@ -21,7 +21,7 @@ from klamm.zk import znodes
 
 
 def controllers_have_no_unexpected_errors(history: History, event: UnexpectedError) -> str | None:
-    """No controller runs into an unexpected error, although it would recover by resigning.
+    """No controller has an unexpected error, even one from which it would recover by resigning.
 
     MemoryError does not count: it is no defect of the code.
     """
@@ -39,12 +39,12 @@ def resigned_controllers_send_no_requests(history: History, event: RequestSent) 
 
 
 def waiting_requests_are_answered_on_expiry(history: History, event: RequestUnanswered) -> str | None:
-    """Every request that waits for a controller is answered when its session expires."""
+    """When a controller's session expires, it answers every request that waits."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
 
 def inactive_nodes_refuse_requests(history: History, event: EventEnded) -> str | None:
-    """A node that is not controller refuses requests as NOT_CONTROLLER, and every caller gets an answer."""
+    """A node that is not controller answers requests with NOT_CONTROLLER, and every caller gets an answer."""
     asked = event.event
     if not isinstance(asked, events.Answered):
         return None
@@ -56,6 +56,7 @@ def inactive_nodes_refuse_requests(history: History, event: EventEnded) -> str |
 
 
 def _says_not_controller(asked: events.Answered[object]) -> bool:
+    """Whether the answer to the request is NOT_CONTROLLER."""
     answer = asked.reply.result()
     if isinstance(asked, events.ControlledShutdown):
         return answer == asked.refusal(ErrorCode.NOT_CONTROLLER)
@@ -83,7 +84,7 @@ def watches_are_set(cluster: Cluster) -> str | None:
 
 
 def notifications_are_deleted(cluster: Cluster) -> str | None:
-    """No notification of a failed log directory or of an ISR change is left."""
+    """The controller deletes notifications of failed log directories and ISR changes once it has handled them."""
     for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
         node = cluster.tree.get(parent)
         if node is not None and node.children:
@@ -109,16 +110,17 @@ _REPLICA_MOVES: Final = _parse_transitions(
 
 
 def partitions_move_legally(history: History, event: PartitionMoved) -> str | None:
-    """A partition goes from state to state as the table of the partition state machine allows."""
+    """Every change of a partition's state is allowed by Kafka's partition state machine."""
     move = event.before.removesuffix("Partition"), event.after.removesuffix("Partition")
     return None if move in _PARTITION_MOVES else f"{event.partition}: {' to '.join(move)} in {event.term}"
 
 
 def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
-    """A replica goes from state to state as the table of the replica state machine allows."""
+    """Every change of a replica's state is allowed by Kafka's replica state machine."""
     move = _short_state_name(event.before), _short_state_name(event.after)
     return None if move in _REPLICA_MOVES else f"{event.partition} on {event.broker}: {' to '.join(move)}"
 
 
 def _short_state_name(state: str) -> str:
+    """The state's name without the word `Replica`."""
     return state.removesuffix("Replica").removeprefix("Replica")

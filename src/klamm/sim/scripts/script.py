@@ -38,7 +38,7 @@ class Script(NamedTuple):
 
 
 def write_script(options: Options) -> Script:
-    """Draw the script of a run from its options: a few topics, then random faults and verbs."""
+    """Draw the script of a run from its options: a few topics, then random faults and operations."""
     actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(_FIRST_TOPICS)]
     rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
