@@ -111,7 +111,7 @@ def test_new_members_resume_where_the_group_stopped(
     assert {c.value for c in second.consumed} == values
 
 
-def test_group_goes_on_when_the_node_of_its_coordinator_is_killed(
+def test_group_continues_when_the_node_of_its_coordinator_is_killed(
     cluster: Cluster, members: Members, name: str
 ) -> None:
     values = produce(cluster, name, 0)

@@ -187,7 +187,7 @@ def copy(cluster: Cluster, source: str, target: str, group: str, crash_after: in
         consumer.close()
 
 
-def test_copy_that_crashed_is_continued_and_each_record_is_copied_once(cluster: Cluster, name: str) -> None:
+def test_transactional_copy_that_crashed_continues_without_loss_or_duplicates(cluster: Cluster, name: str) -> None:
     target = f"{name[:40]}-target"
     cluster.create_topic(target, PARTITIONS, 3)
     values = sorted(f"{number:03}" for number in range(60))
@@ -223,7 +223,7 @@ def test_transaction_commits_after_the_node_of_its_coordinator_is_killed(cluster
         cluster.wait_until_in_sync("__transaction_state", PARTITIONS, 3)
 
 
-def test_kafka_python_commits_and_aborts(cluster: Cluster, name: str) -> None:
+def test_kafka_python_commits_and_aborts_transactions(cluster: Cluster, name: str) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=name)
     try:
         producer.init_transactions()
@@ -240,7 +240,7 @@ def test_kafka_python_commits_and_aborts(cluster: Cluster, name: str) -> None:
     assert consumed(cluster, name, 1) == ["committed"]
 
 
-def test_aiokafka_commits_and_aborts(cluster: Cluster, name: str) -> None:
+def test_aiokafka_commits_and_aborts_transactions(cluster: Cluster, name: str) -> None:
     async def main() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=name)
         await producer.start()

@@ -54,7 +54,7 @@ class RealLogs:
 
     async def drop(self) -> None:
         """Release the directory lock without closing anything, as if the process died."""
-        for directory in self.manager._directories.values():
+        for directory in self.manager._registry.directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()
         self._manager = None

@@ -230,7 +230,7 @@ class ReplicaCluster:
             lambda build, newest: self.controller.alter_partition(build, newest),
             lambda host, port, client_id: self._connect(broker, port),
             self.settings,
-            future_logs=self.logs[broker].manager if isinstance(self.logs[broker], RealLogs) else None,
+            future_logs=self.logs[broker].manager.moves if isinstance(self.logs[broker], RealLogs) else None,
             on_corrupt=partial(self._on_corrupt, broker),
         )
         self.logs[broker].on_failed = self.brokers[broker].set_offline

@@ -22,6 +22,7 @@ from klamm.broker.controller_channel import (
 )
 from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.coordinators import build_groups, build_transactions
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
@@ -61,7 +62,8 @@ from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
 from klamm.log.repair.scrubber import LogScrubber
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.server import Server
@@ -84,9 +86,11 @@ async def assemble(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, lifecycle: Lifecycle
 ) -> Parts:
     """Build and start every part; closing `lifecycle` ends them. Raises KlammError where the node cannot run."""
-    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config))
+    guard = lifecycle.add("crash guard", CrashGuard(world, config))
+    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config, guard))
     await lifecycle.start()
     context = await _read_node_context(world, config, log_levels, status, sessions)
+    lifecycle.add("process record", Step(lambda: guard.begin_record(context.store(), context.broker_id)))
     storage = build_storage(context, lifecycle)
     await lifecycle.start()
     parts = build_parts(context, storage, lifecycle)
@@ -352,7 +356,7 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
-        future_logs=storage.logs,
+        future_logs=storage.logs.moves,
         on_corrupt=storage.scrubber.check_soon,
     )
     replicas.check_crcs(is_on=config.klamm_fetch_check_crcs)

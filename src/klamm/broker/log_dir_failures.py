@@ -11,7 +11,8 @@ from typing import Final
 import structlog
 
 from klamm.broker.context import NodeContext
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.zk.store import Store

@@ -45,6 +45,8 @@ class ClusterMetadata:
         self.bootstrap = bootstrap
         self.brokers: dict[BrokerId, Address] = {}
         self.controller: BrokerId = NO_BROKER
+        self.cluster_id: str | None = None
+        """None until a broker told it; brokers before 0.10.1 never do."""
         self.topic_ids: dict[str, uuid.UUID] = {}
         self._now_s = now_s
         self._leaders: dict[TopicPartition, BrokerId] = {}
@@ -82,7 +84,8 @@ class ClusterMetadata:
     # ---- metadata
 
     def update(self, answer: MetadataResponse) -> None:
-        """Replace brokers, controller and leaders by those of a Metadata response."""
+        """Replace brokers, controller, cluster id and leaders by those of a Metadata response."""
+        self.cluster_id = answer.cluster_id or self.cluster_id
         self.brokers = {BrokerId(b.node_id): Address(b.host, b.port) for b in answer.brokers}
         self.controller = BrokerId(answer.controller_id)
         for topic in answer.topics:

@@ -64,7 +64,7 @@ _THROTTLED_LIST: Final = Allowed(
 _FORMAT_VERSION: Final = Allowed(
     "a Kafka version such as 3.0", lambda v: isinstance(v, str) and re.match(r"\d+\.\d+", v) is not None
 )
-_NOT_TIERED: Final = Allowed("false: remote storage is not offered", lambda v: v is False)
+_NOT_TIERED: Final = Allowed("false: klamm does not support remote storage", lambda v: v is False)
 _GZIP_LEVEL: Final = Allowed("-1 or a number from 1 to 9", lambda v: v == -1 or (isinstance(v, int) and 1 <= v <= 9))
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (

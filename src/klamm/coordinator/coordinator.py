@@ -61,7 +61,10 @@ class GroupCoordinator:
             try:
                 await removal.expire_offsets(self._context, self._slices)
             except (KlammError, OSError) as error:
-                log.error("cannot remove expired offsets; trying again after the interval", reason=str(error))
+                log.error(
+                    "cannot remove expired offsets of groups; trying again after offsets.retention.check.interval.ms",
+                    reason=str(error),
+                )
             await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
 
     # ---- the partitions of the offsets topic
@@ -99,7 +102,7 @@ class GroupCoordinator:
 
     def _on_pending_expired(self, group: Group, member_id: str) -> None:
         """Remove a member id that no client used to join in time."""
-        log.info("member id was not used in time", group=group.group_id, member=member_id)
+        log.info("unused member id removed: no client joined with it in time", group=group.group_id, member=member_id)
         rebalance.remove_pending(self._context, group, member_id)
 
     async def join_group(self, request: JoinRequest) -> JoinResult:

@@ -102,7 +102,7 @@ class PartitionOwnership(ABC):
         partition = self.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "leadership of an older leader epoch ignored",
+                "leadership change with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -122,7 +122,7 @@ class PartitionOwnership(ABC):
         partition = self.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "end of leadership of an older leader epoch ignored",
+                "end of leadership with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -131,7 +131,12 @@ class PartitionOwnership(ABC):
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
-            log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
+            log.info(
+                "groups or transactions of a partition unloaded: this broker does not lead it any more",
+                partition=self._name(number),
+                epoch=epoch,
+                unloaded=count,
+            )
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition once no other is being loaded, and then serve it.
@@ -162,7 +167,7 @@ class PartitionOwnership(ABC):
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
             log.error(
-                "cannot load all of a coordinated partition; what was read is served",
+                "groups or transactions of a partition loaded only in part: reading it failed",
                 partition=self._name(number),
                 reason=str(error),
                 action="Repair the cause and restart this broker, or move the leadership of the partition.",
@@ -183,7 +188,7 @@ class PartitionOwnership(ABC):
                     offset = header.next_offset
             if offset == before:
                 log.error(
-                    "loading ends early: there is no batch at an offset below the log end",
+                    "groups or transactions of a partition loaded only in part: a batch is missing",
                     partition=self._name(number),
                     offset=offset,
                     log_end=bounds.end,
@@ -198,7 +203,7 @@ class PartitionOwnership(ABC):
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(
-                "corrupt batch skipped while loading: what it held may be older than committed",
+                "corrupt batch skipped while loading groups or transactions: some may be out of date",
                 partition=self._name(number),
                 reason=str(error),
                 action="Check the disk.",

@@ -9,23 +9,18 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition
+from klamm.replication.fetch_data import FetchPartition
 from klamm.replication.replica import NEVER
 
 
-class FetchablePartition(Protocol):
-    """A hosted partition, as fetches see it."""
+class WatchedPartition(Protocol):
+    """A hosted partition that marks the entries of fetch sessions as changed."""
 
     def add_watcher(self, watcher: "CachedPartition") -> None:
         """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
 
     def remove_watcher(self, watcher: "CachedPartition") -> None:
         """Stop marking this entry of a fetch session."""
-
-    def read(
-        self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
-    ) -> FetchData:
-        """Read the partition for a fetch, at most `max_bytes` unless `at_least_one` batch is wanted."""
 
 
 class CachedPartition:
@@ -36,7 +31,7 @@ class CachedPartition:
     def __init__(self, request: FetchPartition, waiter: "FetchWaiter") -> None:
         self.request = request
         self.waiter = waiter
-        self.hosted: FetchablePartition | None = None
+        self.hosted: WatchedPartition | None = None
         self.subscribed = False
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1

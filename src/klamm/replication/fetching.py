@@ -17,6 +17,7 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchReq
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
 from klamm.wire.codec import LARGE_BYTES
@@ -169,9 +170,9 @@ class FetchService:
         """Read one partition; every failure becomes the error code of its result."""
         try:
             hosted = cached.hosted
-            if hosted is None:
+            if not isinstance(hosted, Partition):  # it is None before the first read and after a change of roles
                 hosted = self._find_and_subscribe(cached)
-            return hosted.read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            return read_partition(hosted, cached, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:
@@ -267,7 +268,9 @@ async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
                 partitions[slot] = cached, data._replace(records=await _read_all(records))
             except SliceLost as lost:
                 log.warning(
-                    "records are gone before they were sent", partition=str(cached.topic_partition), why=str(lost)
+                    "records of a fetch response cannot be read any more: the partition gets KAFKA_STORAGE_ERROR",
+                    partition=str(cached.topic_partition),
+                    why=str(lost),
                 )
                 partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer._replace(partitions=partitions)

@@ -20,11 +20,13 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchS
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import FetchService
 from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealth
+from klamm.replication.isr_changes import maybe_shrink_isr
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import end_of_epoch
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
@@ -273,7 +275,7 @@ class ReplicaManager:
     ) -> tuple[ErrorCode, EpochEnd]:
         """Answer OffsetForLeaderEpoch for one partition: its error, and the end offset of the requested epoch."""
         try:
-            return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
+            return ErrorCode.NONE, end_of_epoch(self._hosted.find(topic_partition), leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
             return refusal.code, EpochEnd(-1, -1)
 
@@ -347,7 +349,7 @@ class ReplicaManager:
     async def _shrink_isrs(self) -> None:
         """Propose to remove lagging members from the ISR of every partition led here."""
         for count, partition in enumerate(self._hosted, 1):
-            partition.maybe_shrink_isr()
+            maybe_shrink_isr(partition)
             partition.recheck_high_watermark()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)

@@ -49,7 +49,7 @@ IBPS = {
 
 
 @pytest.mark.parametrize(("ibp", "versions"), IBPS.items(), ids=IBPS)
-def test_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
+def test_control_request_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
     assert request_versions(parse_ibp(ibp)) == versions
 
 

@@ -105,7 +105,7 @@ def abort_open_transactions(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_compaction_changes_nothing_that_a_coordinator_loads(seed: int) -> None:
+def test_coordinator_loads_the_same_from_a_compacted_log(seed: int) -> None:
     node, rng, sequences = CleanerNode(seed), Random(seed), dict[int, int]()
 
     async def main(logs: LogManager) -> None:

@@ -16,7 +16,7 @@ JAVA_HASHES = {
 
 
 @pytest.mark.parametrize(("text", "code"), JAVA_HASHES.items())
-def test_hash_is_that_of_java(text: str, code: int) -> None:
+def test_group_hash_equals_javas_string_hash(text: str, code: int) -> None:
     assert java_hash(text) == code
 
 

@@ -181,7 +181,7 @@ def test_synced_deletion_survives_power_loss() -> None:
             await create(logs)
             for log in logs.logs.values():
                 await log.flush()
-            logs.create_future(ORDERS, "/data2" if logs.directory_of(ORDERS) == "/data1" else "/data1")
+            logs.moves.create_future(ORDERS, "/data2" if logs.directory_of(ORDERS) == "/data1" else "/data1")
             assert logs.delete(ORDERS)
             assert await logs.sync_deletions([ORDERS]) == []
             assert logs.delete(LAMPS)
@@ -190,7 +190,7 @@ def test_synced_deletion_survives_power_loss() -> None:
         node.disk.lose_power()
 
         async def partitions(logs: LogManager) -> list[TopicPartition]:
-            return [*logs.logs, *logs.futures]
+            return [*logs.logs, *logs.moves.futures]
 
         back.update(node.run(partitions))
 
@@ -203,7 +203,7 @@ def test_deletion_in_a_directory_that_fails_is_not_durable(is_offline: bool) -> 
 
     async def delete(logs: LogManager) -> None:
         for partition in (ORDERS, LAMPS):
-            logs.prefer_directory(partition, "/data1")
+            logs.moves.prefer_directory(partition, "/data1")
         await create(logs)
         assert logs.delete(ORDERS)
         node.disk.fail("/data1")

@@ -30,7 +30,7 @@ def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(er
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
-async def test_observer_tells_of_an_event_that_the_end_of_the_node_cut_short(is_stopped: bool) -> None:
+async def test_observer_reports_an_event_interrupted_by_the_end_of_the_node(is_stopped: bool) -> None:
     found: list[bool] = []
 
     def hear(event: Event) -> None:

@@ -119,10 +119,10 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("wrong", ALLOWED.values(), ids=ALLOWED)
-def test_log_that_does_not_count_any_more_may_be_destroyed(wrong: str | None) -> None:
+def test_unneeded_log_may_be_destroyed(wrong: str | None) -> None:
     assert wrong is None
 
 
 @pytest.mark.parametrize("wrong", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_destroying_a_log_that_counts_is_a_violation(wrong: str | None) -> None:
+def test_destroying_a_needed_log_is_a_violation(wrong: str | None) -> None:
     assert wrong is not None

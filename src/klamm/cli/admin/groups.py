@@ -123,7 +123,7 @@ async def describe_group(admin: Admin, name: str) -> Group:
     answer = await admin.ask_coordinator(name, request, lambda a: a.groups[0].error_code)
     described = answer.groups[0]
     if described.error_code:
-        raise CannotAsk(f"group {name}: {code_name(described.error_code)}")
+        raise CannotAsk(f"Cannot describe group {name}: {code_name(described.error_code)}. Check its name.")
     is_consumer = described.protocol_type == CONSUMER
     members = tuple(_member(member, is_consumer) for member in described.members)
     return Group(name, described.group_state, described.protocol_type, described.protocol_data, members)
@@ -166,7 +166,7 @@ async def read_offsets(
     request = Request(ApiKey.OFFSET_FETCH, message, oldest=_FETCHES_ALL, newest=_ONE_GROUP)
     answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
     if answer.error_code:
-        raise CannotAsk(f"group {name}: {code_name(answer.error_code)}")
+        raise CannotAsk(f"Cannot read the offsets of group {name}: {code_name(answer.error_code)}. Check its name.")
     return {
         TopicPartition(topic.name, p.partition_index): p.committed_offset
         for topic in answer.topics

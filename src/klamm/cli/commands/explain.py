@@ -29,12 +29,14 @@ def explain(
         list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
     ] = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster that writes the journal topic")
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster from whose journal topic to read")
     ] = None,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], for the current state and for remedies")
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot] to read the current state and find remedies")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="all events of a partition, not only the last 12")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="show all events of a partition, not only the last 12")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Explain what happened to a partition, topic or broker, and why.

@@ -79,7 +79,9 @@ def complete(context: CoordinatorContext, group: Group) -> None:
         log.info("member did not join in time", group=group.group_id, member=member.member_id)
         group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:
-        log.info("no member joined; static members have another rebalance timeout", group=group.group_id)
+        log.info(
+            "no member joined in time; waiting another rebalance timeout for the static members", group=group.group_id
+        )
         _await_joins(context, group)
         return
     group.start_generation(context.clock.now_ms(), subscribed_topics)

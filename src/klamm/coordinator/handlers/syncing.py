@@ -44,7 +44,11 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
     generation = group.generation
     assignments = {member_id: sent.get(member_id, b"") for member_id in group.members}
     if missing := [member_id for member_id in group.members if member_id not in sent]:
-        log.warning("the leader assigned nothing to some members", group=group.group_id, members=missing)
+        log.warning(
+            "the group leader sent no assignment for some members: they get an empty one",
+            group=group.group_id,
+            members=missing,
+        )
     context.counts.completed_rebalances += 1
     error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
     if group.state is not COMPLETING_REBALANCE or group.generation != generation:

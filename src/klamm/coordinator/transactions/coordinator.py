@@ -68,7 +68,9 @@ class TransactionCoordinator:
             try:
                 await work(self._context)
             except (KlammError, OSError) as error:
-                log.error("cannot expire transactions; trying again after the interval", reason=str(error))
+                log.error(
+                    "cannot abort or remove expired transactions; trying again after the interval", reason=str(error)
+                )
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
         """Load transactions of partitions that this broker begins to lead, and unload those it no longer leads."""

@@ -35,7 +35,7 @@ class LoadedTransactions:
                 self._add_record(record)
             except UnknownTransactionRecord as error:
                 log.error(
-                    "record skipped while loading transactions",
+                    "unreadable record of __transaction_state skipped while loading transactions",
                     offset=record.offset,
                     reason=str(error),
                     action="Check which program wrote to __transaction_state.",

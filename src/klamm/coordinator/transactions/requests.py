@@ -164,7 +164,7 @@ async def fence(context: TransactionContext, owned: Owned, transaction: Transact
     elif context.transactions.is_current(owned):
         transaction.has_failed_fence = True
         log.warning(
-            "cannot store the fence of a producer; its raised epoch was given to nobody",
+            "cannot store the raised epoch that fences a producer: its transaction stays open until the next attempt",
             transactional_id=transaction.transactional_id,
             epoch=epoch,
             reason=error.name,

@@ -63,7 +63,7 @@ def modules() -> list[Path]:
     return sorted(p for p in SOURCE.rglob("*.py") if "runtime" not in p.relative_to(SOURCE).parts)
 
 
-def test_nothing_but_the_runtime_reaches_outside() -> None:
+def test_only_runtime_accesses_time_network_disk_and_randomness() -> None:
     found = [f"{path.relative_to(SOURCE)}:{crossing}" for path in modules() for crossing in crossings(path.read_text())]
 
     assert modules()
@@ -97,7 +97,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("code", PLANTED.values(), ids=PLANTED)
-def test_a_planted_crossing_is_found(code: str) -> None:
+def test_forbidden_system_access_is_found(code: str) -> None:
     assert list(crossings(code))
 
 
