@@ -22,6 +22,7 @@ from klamm.broker.controller_channel import (
 )
 from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.coordinators import build_groups, build_transactions
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
@@ -85,9 +86,11 @@ async def assemble(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, lifecycle: Lifecycle
 ) -> Parts:
     """Build and start every part; closing `lifecycle` ends them. Raises KlammError where the node cannot run."""
-    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config))
+    guard = lifecycle.add("crash guard", CrashGuard(world, config))
+    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config, guard))
     await lifecycle.start()
     context = await _read_node_context(world, config, log_levels, status, sessions)
+    lifecycle.add("process record", Step(lambda: guard.begin_record(context.store(), context.broker_id)))
     storage = build_storage(context, lifecycle)
     await lifecycle.start()
     parts = build_parts(context, storage, lifecycle)

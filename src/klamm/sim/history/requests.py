@@ -54,6 +54,8 @@ class RequestHistory:
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    deletion_answered_in: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """(partition, broker) -> the controller epoch in which the broker last answered that it deleted its replica."""
     applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
     told_as_new: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
@@ -141,6 +143,7 @@ class RequestHistory:
         for stop in stop_states(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
+                self.deletion_answered_in[stop.partition, event.target] = event.message.controller_epoch
 
     def on_received(self, event: RequestReceived) -> None:
         """Record the controller epoch that the broker accepted, and the kinds of requests accepted in it."""

@@ -75,13 +75,18 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     """LeaderAndIsr has `is_new` for replicas of a new partition, and never for one that has a log already.
 
     Except for replicas that a reassignment adds, for which it is repeated (`updateLeaderEpochAndSendRequest`), and in
-    klamm for replicas whose earlier log the broker reported as deleted.
+    klamm for replicas whose earlier log the broker reported as deleted, also if it reported that in this term before a
+    topic of the same name came up: the controller handles the report afterwards, and the broker ignores an equal epoch.
     """
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
-        may_be_again = broker in told.adding_replicas or (p, broker) in history.requests.deleted
+        may_be_again = (
+            broker in told.adding_replicas
+            or (p, broker) in history.requests.deleted
+            or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
+        )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
         begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
