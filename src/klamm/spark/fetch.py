@@ -12,12 +12,12 @@ from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
 from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.read_committed import Aborted
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.spark.errors import READ_AGAIN, RangeLost
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
-from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
 from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 

@@ -7,9 +7,10 @@ from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin import groups, offset_resets
 from klamm.cli.admin.client import CannotAsk
-from klamm.cli.admin.groups import Lag, assigned_partitions
+from klamm.cli.admin.groups import Lag
 from klamm.cli.admin.offset_resets import Reset, ResetKind, parse_datetime, parse_duration, parse_topic
 from klamm.cli.admin.refusals import Refusal
+from klamm.client.group_member import assigned_partitions
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import TopicPartition
 from klamm.wire import messages as m
