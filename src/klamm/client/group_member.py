@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.client.assignors import ASSIGNORS
 from klamm.client.backoff import Backoff
-from klamm.client.cluster import ClusterMetadata
+from klamm.client.cluster import ClusterMetadata, partition_counts
 from klamm.client.committed_offsets import (
     NO_MEMBERSHIP,
     Membership,
@@ -193,7 +193,7 @@ class GroupMember:
             except RetriableError as error:
                 yield Wait(backoff.next_wait_s("asking for metadata", error))
             else:
-                return {name: len(topic.partitions) for name, topic in found.items() if not topic.error_code}
+                return partition_counts(found)
 
     def has_partition_change(self, backoff: Backoff) -> Steps[bool]:
         """Whether topics have other partitions than the leader assigned, so that it should join again."""

@@ -1,5 +1,7 @@
-"""Produce of one batch to one partition. Source: ProduceRequest.java, Sender.java."""
+"""Produce of one batch to each partition. Source: ProduceRequest.java, Sender.java."""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.client.versions import Request
@@ -17,11 +19,21 @@ def produce_request(
     partition: TopicPartition, batch: bytes, timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
 ) -> Request:
     """A Produce request with one batch for one partition, in a version up to `newest`."""
+    return produce_many_request({partition: batch}, timeout_s, acks, newest)
+
+
+def produce_many_request(
+    batches: Mapping[TopicPartition, bytes], timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
+) -> Request:
+    """A Produce request with one batch for each of these partitions of one leader."""
+    by_topic: defaultdict[str, list[PartitionProduceData]] = defaultdict(list)
+    for partition, batch in batches.items():
+        by_topic[partition.topic].append(PartitionProduceData(partition.partition, batch))
     message = ProduceRequest(
         transactional_id=None,
         acks=acks,
         timeout_ms=int(timeout_s * 1000),
-        topic_data=[TopicProduceData(partition.topic, [PartitionProduceData(partition.partition, batch)])],
+        topic_data=[TopicProduceData(topic, data) for topic, data in by_topic.items()],
     )
     return Request(ApiKey.PRODUCE, message, oldest=_SAYS_LOG_START, newest=newest)
 
