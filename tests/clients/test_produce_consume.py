@@ -62,17 +62,17 @@ def consume_json(cluster: Cluster, topic: str, *words: str) -> list[Any]:
 
 @pytest.fixture
 def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    """A topic and a group of this name."""
+    """A topic and a group of this name; old timestamps do not matter."""
     name = re.sub(r"[^a-z0-9-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3)
+    cluster.create_topic(name, PARTITIONS, 3, {"retention.ms": "-1"})
     return name
 
 
 class Seen(NamedTuple):
-    partition: int
+    partition: int | None
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]] | None
+    headers: Any
 
 
 def read_with_librdkafka(cluster: Cluster, topic: str, count: int) -> list[Seen]:
@@ -126,7 +126,7 @@ def test_nulls_empty_texts_and_keys_are_told_apart(cluster: Cluster, name: str) 
 
 def test_klamm_reads_what_librdkafka_writes(cluster: Cluster, name: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": "lz4"})
-    headers = [("a", b"1"), ("a", BINARY), ("none", None)]
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", BINARY), ("none", None)]
     producer.produce(name, BINARY, b"key", partition=2, timestamp=1_234, headers=headers)
     assert producer.flush(30) == 0
 
@@ -143,7 +143,7 @@ def test_klamm_reads_what_librdkafka_writes(cluster: Cluster, name: str) -> None
 
 def test_json_lines_copy_a_topic(cluster: Cluster, name: str) -> None:
     copy = f"{name}-copy"
-    cluster.create_topic(copy, PARTITIONS, 3)
+    cluster.create_topic(copy, PARTITIONS, 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for i, value in enumerate([BINARY, None, "ä\n".encode()]):
         producer.produce(name, value, None if i == 1 else b"k%d" % i, i, timestamp=i + 1, headers=[("n", b"%d" % i)])

@@ -32,16 +32,12 @@ def command(
         str | None,
         typer.Option("--offset", "-o", help="start: beginning (default), end, stored, an offset, -N before the end"),
     ] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")
-    ] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")] = None,
     since: Annotated[str | None, typer.Option("--since", help="start so long ago, for example 10m")] = None,
     until: Annotated[str | None, typer.Option("--until", help="end before records of this time")] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"
-        ),
+        typer.Option("--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"),
     ] = None,
     instance_id: Annotated[str | None, typer.Option("--instance-id", help="static member of the group")] = None,
     session_timeout: Annotated[

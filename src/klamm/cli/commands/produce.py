@@ -36,9 +36,7 @@ def command(
     delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="parts the messages")] = r"\n",
     header: Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE; repeatable")] = None,
     null: Annotated[bool, typer.Option("--null", "-Z", help="send empty keys and payloads as null")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")] = False,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="read files by lines")] = False,
     compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")] = "none",
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all")] = "all",
