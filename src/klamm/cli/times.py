@@ -24,7 +24,7 @@ def parse_time(option: str, text: str) -> int:
     if text.isdecimal() and len(text) < _TIMESTAMP_DIGITS:
         return int(text)
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text if "-" in text else "")
     except ValueError:
         raise UsageError(
             f"{option} {text!r} is no time. Give YYYY-MM-DDTHH:MM[:SS.sss][Z], for example 2026-01-31T08:00Z, or "

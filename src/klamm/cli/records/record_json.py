@@ -71,7 +71,7 @@ def decode_record(line: bytes) -> GivenRecord:
     """Parse a JSON line. Raises UsageError, which names the field."""
     try:
         given = _decoder.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
             f'it is not a record in JSON: {error}. Give for example {{"key": "k", "payload": "text"}}.'
         ) from None

@@ -144,7 +144,6 @@ def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int)
         return
     late = group.members[missing[0]]
     for member_id in missing:
-        context.journal.removed(group, group.members[member_id], "it sent no SyncGroup")
         group.remove(member_id)
     prepare(context, group, RebalanceCause("sync timeout", f"no SyncGroup came from {', '.join(missing)}", late))
 
@@ -179,7 +178,8 @@ def remove_member(context: CoordinatorContext, group: Group, member: Member, wha
     """Remove a member that left or whose session expired, and rebalance the group."""
     group.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
     member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-    context.journal.removed(group, member, reason)
+    if group.state is PREPARING_REBALANCE:
+        context.journal.removed(group, member, reason)  # else it is the cause of the rebalance that begins
     group.remove(member.member_id)
     maybe_prepare(context, group, RebalanceCause(what, reason, member))
     complete_if_all_joined(context, group)
