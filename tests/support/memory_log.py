@@ -88,11 +88,23 @@ class MemoryLog:
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
     on_start_moved: Callable[[], None] = lambda: None
+    on_synced: Callable[[], None] = lambda: None
+    syncs_before_ack: bool = False
     truncations: list[int] = field(default_factory=list)
 
     @property
     def last_stable_offset(self) -> int:
         return self.high_watermark
+
+    @property
+    def durable_end(self) -> int:
+        return self.end_offset
+
+    def sync_soon(self) -> None:
+        """Memory has nothing to sync."""
+
+    async def wait_until_durable(self) -> None:
+        """Memory has nothing to sync."""
 
     def preparation(self, records: Buffer, origin: object) -> None:
         return None
@@ -204,6 +216,9 @@ class MemoryLogs:
         self.refused: dict[TopicPartition, OSError | KlammError] = {}
         """Logs that cannot be had, and why."""
         self.deleted: list[TopicPartition] = []
+        self.synced: list[TopicPartition] = []
+        """Deletions that no power loss can undo."""
+        self.fails_to_sync = False
         self.checkpoints: list[dict[TopicPartition, int]] = []
         self.on_failed: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
         """The directory is out of use."""
@@ -233,6 +248,12 @@ class MemoryLogs:
             raise self.refused[topic_partition]
         if self.logs.pop(topic_partition, None) is not None:
             self.deleted.append(topic_partition)
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        if self.fails_to_sync:
+            return list(partitions)
+        self.synced += partitions
+        return []
 
     async def checkpoint_high_watermarks(self) -> None:
         self.checkpoints.append({tp: log.high_watermark for tp, log in self.logs.items()})

@@ -10,8 +10,8 @@ from klamm.broker.transaction_verification import TransactionVerification
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.decision_journal import DecisionJournal
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices
@@ -28,7 +28,7 @@ def build_decision_journal(journal: Journal, lifecycle: Lifecycle) -> DecisionJo
 def build_groups(
     context: NodeContext, replicas: ReplicaManager, journal: DecisionJournal, lifecycle: Lifecycle
 ) -> GroupCoordinator:
-    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices(), journal)
 

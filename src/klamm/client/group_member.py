@@ -21,9 +21,8 @@ from klamm.client.committed_offsets import (
     offset_commit_request,
     offset_fetch_request,
 )
-from klamm.client.coordinators import CoordinatorType
 from klamm.client.errors import RequestRefused, RetriableError, retriable_or_raise
-from klamm.client.routing import CoordinatorRoute
+from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError

@@ -13,7 +13,7 @@ from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.errors import ConnectionLost, RetriableError, code_name, recovery, retriable_or_raise
 from klamm.client.per_leader import PerLeader
-from klamm.client.producing import ALL_IN_SYNC, produce_many_request
+from klamm.client.records import ALL_IN_SYNC, produce_many_request
 from klamm.client.routing import send_to_any
 from klamm.client.steps import Ask, Steps, one_step, retried
 from klamm.client.versions import Request

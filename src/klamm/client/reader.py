@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import FetchLimits, fetch_many_request, partitions_of
 from klamm.client.offsets import EARLIEST, LATEST, list_offsets
 from klamm.client.per_leader import PerLeader
 from klamm.client.read_committed import Aborted
+from klamm.client.records import FetchLimits, fetch_many_request, partitions_of
 from klamm.client.steps import Ask, one_step
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode

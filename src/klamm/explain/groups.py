@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm.coordinator.decision_journal import COORDINATED_PARTITION, GROUP
-from klamm.coordinator.partitioning import partition_for
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, partition_for
 from klamm.explain.answer import Answer
 from klamm.explain.live import GroupNow, LagNow, MemberNow
 from klamm.explain.sources import ExplainInputs

@@ -120,7 +120,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _snapshot_or_problem(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
-    """A snapshot of the named ZooKeeper, or that of `klamm up`; or why it does not answer."""
+    """Read the named ZooKeeper, or that of `klamm up`; if it does not answer, return why."""
     connect = sources.zookeeper
     if not connect and not sources.journals and not sources.bootstrap:
         connect = _zookeeper_of_cluster(disk, sources.data)

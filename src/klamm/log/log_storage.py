@@ -1,7 +1,7 @@
 """A log on its device: segments and small files, flushes, the clean shutdown, failures. Source: UnifiedLog.scala."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
@@ -29,23 +29,23 @@ class Owner(Protocol):
     """Callbacks of a log: work that may wait for the device, and failures."""
 
     def on_small_files_changed(self, log: "LogStorage") -> None:
-        """Its leader epochs or topic id changed: write `log.changed_small_files()` soon."""
+        """Called when leader epochs or topic id changed: write `log.changed_small_files()` soon."""
         ...
 
     def on_rolled(self, log: "LogStorage") -> None:
-        """A segment was closed: flush the log up to the active one soon."""
+        """Called when a segment was closed: flush the log up to the active segment soon."""
         ...
 
     def on_recovery_point_lowered(self, log: "LogStorage") -> None:
-        """The log was truncated below its recovery point: checkpoint that soon."""
+        """Called when the log was truncated below its recovery point: write the recovery point checkpoint soon."""
         ...
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
-        """These files belong to removed segments: delete them after the delay."""
+        """Called with the files of removed segments: delete them after the delay."""
         ...
 
     def on_failed(self, log: "LogStorage", error: OSError) -> None:
-        """An I/O error occurred: take the log's directory offline."""
+        """Called after an I/O error: take the log's directory offline."""
         ...
 
 
@@ -65,12 +65,14 @@ class LogStorage:
         "_owner",
         "_producer_state",
         "_small_files",
+        "_syncing",
         "_topic_id",
         "_unsynced_snapshot",
         "_world",
         "cleaning",
         "epochs",
         "notes",
+        "on_synced",
         "partition",
     )
 
@@ -102,6 +104,9 @@ class LogStorage:
         self._failed = False
         self._unsynced_snapshot: str | None = None
         self._flushing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        self.on_synced: Callable[[], None] = no_listener
+        """Called when `durable_end` rose."""
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_files = PartitionFiles(directory)
         self.partition = partition
@@ -127,8 +132,12 @@ class LogStorage:
 
     def update_config(self, config: TopicConfig) -> None:
         """Apply a new topic config from the next append, roll and retention run on."""
+        changes_durability = config.klamm_sync_before_ack != self._config.klamm_sync_before_ack
         self._config = self._local.config = config
         self.cleaning.on_config_changed()
+        if changes_durability:
+            self.sync_soon()
+            self.on_synced()
 
     @property
     def start_offset(self) -> int:
@@ -166,7 +175,7 @@ class LogStorage:
         return self._failed
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Set the topic id, once; the caller has checked that there is no other."""
+        """Set the log's topic id, once; the caller has checked that the log has no other."""
         assert self._topic_id in (None, topic_id), (
             f"{self.partition} already has topic id {self._topic_id}, the new one is {topic_id}"
         )
@@ -177,11 +186,11 @@ class LogStorage:
 
     @property
     def is_restoring_producers(self) -> bool:
-        """Whether a thread reads the state of producers again after a truncation; nothing can be appended then."""
+        """Whether a thread is restoring the producer state after a truncation; nothing can be appended meanwhile."""
         return self._producer_state.is_restoring
 
     def move_to(self, directory: str, owner: Owner) -> None:
-        """The log's directory was renamed to this one, and another owner takes over.
+        """Use these paths and this owner from now on, because the log's directory was renamed to `directory`.
 
         No thread may be using the log's files, nor be reading producers again.
         """
@@ -211,7 +220,7 @@ class LogStorage:
         return segment
 
     def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """The flush up to `up_to` (None: the log end); None where that is flushed already.
+        """Return the flush of everything below `up_to` (None: the log end); None where that is flushed already.
 
         Raises StorageFailed.
         """
@@ -265,6 +274,48 @@ class LogStorage:
                 self._flushing = asyncio.ensure_future(self.flush())
             await asyncio.shield(self._flushing)
 
+    @property
+    def syncs_before_ack(self) -> bool:
+        """Whether only records that are on the device count as replicated: `klamm.sync.before.ack`."""
+        return self._config.klamm_sync_before_ack
+
+    @property
+    def durable_end(self) -> int:
+        """The offset up to which records may count as replicated here: the log end, or what is on the device of it."""
+        return self._durability.synced if self.syncs_before_ack else self.end_offset
+
+    def sync_soon(self) -> None:
+        """Sync what is not on the device, where `klamm.sync.before.ack` asks for it, in a thread.
+
+        What is appended while a sync is under way shares the next one (group commit).
+        """
+        is_needed = self.durable_end < self.end_offset and not self._failed
+        if is_needed and (self._syncing is None or self._syncing.done()):
+            self._syncing = asyncio.ensure_future(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        """Sync until everything is on the device; an I/O error is reported and fails the log."""
+        while self.durable_end < self.end_offset and not self._failed:
+            try:
+                with self._translating_io_errors():
+                    job = self._durability.sync_job(self.segments, self.directory, self.end_offset)
+                    assert job is not None
+                    await self._world.disk.in_thread(job.run, self._world.disk)
+            except StorageFailed:
+                return  # reported: the directory is offline, who waits finds the log failed
+            self._durability.on_synced(job)
+            self.on_synced()
+
+    async def wait_until_durable(self) -> None:
+        """Wait until all that is in the log now may count as replicated here. Raises StorageFailed."""
+        end = self.end_offset
+        while self.durable_end < min(end, self.end_offset):
+            self._check_usable()
+            self.sync_soon()
+            assert self._syncing is not None
+            await asyncio.shield(self._syncing)
+        self._check_usable()
+
     def changed_small_files(self) -> list[Replacement]:
         """The small files with unwritten changes, for `replace_files`."""
         return self._small_files.replacements(self.epochs, self._topic_id)
@@ -285,7 +336,7 @@ class LogStorage:
             self._owner.on_small_files_changed(self)
 
     def prepare_clean_shutdown(self) -> None:
-        """Write everything that a clean start reads, not synced. Raises StorageFailed."""
+        """Write everything that a start after a clean shutdown reads, without syncing it. Raises StorageFailed."""
         self._check_usable()
         with self._translating_io_errors():
             snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
@@ -328,7 +379,7 @@ class LogStorage:
             raise StorageFailed(self._out_of_use())
 
     def _out_of_use(self) -> str:
-        """The error text for a failed log."""
+        """The error text for a log that has failed or is being deleted."""
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:
@@ -341,7 +392,7 @@ class LogStorage:
         self._local.close_files()
 
     def on_io_error(self, error: OSError) -> None:
-        """A file operation of this log failed in another process: the log fails, as after one of its own."""
+        """Mark the log as failed, because a file operation of this log failed in another process."""
         self._report_failure(error)
 
     def _report_failure(self, error: OSError) -> None:
@@ -371,3 +422,7 @@ class LogStorage:
             return
         for path in paths:
             self._world.disk.remove(path)
+
+
+def no_listener() -> None:
+    """Do nothing: the default where nobody listens to the log."""

@@ -4,40 +4,26 @@ Nothing here awaits: each method is one step that no other step can interrupt.
 """
 
 import uuid
-from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 import structlog
 
-from klamm.log.epochs import EpochEnd
 from klamm.log.errors import UnexpectedOffset
-from klamm.log.file_slice import Records
 from klamm.log.leader_append import CheckedBatch
 from klamm.log.log import AppendInfo, Log
 from klamm.log.producers import Origin
-from klamm.log.transactions import AbortedTransaction
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.context import ReplicationContext
-from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.isr import (
-    BACK_TO_COMMITTED,
-    WAIT_FOR_LEADER_AND_ISR,
     Committed,
     IsrState,
-    Pending,
-    PendingExpand,
-    PendingShrink,
-    may_join,
     next_high_watermark,
-    out_of_sync,
 )
-from klamm.replication.ports import IsrAnswer, IsrProposal, PartitionRefused
+from klamm.replication.ports import PartitionRefused
 from klamm.replication.replica import RemoteReplica
 from klamm.runtime.disk import Buffer
 
@@ -52,9 +38,9 @@ class Partition:
 
     __slots__ = (
         "_consumers",
-        "_context",
         "_followers",
         "assignment",
+        "context",
         "controller_epoch",
         "future_log",
         "is_leader",
@@ -70,7 +56,7 @@ class Partition:
 
     def __init__(self, topic_partition: TopicPartition, context: ReplicationContext) -> None:
         self.topic_partition = topic_partition
-        self._context = context
+        self.context = context
         self.controller_epoch = 0
         self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start: int | None = None
@@ -95,7 +81,7 @@ class Partition:
 
     @property
     def hosted_log(self) -> Log:
-        """The log; raises PartitionRefused where it could not be created yet."""
+        """The log of the replica. Raises PartitionRefused where it could not be created yet."""
         if self.log is None:
             raise PartitionRefused(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -105,7 +91,7 @@ class Partition:
 
     @property
     def leader_log(self) -> Log:
-        """The log; raises PartitionRefused unless this broker leads."""
+        """The log of the replica. Raises PartitionRefused unless this broker leads the partition."""
         if self.log is None or not self.is_leader:
             raise PartitionRefused(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is not led by this broker"
@@ -127,9 +113,9 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of all live replicas; -1 while one of them has not fetched. Only for the leader.
 
-        A follower's is that of its last fetch.
+        A follower's log start offset is the one in its last fetch.
         """
-        is_alive = self._context.metadata.is_alive
+        is_alive = self.context.metadata.is_alive
         followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
         own_start = self.leader_log.start_offset
         if self.future_log is not None and not self.future_log.has_failed:
@@ -137,7 +123,10 @@ class Partition:
         return min(own_start, *followers)
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
+        """Refuse a request with another leader epoch than ours; −1 is not checked (KIP-320).
+
+        Raises PartitionRefused with FENCED_LEADER_EPOCH for an older, UNKNOWN_LEADER_EPOCH for a newer epoch.
+        """
         if epoch == NO_LEADER_EPOCH or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
@@ -153,13 +142,13 @@ class Partition:
     # ---- roles
 
     def make_leader(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Become leader with this state; the log must be set. True where this broker did not lead before.
+        """Become leader with this state; returns whether this broker did not lead before. The log must be set.
 
-        Only a newer *leader epoch* resets what is known of followers. The partition epoch is taken as it is: lower
-        only where somebody deleted the state znode and wrote it anew, so that its versions start over.
+        Only a newer leader epoch resets what is known of followers. The partition epoch is not compared: it is only
+        lower if somebody deleted the state znode and created it again.
         """
         own_log = self.hosted_log
-        context = self._context
+        context = self.context
         was_leader = self.is_leader
         self.controller_epoch = state.controller_epoch
         self.assignment = assignment
@@ -179,13 +168,17 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.leader_id = context.broker_id
         self.is_leader = True
+        own_log.sync_soon()
         self._on_role_changed()
         if self.advance_high_watermark():
-            self._on_high_watermark_moved()
+            self.on_high_watermark_moved()
         return not was_leader
 
     def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Become follower; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
+        """Become follower.
+
+        Returns whether the leader epoch is newer, so that fetching must start over (KAFKA-13161).
+        """
         newer = state.leader_epoch > self.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.is_leader = False
@@ -199,17 +192,20 @@ class Partition:
         self._on_role_changed()
         return newer
 
+    def use_log(self, own_log: Log) -> None:
+        """Host this log; it reports when its log start moves and when records are synced to disk."""
+        self.log = own_log
+        own_log.on_start_moved = self.on_log_start_moved
+        own_log.on_synced = self.recheck_high_watermark
+
     def replace_log(self, new_log: Log) -> None:
-        """The replica moved to another log directory; requests that wait on it are checked again."""
-        self.log, self.future_log = new_log, None
-        new_log.on_start_moved = self.on_log_start_moved
+        """Use the log in another log directory, to which the replica moved; waiting requests are checked again."""
+        self.future_log = None
+        self.use_log(new_log)
         self._on_role_changed()
 
     def stop_hosting(self) -> None:
-        """Drop the replica's state and wake the requests that wait on it.
-
-        Called when it is deleted or its directory failed.
-        """
+        """Drop the replica's state, because it is deleted or its directory failed, and wake waiting requests."""
         self.is_leader = False
         self.log = self.future_log = None
         self.isr_state = Committed(())
@@ -223,7 +219,10 @@ class Partition:
     # ---- appending
 
     def append_as_leader(self, records: Buffer | CheckedBatch, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Append a client's batch. Raises PartitionRefused (6, 19), AppendRefused."""
+        """Append a client's batch.
+
+        Raises PartitionRefused (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS), AppendRefused.
+        """
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
             in_sync, needed = len(self.isr_state.isr), self.effective_min_isr
@@ -235,15 +234,16 @@ class Partition:
         old_end = own_log.end_offset
         info = own_log.append_as_leader(records, self.leader_epoch, origin)
         if own_log.end_offset != old_end:
+            own_log.sync_soon()
             self._on_log_end_moved(old_end)
             if self.advance_high_watermark():
-                self._on_high_watermark_moved()
+                self.on_high_watermark_moved()
         return info
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start to `offset`, -1 meaning the high watermark; returns the offset.
+        """Raise the log start to `offset`, -1 meaning the high watermark; returns the log start.
 
-        The segments below it go with the next run of retention. Raises PartitionRefused (1, 6, 44), OffsetOutOfRange.
+        Segments below it are removed by the next run of retention. Raises PartitionRefused, OffsetOutOfRange.
         """
         own_log = self.leader_log
         if not own_log.config.is_deleted:
@@ -262,9 +262,9 @@ class Partition:
         return target
 
     def append_as_follower(self, records: Buffer) -> None:
-        """Append what the leader sent, offsets and epochs as they are.
+        """Append what the leader sent, with its offsets and epochs.
 
-        An empty log may have been told to start in the middle of the leader's first batch: it then starts with it.
+        An empty log that was told to start in the middle of the leader's first batch starts at that batch instead.
         Raises UnexpectedOffset, CorruptRecords, StorageFailed.
         """
         own_log = self.hosted_log
@@ -278,17 +278,17 @@ class Partition:
             own_log.append_as_follower(records)
 
     def update_from_leader(self, leader_high_watermark: int, leader_log_start: int) -> None:
-        """Take over the leader's high watermark, bounded by our own log (it may go down), and its log start."""
+        """Apply the leader's high watermark, bounded by our own log (it may fall), and its log start."""
         own_log = self.hosted_log
         bounded = max(own_log.start_offset, min(leader_high_watermark, own_log.end_offset))
         if bounded != own_log.high_watermark:
             own_log.update_high_watermark(bounded)
-            self._on_high_watermark_moved()
+            self.on_high_watermark_moved()
         if own_log.start_offset < leader_log_start <= own_log.high_watermark:
             own_log.advance_start_offset(leader_log_start)
 
     def truncate_to(self, offset: int) -> None:
-        """Truncate the log's end; below the high watermark only an unclean election makes that necessary."""
+        """Truncate the log to `offset`; only an unclean election can make that necessary below the high watermark."""
         own_log = self.hosted_log
         if offset < own_log.high_watermark:
             log.warning(
@@ -301,214 +301,36 @@ class Partition:
         self._on_role_changed()
 
     def restart_at(self, offset: int) -> None:
-        """Drop all records; the next one has `offset`."""
+        """Remove all records; the next record gets `offset`."""
         self.hosted_log.truncate_fully_and_start_at(offset)
         self._on_role_changed()
 
-    # ---- reading
-
-    def read(
-        self, watcher: CachedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
-    ) -> FetchData:
-        """Read one partition for a fetch; `is_first` is False when the same request reads it again after waiting.
-
-        Raises PartitionRefused, StorageFailed. Offsets in the answer are those from before this fetch had an effect.
-        """
-        request = watcher.request
-        self.check_leader_epoch(request.current_leader_epoch)
-        is_follower = params.is_follower
-        is_committed = not is_follower and params.isolation is Isolation.READ_COMMITTED
-        own_log = self.leader_log if is_follower or params.leader_only else self.hosted_log
-        replica = self._assigned_follower(params.replica_id, request.current_leader_epoch) if is_follower else None
-        high_watermark, end = own_log.high_watermark, own_log.end_offset
-        start, stable = own_log.start_offset, own_log.last_stable_offset
-        offset = request.fetch_offset
-        if request.last_fetched_epoch >= 0:
-            ours = self._find_divergence(own_log, request.last_fetched_epoch, offset)
-            if ours is not None:
-                return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
-        if offset > end or offset < start:
-            raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
-            )
-        if is_follower:
-            bound = end
-        elif is_committed:
-            bound = stable
-        else:
-            bound = high_watermark
-        records: Records = b""
-        aborted: Sequence[AbortedTransaction] | None = None
-        is_held = replica is not None and offset < bound and self._is_throttled(replica)
-        if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
-            result = own_log.slice(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
-            records = result.records
-            aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
-        if replica is not None and is_first:
-            self._on_follower_fetch(replica, offset, request.log_start_offset, end)
-        settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
-        return FetchData(
-            ErrorCode.NONE,
-            high_watermark,
-            stable,
-            start,
-            records,
-            aborted=aborted or () if is_committed else None,
-            settled=settled,
-            held=is_held,
-        )
-
-    def _is_throttled(self, replica: RemoteReplica) -> bool:
-        """Whether this follower has to wait; never one that is in sync: it would leave the ISR for that."""
-        quota = self._context.leader_quota
-        if not quota.is_on or replica.broker_id in self.isr_state.isr:
-            return False
-        return quota.covers(self.topic_partition) and quota.is_exceeded()
-
-    def _assigned_follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
-        """The state of an assigned follower. Raises PartitionRefused (6, 75) for other brokers."""
-        replica = self.replicas.get(replica_id)
-        if replica is None:
-            # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch == NO_LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not an assigned replica")
-        return replica
-
-    def _find_divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Return the end of the last epoch that this log shares with the follower's.
-
-        None where the follower's has not diverged. Raises PartitionRefused.
-        """
-        epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
-        if epoch < 0 or offset < own_log.start_offset:
-            raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: the leader has no records of leader epoch {last_fetched_epoch}, from which "
-                f"the follower fetched, or offset {offset} is before the log start {own_log.start_offset}",
-            )
-        return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
-
-    def end_of_epoch(self, epoch: int, current_leader_epoch: int) -> EpochEnd:
-        """Answer OffsetForLeaderEpoch; only the leader can. Raises PartitionRefused (6, 74, 75)."""
-        self.check_leader_epoch(current_leader_epoch)
-        own_log = self.leader_log
-        return own_log.epochs.end_offset_for(epoch, own_log.end_offset)
-
-    # ---- followers and the ISR
-
-    def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
-        """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
-        context = self._context
-        previous, previous_start = replica.log_end_offset, replica.log_start_offset
-        replica.record_fetch(offset, log_start, leader_end, context.now_ms())
-        if replica.broker_id not in self.isr_state.isr:
-            self._maybe_expand_isr(replica)
-        if previous != offset and self.advance_high_watermark():
-            self._on_high_watermark_moved()
-        if previous_start != log_start:
-            self.check_waiting_deletes()
-
-    def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
-        """Propose the follower as an ISR member if it has caught up."""
-        if may_join(
-            self.isr_state,
-            replica,
-            alive=self._context.metadata.is_alive(replica.broker_id),
-            high_watermark=self.leader_log.high_watermark,
-            epoch_start_offset=self.leader_epoch_start,
-        ):
-            self._propose_isr(PendingExpand(self.isr_state.isr, replica.broker_id))
-
     def recheck_high_watermark(self) -> None:
-        """Advance the high watermark if it waited for a replica that is now dead or lags for too long."""
+        """Advance the high watermark if it waited for a sync, or for a replica that is now dead or lags."""
         if self.is_leader and self.advance_high_watermark():
-            self._on_high_watermark_moved()
+            self.on_high_watermark_moved()
 
-    def maybe_shrink_isr(self) -> None:
-        """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
-        state, own_log = self.isr_state, self.log
-        if not self.is_leader or own_log is None or not isinstance(state, Committed):
-            return
-        context = self._context
-        out = out_of_sync(
-            state,
+    # ---- high watermark
+
+    def advance_high_watermark(self) -> bool:
+        """Raise the high watermark as far as the ISR allows, but not below min ISR (KAFKA-15583).
+
+        Returns whether it moved.
+        """
+        own_log = self.log
+        if own_log is None or not self.is_leader or self.is_under_min_isr:
+            return False
+        context = self.context
+        offset = next_high_watermark(
+            self.isr_state,
             self.replicas,
             own_log.end_offset,
             own_id=context.broker_id,
             now_ms=context.now_ms(),
             lag_time_max_ms=context.lag_time_max_ms,
-        )
-        if out:
-            self._propose_isr(PendingShrink(state.isr, out))
-
-    def _propose_isr(self, pending: Pending) -> None:
-        """Queue an ISR change for the controller."""
-        self.isr_state = pending
-        proposal = IsrProposal(
-            self.topic_partition,
-            self.topic_id or ZERO_ID,
-            self.leader_epoch,
-            self.partition_epoch,
-            pending.proposed,
-            partial(self.on_isr_answer, pending),
-        )
-        if self._context.alter_partition.submit(proposal):
-            log.debug("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
-        else:
-            self.isr_state = Committed(pending.isr)
-
-    def on_isr_answer(self, pending: Pending, answer: IsrAnswer) -> None:
-        """Apply the controller's answer to `pending`; ignored once a LeaderAndIsr has replaced that proposal."""
-        if self.isr_state is not pending:
-            return
-        counts = self._context.counts
-        is_stale = answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch
-        if answer.error or is_stale:
-            counts.failed_isr_updates += 1
-        if answer.error in BACK_TO_COMMITTED:
-            self._set_committed_isr(pending.isr)
-        elif answer.error in WAIT_FOR_LEADER_AND_ISR:
-            log.debug("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
-        elif answer.error:
-            self._propose_isr(pending)
-        elif not is_stale:
-            if isinstance(pending, PendingShrink):
-                counts.isr_shrinks += 1
-            else:
-                counts.isr_expands += 1
-            self._commit_isr(answer)
-
-    def _commit_isr(self, answer: IsrAnswer) -> None:
-        """Adopt the ISR that the controller confirmed."""
-        self.partition_epoch = answer.partition_epoch
-        log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
-        self._set_committed_isr(answer.isr)
-
-    def _set_committed_isr(self, isr: tuple[BrokerId, ...]) -> None:
-        """End a pending change; the high watermark then no longer waits for joining or leaving members."""
-        self.isr_state = Committed(isr)
-        if self.advance_high_watermark():
-            self._on_high_watermark_moved()
-        else:
-            self.check_waiting_produces()
-
-    # ---- high watermark
-
-    def advance_high_watermark(self) -> bool:
-        """Raise the high watermark as far as the ISR allows; whether it moved. Not under min ISR (KAFKA-15583)."""
-        own_log = self.log
-        if own_log is None or not self.is_leader or self.is_under_min_isr:
-            return False
-        context = self._context
-        offset = next_high_watermark(
-            self.isr_state,
-            self.replicas.values(),
-            own_log.end_offset,
-            now_ms=context.now_ms(),
-            lag_time_max_ms=context.lag_time_max_ms,
             is_alive=context.metadata.is_alive,
         )
+        offset = min(offset, own_log.durable_end)
         if offset <= own_log.high_watermark:
             return False
         own_log.update_high_watermark(offset)
@@ -526,7 +348,7 @@ class Partition:
     # ---- watchers
 
     def add_watcher(self, watcher: CachedPartition) -> None:
-        """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
+        """Mark this entry of a fetch session as changed whenever the partition changes, from now on."""
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
@@ -538,9 +360,9 @@ class Partition:
         self._consumers.pop(watcher, None)
 
     def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
-        """Count a follower as caught up at its last fetch, where its incremental fetch session left the partition out.
+        """Count a follower as caught up whose incremental fetch left the partition out, since nothing had changed.
 
-        A partition that is marked changed was not compared since its log or leader epoch moved: it proves nothing.
+        A partition that is marked changed since its log or leader epoch moved was not compared, and is not counted.
         """
         if watcher in watcher.waiter.changed:
             return
@@ -554,7 +376,16 @@ class Partition:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
-    def _on_high_watermark_moved(self) -> None:
+    def on_isr_committed(self) -> None:
+        """Let the next fetch of each follower outside the ISR read the partition: it may be caught up by now.
+
+        While an ISR change is pending, no follower is proposed as a member.
+        """
+        for watcher in self._followers:
+            if watcher.waiter.replica_id not in self.isr_state.isr:
+                watcher.mark_changed(wakes=False)
+
+    def on_high_watermark_moved(self) -> None:
         """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:
             watcher.mark_changed(wakes=True)
@@ -563,7 +394,7 @@ class Partition:
         self.check_waiting_produces()
 
     def on_log_start_moved(self) -> None:
-        """Fetches below the new start fail at once; followers learn it."""
+        """Wake all waiting fetches of the partition: those below the new log start fail, the others return it."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
 
@@ -580,8 +411,8 @@ class Partition:
 
     def check_waiting_produces(self) -> None:
         """Complete the acks=all produce requests whose records are replicated now."""
-        self._context.produces.check(self.topic_partition)
+        self.context.produces.check(self.topic_partition)
 
     def check_waiting_deletes(self) -> None:
         """Complete the DeleteRecords requests that every live replica has carried out now."""
-        self._context.deletes.check(self.topic_partition)
+        self.context.deletes.check(self.topic_partition)

@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from tests.simulation.injected_bugs.mutant import Mutant, Patch, nothing
+from tests.simulation.injected_bugs.mutant import Mutant, Patch
 
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.log import Log
-from klamm.replication import fetcher, isr, partition
+from klamm.replication import fetcher, isr, isr_changes, partition, partition_reads
 from klamm.replication.partition import Partition
 
 
@@ -26,7 +26,7 @@ def truncates_to_high_watermark(patch: Patch) -> None:
 
 def fetches_without_epoch(patch: Patch) -> None:
     """Followers do not say in which epoch their last record was written: nobody finds a divergence."""
-    patch.setattr(Partition, "_find_divergence", lambda self, *_: None)
+    patch.setattr(partition_reads, "_find_divergence", lambda *_: None)
 
 
 def leader_epochs_not_checked(patch: Patch) -> None:
@@ -41,7 +41,7 @@ def joins_at_the_high_watermark(patch: Patch) -> None:
     def ignoring_epoch(state: Any, replica: Any, **facts: Any) -> bool:
         return may_join(state, replica, **{**facts, "epoch_start_offset": 0})
 
-    patch.setattr(partition, "may_join", ignoring_epoch)
+    patch.setattr(isr_changes, "may_join", ignoring_epoch)
 
 
 def joins_at_once(patch: Patch) -> None:
@@ -51,7 +51,7 @@ def joins_at_once(patch: Patch) -> None:
     def at_once(state: Any, replica: Any, **facts: Any) -> bool:
         return may_join(state, replica, **{**facts, "epoch_start_offset": 0, "high_watermark": 0})
 
-    patch.setattr(partition, "may_join", at_once)
+    patch.setattr(isr_changes, "may_join", at_once)
 
 
 def epoch_start_not_recorded(patch: Patch) -> None:
@@ -74,10 +74,9 @@ def stale_divergence_applied(patch: Patch) -> None:
     patch.setattr(fetcher.Fetcher, "_is_current", lambda self, topic_partition, followed: True)
 
 
-def follower_never_flushes(patch: Patch) -> None:
-    """flush.messages is ignored: a record is acknowledged before it is on the device."""
-    patch.setattr(Log, "flush_before_ack", nothing)
-    patch.setattr(Log, "needs_flush_before_ack", property(lambda self: False))
+def never_syncs_before_ack(patch: Patch) -> None:
+    """klamm.sync.before.ack is ignored: a record is acknowledged before it is on the device."""
+    patch.setattr(Log, "syncs_before_ack", property(lambda self: False))
 
 
 def gaps_survive_recovery(patch: Patch) -> None:
@@ -96,5 +95,5 @@ MUTANTS: Final = (
     Mutant("53", "KAFKA-15583", "min.insync.replicas is ignored", high_watermark_under_min_isr, (74,)),
     Mutant("49", "KAFKA-7786", "responses of earlier leader epochs are applied", stale_divergence_applied, (64, 42)),
     Mutant("60", "KAFKA-3919", "recovery goes on behind a gap", gaps_survive_recovery, (70, 53, 58)),
-    Mutant("h", "", "flush.messages is ignored", follower_never_flushes, (48, 58)),
+    Mutant("h", "", "klamm.sync.before.ack is ignored", never_syncs_before_ack, (48, 58)),
 )

@@ -12,7 +12,10 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import RequestQueued, StateWritten, Term, TopicZnode
-from klamm.sim.invariants.request_contents import leader_and_isr_tells_the_newest, metadata_tells_the_newest
+from klamm.sim.invariants.request_contents import (
+    leader_and_isr_carries_the_newest_state,
+    metadata_carries_the_newest_state,
+)
 from klamm.wire.messages import LeaderAndIsrPartitionState, UpdateMetadataPartitionState
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -38,8 +41,8 @@ def metadata(state: LeaderAndIsr) -> UpdateMetadataItem:
 
 
 REQUESTS = {
-    "LeaderAndIsr": (leader_and_isr, leader_and_isr_tells_the_newest),
-    "UpdateMetadata": (metadata, metadata_tells_the_newest),
+    "LeaderAndIsr": (leader_and_isr, leader_and_isr_carries_the_newest_state),
+    "UpdateMetadata": (metadata, metadata_carries_the_newest_state),
 }
 WRITES = {"taken": (EARLIER, False, True), "in doubt": (EARLIER, True, False), "told": (NEWEST, False, False)}
 

@@ -11,7 +11,7 @@ from klamm.cli.records.running import run_stream
 from klamm.cli.records.text import parse_delimiter
 from klamm.client.partitioners import PARTITIONERS
 from klamm.client.producer import MAX_BATCH_BYTES, NO_ACKS, ProducerSettings
-from klamm.client.producing import ALL_IN_SYNC
+from klamm.client.records import ALL_IN_SYNC
 from klamm.model.errors import UsageError
 from klamm.runtime.world import real_world
 from klamm.wire.compression import Codec

@@ -7,7 +7,6 @@ from typing import Final
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.committed_offsets import NO_MEMBERSHIP
-from klamm.client.coordinators import CoordinatorType
 from klamm.client.group_member import (
     GroupMember,
     Heartbeat,
@@ -16,7 +15,7 @@ from klamm.client.group_member import (
     commit,
     fetch_committed,
 )
-from klamm.client.routing import CoordinatorRoute
+from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Steps
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition

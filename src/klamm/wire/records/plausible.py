@@ -40,7 +40,10 @@ def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
 
 
 def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
-    """At least the first `HEAD_BYTES`, and whether that is all; nothing of a large snappy block."""
+    """Decompress at least the first `HEAD_BYTES`; also returns whether that is all.
+
+    Of a large snappy block nothing is decompressed.
+    """
     if codec is Codec.SNAPPY and bytes(content[:8]) != XERIAL_MAGIC:
         length = snappy_length(content)
         if length > _MAX_SNAPPY_HEAD_BYTES:
@@ -69,11 +72,15 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             length, body = read_varint(head, position)
             behind = body + length
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
-                raise BadRecord(f"its length is {length}, and at most {max_bytes - body} bytes follow in the batch")
+                raise BadRecord(
+                    f"the record's length is {length}, and at most {max_bytes - body} bytes follow in the batch"
+                )
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
                 first, _ = record_at(bytes(head[:behind]), 0, header, None)
                 if first.offset != header.base_offset and header.codec is not Codec.NONE:
-                    raise BadRecord(f"its offset is {first.offset}, the batch begins at {header.base_offset}")
+                    raise BadRecord(
+                        f"the first record has offset {first.offset}, but the batch begins at {header.base_offset}"
+                    )
             position = behind
             seen += 1
     except (IndexError, UnicodeDecodeError) as error:

@@ -88,18 +88,18 @@ def reason_of(error: IndexError | UnicodeDecodeError) -> str:
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
-    """Decode the record at `position`; also the position after it. Raises IndexError, UnicodeDecodeError."""
+    """Decode the record at `position`; returns it with the position after it. Raises IndexError, UnicodeDecodeError."""
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
-        raise BadRecord(f"its length is {length}, and {len(payload) - position} bytes follow in the batch")
+        raise BadRecord(f"the record's length is {length}, and {len(payload) - position} bytes follow in the batch")
     timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)
     value, position = _nullable(payload, position)
     count, position = read_varint(payload, position)
     if count < 0 or count > end - position:
-        raise BadRecord(f"it announces {count} headers, which do not fit into its {length} bytes")
+        raise BadRecord(f"the record announces {count} headers, more than fit into its {length} bytes")
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position)
@@ -108,13 +108,13 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
         content, position = _nullable(payload, position)
         headers.append((name.decode(), content))
     if position != end:
-        raise BadRecord(f"its length is {length}, its fields have {length + position - end} bytes")
+        raise BadRecord(f"the record's length is {length}, but its fields have {length + position - end} bytes")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
 
 
 def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
-    """Decode a nullable byte string; also the position after it."""
+    """Decode a nullable byte string; returns it with the position after it."""
     length, position = read_varint(payload, position)
     if length < 0:
         return None, position
@@ -125,7 +125,10 @@ def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
-    """Decode a zig-zag varint or varlong; also the position after it. Raises IndexError where it does not end."""
+    """Decode a zig-zag varint or varlong; returns it with the position after it.
+
+    Raises IndexError where it does not end.
+    """
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1

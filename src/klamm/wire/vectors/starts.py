@@ -56,7 +56,7 @@ def check_counts(areas: Areas) -> None:
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
-    """Find the records of all batches at once, with vectors: the first of each batch, then the second."""
+    """Find the records of all batches at once, with vectors: the first of each batch, then the second, and so on."""
     order = np.argsort(-areas.counts, kind="stable")
     counts, limits = areas.counts[order], areas.ends[order]
     position = areas.starts[order].copy()
@@ -68,13 +68,13 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     for k, lanes in enumerate(running.tolist()):
         length, begin = read_varints(raw, position[:lanes])
         if (length < 0).any() or (length > limits[:lanes] - begin).any():
-            raise CorruptBatch("the length of a record exceeds its batch")
+            raise CorruptBatch("a record is longer than the rest of its batch")
         behind = begin + length
         starts[slots[:lanes] + k] = begin
         ends[slots[:lanes] + k] = behind
         position[:lanes] = behind
     if (position != limits).any():
-        raise CorruptBatch("the records of a batch have another length than the batch")
+        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
     return Bodies(starts, ends)
 
 
@@ -87,15 +87,15 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
             behind.append(_record_starts(content, begin, count, lengths_at))
     except IndexError as error:
-        raise CorruptBatch("the length of a record exceeds its batch") from error
+        raise CorruptBatch("a record is longer than the rest of its batch") from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
     if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
-        raise CorruptBatch("the records of a batch have another length than the batch")
+        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
     return Bodies(starts, starts + lengths)
 
 
 def _record_starts(content: bytes, position: int, count: int, lengths_at: list[int]) -> int:
-    """Append the position of each record; the position after the last one."""
+    """Append the position of each record to `lengths_at`; returns the position after the last one."""
     note = lengths_at.append
     for _ in range(count):
         note(position)
@@ -110,7 +110,7 @@ def _record_starts(content: bytes, position: int, count: int, lengths_at: list[i
 
 
 def _skip_long_record(content: bytes, position: int) -> int:
-    """The position after a record whose length takes three bytes or more."""
+    """Return the position after a record whose length field takes three bytes or more."""
     bits = 0
     for shift in range(0, 70, 7):
         byte = content[position]

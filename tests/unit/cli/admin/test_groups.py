@@ -131,7 +131,7 @@ def test_lag_is_the_distance_to_the_log_end_and_unknown_without_an_offset() -> N
         (Reset(ResetKind.TIME, 1_000), [7, 20]),
     ],
 )
-def test_reset_stays_within_the_log(reset: Reset, planned: list[int]) -> None:
+def test_offset_reset_outside_the_log_is_moved_into_it(reset: Reset, planned: list[int]) -> None:
     brokers = Brokers(1, 2)
     with_topic(brokers)
     with_offsets(brokers, p0=6)
@@ -185,7 +185,7 @@ def test_assigned_partitions_of_any_consumer_are_read_and_other_bytes_ignored() 
     assert assigned_partitions(b"") == assigned_partitions(b"\x00\x00garbage") == ()
 
 
-def test_topics_with_partitions() -> None:
+def test_topic_option_is_parsed_to_topic_and_partitions() -> None:
     assert parse_topic("t") == ("t", None)
     assert parse_topic("t:0,2") == ("t", (0, 2))
     with pytest.raises(UsageError, match="--topic"):

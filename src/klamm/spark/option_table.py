@@ -1,0 +1,146 @@
+"""Every option that the source obeys, with its default and its meaning. Source: KafkaSourceProvider.scala."""
+
+from collections.abc import Callable
+from enum import Flag, auto
+from typing import Any, Final, NamedTuple
+
+from klamm.model.cluster import parse_addresses
+from klamm.spark.offsets import parse_assign
+from klamm.spark.option_parsers import (
+    parse_boolean,
+    parse_bytes,
+    parse_duration,
+    parse_milliseconds,
+    parse_on_data_loss,
+    parse_one_of,
+    parse_pattern,
+    parse_positive,
+    parse_text,
+    parse_topics,
+)
+
+
+class Reads(Flag):
+    """The kinds of reads that an option is for."""
+
+    BATCH = auto()
+    STREAM = auto()
+    BOTH = BATCH | STREAM
+
+
+class Option(NamedTuple):
+    name: str
+    parse: Callable[[str], Any]
+    default: str | None
+    reads: Reads
+    meaning: str
+
+
+BOTH, BATCH, STREAM = Reads.BOTH, Reads.BATCH, Reads.STREAM
+
+TABLE: Final = (
+    Option(
+        "kafka.bootstrap.servers", parse_addresses, None, BOTH,
+        "brokers to connect to first: HOST:PORT[,HOST:PORT]",
+    ),
+    Option(
+        "subscribe", parse_topics, None, BOTH,
+        "names of the topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern`, "
+        "`assign`",
+    ),
+    Option(
+        "subscribePattern", parse_pattern, None, BOTH,
+        "read the topics in whose name this Java regular expression is found; internal topics are left out",
+    ),
+    Option("assign", parse_assign, None, BOTH, 'read these partitions: `{"orders": [0, 1]}`'),
+    Option(
+        "startingOffsets", parse_text, None, BOTH,
+        'first offsets to read: earliest, latest, or JSON that has every partition: `{"orders": {"0": 23, "1": '
+        "-2}}`, -2 is earliest, -1 latest. "
+        "Default: earliest in a batch read, latest in a streaming read. A batch read cannot begin at latest",
+    ),
+    Option(
+        "endingOffsets", parse_text, "latest", BATCH,
+        "offsets before which to end, in the form of `startingOffsets`; not earliest",
+    ),
+    Option(
+        "startingOffsetsByTimestamp", parse_text, None, BOTH,
+        "begin at these times: milliseconds since 1970 for every partition, as JSON; overrides `startingOffsets`",
+    ),
+    Option(
+        "endingOffsetsByTimestamp", parse_text, None, BATCH,
+        "end before these times, or at the log end where no record is so late; overrides `endingOffsets`",
+    ),
+    Option(
+        "startingTimestamp", parse_text, None, BOTH,
+        "begin at this time in all partitions; overrides the other options for the start",
+    ),
+    Option(
+        "endingTimestamp", parse_text, None, BATCH,
+        "end before this time in all partitions; overrides the other options for the end",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy", parse_one_of("error", "latest"), "error", BOTH,
+        "what to do if no record is as late as the starting time: `error`, or `latest` to begin at the log end",
+    ),
+    Option("failOnDataLoss", parse_boolean, None, BOTH, "the same as `onDataLoss`: true is `fail`, false is `skip`"),
+    Option(
+        "onDataLoss", parse_on_data_loss, "fail", BOTH,
+        "what to do if records are lost: `fail`, `skip`, or `report`, which continues with a row for each lost range",
+    ),
+    Option("minPartitions", parse_positive, None, BOTH, "minimum number of tasks"),
+    Option("maxRecordsPerPartition", parse_positive, None, BOTH, "maximum number of offsets in a task"),
+    Option(
+        "maxOffsetsPerTrigger", parse_positive, None, STREAM,
+        "maximum number of offsets in a micro-batch, shared between partitions in proportion, at least one each",
+    ),
+    Option(
+        "maxBytesPerTrigger", parse_bytes, None, STREAM,
+        "approximate number of stored bytes in a micro-batch, by the average size of each partition's records; at "
+        "least one offset of each partition",
+    ),
+    Option(
+        "minOffsetsPerTrigger", parse_positive, None, STREAM,
+        "a micro-batch begins when there are this many new offsets, or `maxTriggerDelay` has passed",
+    ),
+    Option("maxTriggerDelay", parse_duration, "15m", STREAM, "maximum time to wait for `minOffsetsPerTrigger`"),
+    Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
+    Option(
+        "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,
+        "a task fails after this time without progress",
+    ),
+    Option("kafka.client.id", parse_text, "klamm-spark", BOTH, "client id in requests, which brokers log"),
+    Option(
+        "kafka.isolation.level", parse_one_of("read_uncommitted", "read_committed"), "read_uncommitted", BOTH,
+        "`read_committed` skips records of aborted transactions, and ends at the last stable offset",
+    ),
+    Option(
+        "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", BOTH,
+        "security protocol; klamm supports only this one",
+    ),
+    Option("kafka.request.timeout.ms", parse_milliseconds, "30000", BOTH, "time to wait for the response to a request"),
+    Option(
+        "kafka.default.api.timeout.ms", parse_milliseconds, "60000", BOTH,
+        "time for reading metadata or offsets, all retries included",
+    ),
+    Option(
+        "kafka.socket.connection.setup.timeout.ms", parse_milliseconds, "10000", BOTH,
+        "time to wait for one connection",
+    ),
+    Option(
+        "kafka.retry.backoff.ms", parse_milliseconds, "100", BOTH,
+        "time before the first retry; doubles with each retry",
+    ),
+    Option("kafka.retry.backoff.max.ms", parse_milliseconds, "1000", BOTH, "maximum time before a retry"),
+    Option(
+        "kafka.max.partition.fetch.bytes", parse_positive, "8388608", BOTH,
+        "maximum bytes of one fetch; less for a small range; a larger batch is returned all the same",
+    ),
+    Option(
+        "kafka.fetch.max.bytes", parse_positive, "52428800", BOTH,
+        "maximum bytes of one fetch, too, since a fetch has one partition",
+    ),
+    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH, "minimum bytes for which a broker waits"),
+    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH, "maximum time for which a broker waits for records"),
+)  # fmt: skip
+BY_NAME: Final = {option.name.lower(): option for option in TABLE}
