@@ -26,7 +26,7 @@ _LEADERS_GONE = -2
 
 def orders_tell_what_was_written(history: History, event: RequestSent) -> str | None:
     """Leader, leader epoch and ISR of an order are what the state znode held in the version that it names."""
-    if event.again:
+    if history.requests.was_compared(event):
         return None
     for p, _, s in partition_states(event.message):
         if s.leader == _LEADERS_GONE:
@@ -41,7 +41,7 @@ def orders_tell_what_was_written(history: History, event: RequestSent) -> str | 
 
 def orders_follow_writes(history: History, event: RequestSent) -> str | None:
     """An order goes out after what it announces was written."""
-    if event.again:
+    if history.requests.was_compared(event):
         return None
     for p, _, s in partition_states(event.message):
         if s.leader == _LEADERS_GONE:
@@ -145,6 +145,8 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
         return None  # its session ended in the middle, or the node stopped: the next controller tells
     views = history.broker_views
     for broker, partitions in history.requests.unannounced.items():
+        if not partitions:
+            continue
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
         if not views.is_registered_throughout(term, broker, views.handled_since(term, event.event)):
             continue
