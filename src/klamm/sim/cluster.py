@@ -247,6 +247,8 @@ class SimulatedCluster(ScheduledRun):
             looking = "the history"
             self.coverage.count_event(event)
             history.absorb(event)
+            if self._awaited:
+                self._wake_those_awaiting(type(event))
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
             self._record_violation(f"{looking}: {describe_exception(error)}")
 
