@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
-from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
+from klamm.controller.events import (
+    ApiPartitionReassignment,
+    TopicDeletionStopReplicaResponseReceived,
+    ZkPartitionReassignment,
+)
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsr
 from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventEnded, RequestQueued
+from klamm.sim.history.trace import EventBegan, EventEnded, RequestQueued
 from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 
@@ -76,19 +81,30 @@ def new_replicas_are_told_so(history: History, event: RequestQueued) -> str | No
     """LeaderAndIsr says `is_new` to replicas of a partition that comes up, and never to one that has a log already.
 
     But to those that a reassignment adds as often as it tells of the reassignment (`updateLeaderEpochAndSendRequest`);
-    and klamm to those whose earlier log the broker said to have deleted.
+    and klamm to those whose earlier log the broker said to have deleted: also where it said so before the topic came
+    again, and the controller handles that answer only now.
     """
-    began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
+    run = event.term.broker, event.term.incarnation
+    began_at = history.controllers.began_at.get(run, 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
         may_be_again = broker in told.adding_replicas or (p, broker) in history.requests.deleted
+        may_be_again = may_be_again or _hears_of_deletion(history.controllers.handling.get(run), p, broker)
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is told to begin anew, which it did in leader epoch {told_in}"
         begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
         if begins and broker in newest.isr and not told.is_new and (p, broker) not in history.requests.told_as_new:
             return f"{p}: broker {broker} is not told that its replica is new"
     return None
+
+
+def _hears_of_deletion(doing: EventBegan | None, p: TopicPartition, broker: BrokerId) -> bool:
+    """Whether the controller handles the broker's answer that it has deleted a replica of this name."""
+    if doing is None or not isinstance(doing.event, TopicDeletionStopReplicaResponseReceived):
+        return False
+    errors = {deleted.key: error for deleted, error in doing.event.errors.items()}
+    return doing.event.broker == broker and errors.get(p) == ErrorCode.NONE
 
 
 def added_replicas_are_told_so(history: History, event: EventEnded) -> str | None:
