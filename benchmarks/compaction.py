@@ -18,9 +18,9 @@ from rich.table import Table
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaner.cleaner import LogCleaner
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.log.settings import CleanerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import ProcessWorkers
 from klamm.runtime.world import real_world

@@ -20,19 +20,20 @@ from typing import NamedTuple
 import psutil
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
 from klamm.spark.decoder import RecordSelection, decode
-from klamm.spark.fetch import RangeReader
+from klamm.spark.fetch import Fetched, RangeReader
 from klamm.spark.options import read_options
 from klamm.spark.plan import plan_ranges
 from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.read_client import read_client
-from klamm.spark.source import FIELDS, read_ranges
+from klamm.spark.schema import FIELDS, Columns
+from klamm.spark.tasks import Job, read_task
 from klamm.wire.records import NewRecord, build_batch
 from klamm.wire.vectors.batches import read_run
 from klamm.wire.vectors.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
@@ -133,9 +134,11 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     options = read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     rows = 0
     with read_client(RealBlockingWorld(), options) as view:
-        for wanted in plan_ranges(view):
-            for run, aborted in RangeReader(view, wanted):
-                rows += sum(b.num_rows for b in decode(run, RecordSelection(*wanted[:3], COLUMNS), aborted))
+        for wanted in plan_ranges(view).ranges:
+            for fetched in RangeReader(view, wanted):
+                assert isinstance(fetched, Fetched), fetched
+                selection = RecordSelection(*wanted[:3], COLUMNS)
+                rows += sum(b.num_rows for b in decode(fetched.run, selection, fetched.aborted))
     return rows
 
 
@@ -146,11 +149,12 @@ def measure_small_tasks(cluster: Cluster, name: str) -> None:
         read_options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": name}),
     )
     with read_client(world, options) as brokers:
-        task = TaskRanges(tuple(r._replace(end=r.start + 50) for r in plan_ranges(brokers)[:4]))
+        job = Job(options, Columns(("offset",), ("offset",)))
+        task = TaskRanges(tuple(r._replace(end=r.start + 50) for r in plan_ranges(brokers).ranges[:4]))
 
     def took_ms(pool: ClientPool | None) -> float:
         begin = time.perf_counter()
-        assert sum(b.num_rows for b in read_ranges(world, options, ("offset",), task, pool)) == 200
+        assert sum(b.num_rows for b in read_task(world, job, task, pool)) == 200
         return (time.perf_counter() - begin) * 1000
 
     for what, pool in (("of its own", None), ("kept from the task before", ClientPool())):
@@ -200,7 +204,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         spark = session("klamm benchmark", settings={"spark.driver.memory": "2g"})
         spark.sparkContext.setLogLevel("ERROR")
-        with running_cluster(Path(directory), given.nodes) as cluster:
+        with Cluster(Path(directory), given.nodes) as cluster:
             for size, count in ((100, given.records), (1_000, given.records // 5)):
                 measure_topic(spark, cluster, count, size, given.codec, given.rounds)
         spark.stop()

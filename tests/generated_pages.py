@@ -7,26 +7,42 @@ from pathlib import Path
 from typing import Final
 
 from klamm.sim.faults.table import faults_as_markdown
-from klamm.sim.invariants.page import drawn as invariants_page
+from klamm.sim.invariants.table import as_markdown as invariants_page
+from klamm.spark.option_page import options_as_markdown
 from klamm.telemetry.metric_table import as_markdown as metrics_page
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 FAULTS_BEGIN: Final = "<!-- the table of faults: drawn from sim/faults/table.py -->\n"
-FAULTS_END: Final = "<!-- end of the table -->"
+TABLE_END: Final = "<!-- end of the table -->"
+
+
+OPTIONS_BEGIN: Final = "<!-- the tables of options: drawn from spark/option_table.py and spark/kafka_options.py -->\n"
 
 
 def with_fault_table(page: str) -> str:
     """The page with its table of faults replaced."""
-    before, begin, rest = page.partition(FAULTS_BEGIN)
-    _, end, after = rest.partition(FAULTS_END)
-    assert end, f"docs/simulation.md lacks {FAULTS_BEGIN!r}, followed by {FAULTS_END!r}"
-    return before + begin + faults_as_markdown() + end + after
+    return with_table(page, FAULTS_BEGIN, faults_as_markdown())
+
+
+def with_option_tables(page: str) -> str:
+    """The page with its tables of Spark options replaced."""
+    return with_table(page, OPTIONS_BEGIN, options_as_markdown())
+
+
+def with_table(page: str, begin: str, table: str) -> str:
+    """The page with what is between `begin` and the end of the table replaced."""
+    before, begin_found, rest = page.partition(begin)
+    _, end, after = rest.partition(TABLE_END)
+    assert begin_found, f"the page lacks {begin!r}"
+    assert end, f"the page lacks {TABLE_END!r} after {begin!r}"
+    return before + begin + table + end + after
 
 
 PAGES: Final[Mapping[str, Callable[[str], str]]] = {
     "invariants.md": lambda page: invariants_page(),
     "metrics.md": lambda page: metrics_page(),
     "simulation.md": with_fault_table,
+    "spark.md": with_option_tables,
 }
 """By file: what it has to contain, given what it contains."""
 

@@ -14,8 +14,8 @@ from benchmarks.control_plane.holds import Holds
 from klamm.broker.node import Node, start_node
 from klamm.config.node_config import parse_node_config
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node
-from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import freeze_startup_objects
+from klamm.runtime.memory import keep_large_buffers
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
 from klamm.telemetry.logs import configure_logs

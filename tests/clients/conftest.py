@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.embedded.nodes import Command, klamm_node
 
@@ -21,5 +21,5 @@ def node_command(request: pytest.FixtureRequest) -> Command:
 @pytest.fixture(scope="session")
 def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes, all up: leave them so, and use topics of your own."""
-    with running_cluster(tmp_path_factory.mktemp("cluster"), command=node_command) as running:
+    with Cluster(tmp_path_factory.mktemp("cluster"), command=node_command) as running:
         yield running

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import apache_kafka
-from tests.support.cluster import running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.client.connection import Connection
 from klamm.embedded.nodes import Command, klamm_node
@@ -38,7 +38,7 @@ async def _advertised(address: str) -> Table:
 
 def advertised_by(directory: Path, command: Command) -> Table:
     """The versions that a node of this kind advertises, by API key."""
-    with running_cluster(directory, 1, command=command) as cluster:
+    with Cluster(directory, 1, command=command) as cluster:
         return asyncio.run(_advertised(cluster.node(1).address))
 
 

@@ -15,7 +15,8 @@ from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.plan import plan_ranges
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.read_client import read_client
-from klamm.spark.source import read_ranges
+from klamm.spark.schema import Columns
+from klamm.spark.tasks import Job, read_task
 
 WORLD = RealBlockingWorld()
 
@@ -24,8 +25,9 @@ def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
     with serve_brokers(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
         with read_client(WORLD, given) as cluster:
-            (everything,) = plan_ranges(cluster)
-        rows = sum(b.num_rows for b in read_ranges(WORLD, given, ("offset",), TaskRanges((everything,))))
+            (everything,) = plan_ranges(cluster).ranges
+        job = Job(given, Columns(("offset",), ("offset",)))
+        rows = sum(b.num_rows for b in read_task(WORLD, job, TaskRanges((everything,))))
 
     assert rows == 5_000
 

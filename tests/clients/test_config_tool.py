@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import ConfigResource
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 needs_kafka = pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(Path(tmp_path_factory.mktemp("configs")), 2) as running:
+    with Cluster(Path(tmp_path_factory.mktemp("configs")), 2) as running:
         running.create_topic("orders", 1, 2)
         yield running
 
@@ -95,7 +95,7 @@ def test_cluster_defaults_set_by_kafkas_tool_apply_to_topics_and_survive_a_resta
     assert largest_batch_on(cluster, 2, "orders") == "2000"
 
 
-def test_altering_a_config_that_is_not_dynamic_is_refused_and_named(cluster: Cluster) -> None:
+def test_altering_a_config_that_is_not_dynamic_is_refused_with_its_name(cluster: Cluster) -> None:
     resource = ConfigResource("broker", "1", set_config={"broker.rack": "a"})
     admin = cluster.admin()
     with pytest.raises(KafkaException) as refused:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 from tests.support.kafka_tools import kafka_tools
 
 TOPIC = "orders"
@@ -17,7 +17,7 @@ RECORDS = 10
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(Path(tmp_path_factory.mktemp("deletion")), 2) as running:
+    with Cluster(Path(tmp_path_factory.mktemp("deletion")), 2) as running:
         running.create_topic(TOPIC, 2, 2)
         running.create_topic("compacted", 1, 2, {"cleanup.policy": "compact"})
         producer = Producer({"bootstrap.servers": running.bootstrap, "acks": "all", "log_level": 0})

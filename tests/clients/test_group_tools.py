@@ -73,7 +73,7 @@ def committed(cluster: Cluster, name: str) -> list[int]:
     return [found["committed"] for found in described["offsets"]]
 
 
-def test_both_list_and_describe_a_group_with_members(
+def test_klamm_and_kafkas_tool_list_and_describe_a_group_alike(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     member = consume(members)
@@ -96,7 +96,7 @@ def test_both_list_and_describe_a_group_with_members(
     assert run_json(cluster, "lag", "--group", name, "--max-lag", "0")[0]["lag"] == 0
 
 
-def test_neither_changes_a_group_that_has_members(
+def test_klamm_and_kafkas_tool_refuse_to_change_a_group_with_members(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members)
@@ -130,7 +130,7 @@ RESETS = {
 }
 
 
-def test_both_reset_offsets_to_the_same_places(
+def test_klamm_and_kafkas_tool_reset_offsets_to_the_same_values(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members).stop()
@@ -148,7 +148,7 @@ def test_both_reset_offsets_to_the_same_places(
         run_json(cluster, *words, "--to-latest", "--execute")
 
 
-def test_what_one_deletes_is_gone_for_the_other(
+def test_group_deleted_by_klamm_or_kafkas_tool_is_gone_for_the_other_tool(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members).kill()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 from tests.support.group_members import LIBRARIES, Members, group_members
 
 from klamm.cli.admin.client import with_admin
-from klamm.client.coordinators import CoordinatorType
+from klamm.client.routing import CoordinatorType
 from klamm.embedded.nodes import Command
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import FindCoordinatorRequest
@@ -25,7 +25,7 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
     """Three nodes that tests may stop and start again, with few partitions for groups."""
     overrides = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "1000"}
     directory = tmp_path_factory.mktemp("groups")
-    with running_cluster(directory, command=node_command, overrides=overrides) as running:
+    with Cluster(directory, command=node_command, overrides=overrides) as running:
         yield running
 
 
@@ -111,7 +111,7 @@ def test_new_members_resume_where_the_group_stopped(
     assert {c.value for c in second.consumed} == values
 
 
-def test_group_goes_on_when_the_node_of_its_coordinator_is_killed(
+def test_group_continues_when_the_node_of_its_coordinator_is_killed(
     cluster: Cluster, members: Members, name: str
 ) -> None:
     values = produce(cluster, name, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
+from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.faults import FaultCampaign
 from tests.support.workload import Workload
 
@@ -20,7 +20,7 @@ PARTITIONS = 4
 @pytest.fixture
 def own_cluster(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that a test may break."""
-    with running_cluster(tmp_path / "cluster", command=node_command) as running:
+    with Cluster(tmp_path / "cluster", command=node_command) as running:
         running.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
         yield running
 

@@ -11,11 +11,11 @@ from klamm.config.topic_config import TopicConfig
 from klamm.embedded.nodes import make_nodes
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.log.cleaner.cleaner import LogCleaner
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.meta_properties import read_meta
 from klamm.log.producers import Origin
+from klamm.log.settings import CleanerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk

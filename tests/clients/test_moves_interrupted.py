@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.clients.test_moves import TOOL, plan_file, run
 from tests.support import apache_kafka
-from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
+from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
 
 from klamm.embedded.nodes import Command, NodeProcess
@@ -29,7 +29,7 @@ def _kafka() -> None:
 
 @pytest.fixture
 def own_cluster(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
-    with running_cluster(tmp_path / "cluster", command=node_command) as running:
+    with Cluster(tmp_path / "cluster", command=node_command) as running:
         yield running
 
 

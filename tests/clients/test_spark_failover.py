@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.clients.test_spark_source import produce
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 from tests.unit.spark.scripts import options
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.decoder import RecordSelection, decode
-from klamm.spark.fetch import RangeReader
+from klamm.spark.fetch import Fetched, RangeReader
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import read_client
 
@@ -20,7 +20,7 @@ COUNT = 20_000
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with running_cluster(tmp_path) as running:
+    with Cluster(tmp_path) as running:
         yield running
 
 
@@ -33,10 +33,11 @@ def test_a_spark_read_over_a_killed_leader_neither_loses_nor_duplicates_records(
     found: list[int] = []
 
     with read_client(RealBlockingWorld(), given) as view:
-        for run, aborted in RangeReader(view, wanted):
+        for fetched in RangeReader(view, wanted):
+            assert isinstance(fetched, Fetched), fetched
             if not found:
                 cluster.node(leader).kill()
-            for rows in decode(run, RecordSelection(*wanted[:3], ("offset",)), aborted):
+            for rows in decode(fetched.run, RecordSelection(*wanted[:3], ("offset",)), fetched.aborted):
                 found += rows.column(0).to_pylist()
 
     assert found == list(range(COUNT))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from tests.support.scripted_brokers import ScriptedCluster
 from tests.support.spark import running_spark
 from tests.unit.spark.batch_bytes import Record, batch
 from tests.unit.spark.scripts import log
+from tests.unit.spark.test_java_regex import NAMES, PATTERNS
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.source import HEADERS
+from klamm.spark.schema import HEADERS
 from klamm.wire.messages import FetchRequest
 
 SPARKS_SCHEMA = (
@@ -95,6 +97,8 @@ class TestOnScriptedBrokers:
 
             assert source.schema("offset BIGINT").load().count() == 6_000
             assert source.schema("value BINARY, partition INT").load().columns == ["value", "partition"]
+            assert source.schema("OFFSET BIGINT, Value BINARY").load().columns == ["OFFSET", "Value"]
+            assert source.schema("OFFSET BIGINT").load().where("offset < 5").count() == 15
             assert "the schema has the column offset string" in failure(source.schema("offset STRING").load())
 
     def test_starting_and_ending_offsets_limit_the_rows(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
@@ -142,6 +146,77 @@ class TestOnScriptedBrokers:
             assert "orders-0: offsets 100 to 399 are lost" in reason
             assert "the log now begins at offset 400" in reason
             assert read(spark, bootstrap, options | {"failOnDataLoss": False}).count() == 100
+
+    def test_lost_records_are_rows_where_the_option_says_so(self, spark: SparkSession) -> None:
+        options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}', "onDataLoss": "report"}
+        with serve_brokers(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
+            rows = read(spark, bootstrap, options)
+            (lost,) = rows.where("dataLoss IS NOT NULL").collect()
+            assert rows.where("dataLoss IS NULL").count() == 100
+
+        assert (lost["topic"], lost["partition"], lost["offset"], lost["dataLoss"]["endOffset"]) == (
+            "orders",
+            0,
+            100,
+            400,
+        )
+        assert "the log now begins at offset 400" in lost["dataLoss"]["reason"]
+
+    def test_losses_passed_over_in_a_worker_are_visible_in_the_driver(self, spark: SparkSession) -> None:
+        options = {"assign": '{"orders": [0]}', "onDataLoss": "skip"}
+        cluster = ScriptedCluster({ORDERS: log(0, 500)})
+        with serve_brokers(cluster) as bootstrap:
+            rdd = planned(read(spark, bootstrap, options))
+            cluster.logs[ORDERS] = log(450, 500)
+            assert rdd.count() == 50
+        messages = [r["msg"] for r in spark.tvf.python_worker_logs().collect()]
+
+        assert any("orders-0: offsets 0 to 449 are lost" in m for m in messages), messages
+
+    def test_filters_are_pushed_down_and_shown_by_explain(
+        self, spark: SparkSession, brokers: ScriptedCluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with serve_brokers(brokers) as bootstrap:
+            rows = read(spark, bootstrap).where("partition = 2 AND offset BETWEEN 100 AND 109 AND value IS NOT NULL")
+            rows.explain("formatted")
+            assert offsets(rows) == [(2, o) for o in range(100, 110)]
+
+        [pushed] = [line for line in capsys.readouterr().out.splitlines() if "PushedFilters" in line]
+        assert "EqualTo(partition,2)" in pushed
+        assert "GreaterThanOrEqual(offset,100)" in pushed
+        assert "value" not in pushed
+        assert sum(size for _, size in brokers.fetched_from) > 0
+        assert min(offset for _, offset in brokers.fetched_from) == 100
+
+    def test_a_table_in_sql_gets_its_options_where_it_is_used(
+        self, spark: SparkSession, brokers: ScriptedCluster
+    ) -> None:
+        spark.sql("CREATE TABLE orders_table USING klamm OPTIONS (kafka.bootstrap.servers 'h:1', subscribe 'orders')")
+        try:
+            assert "WITH (`kafka.bootstrap.servers`" in failure(spark.table("orders_table"))
+            with serve_brokers(brokers) as bootstrap:
+                [row] = spark.sql(
+                    "SELECT count(*) AS n FROM orders_table "
+                    f"WITH (`kafka.bootstrap.servers` = '{bootstrap}', subscribe = 'orders')"
+                ).collect()
+            assert row["n"] == 6_000
+        finally:
+            spark.sql("DROP TABLE orders_table")
+
+    @pytest.mark.parametrize(("pattern", "expected"), PATTERNS.values(), ids=PATTERNS)
+    def test_patterns_find_what_they_find_in_java(
+        self, spark: SparkSession, pattern: str, expected: tuple[str, ...]
+    ) -> None:
+        java = spark.sparkContext._jvm
+        assert java is not None
+        compiled = java.java.util.regex.Pattern.compile(pattern)
+
+        assert tuple(n for n in NAMES if compiled.matcher(n).find()) == expected
+
+    def test_writing_is_refused_in_one_sentence(self, spark: SparkSession, tmp_path: Path) -> None:
+        options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "orders"}
+        with pytest.raises(PySparkException, match="klamm only reads topics"):
+            spark.range(1).write.format("klamm").options(**options).mode("append").save()
 
     def test_unknown_options_are_refused_with_the_nearest_one(self, spark: SparkSession) -> None:
         with pytest.raises(

@@ -288,7 +288,7 @@ def test_controller_queues_are_read_from_metrics_and_journal(cluster: Cluster, r
     assert "Connection refused" in klamm("controller", "queues", "--metrics", "127.0.0.1:1", status=1).err
 
 
-def test_klamm_in_a_pipe_has_exit_status_and_clean_standard_output(cluster: Cluster) -> None:
+def test_commands_in_a_pipe_print_only_results_and_set_the_exit_status(cluster: Cluster) -> None:
     """Status 0, 1 and 2; nothing on stdout but what was asked for, one line on stderr."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

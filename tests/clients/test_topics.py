@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 from kazoo.client import KazooClient
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
 from klamm.embedded.nodes import Command, klamm_node
 
@@ -19,7 +19,7 @@ TOOL = "org.apache.kafka.tools.TopicCommand"
 def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes whose topics' deletion does not wait long for a node that is gone."""
     overrides = {"klamm.delete.topic.dead.broker.wait.ms": "500", "auto.create.topics.enable": "false"}
-    with running_cluster(tmp_path_factory.mktemp("topics"), overrides=overrides) as running:
+    with Cluster(tmp_path_factory.mktemp("topics"), overrides=overrides) as running:
         yield running
 
 

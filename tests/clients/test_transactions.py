@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from kafka import KafkaProducer
 from tests.support import apache_kafka
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster
 
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.embedded.nodes import Command
 from klamm.runtime.processes import ticks
 
@@ -32,7 +32,7 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
         "group.initial.rebalance.delay.ms": "0",
     }
     directory = tmp_path_factory.mktemp("transactions")
-    with running_cluster(directory, command=node_command, overrides=overrides) as running:
+    with Cluster(directory, command=node_command, overrides=overrides) as running:
         yield running
 
 
@@ -187,7 +187,7 @@ def copy(cluster: Cluster, source: str, target: str, group: str, crash_after: in
         consumer.close()
 
 
-def test_copy_that_crashed_is_continued_and_each_record_is_copied_once(cluster: Cluster, name: str) -> None:
+def test_transactional_copy_that_crashed_continues_without_loss_or_duplicates(cluster: Cluster, name: str) -> None:
     target = f"{name[:40]}-target"
     cluster.create_topic(target, PARTITIONS, 3)
     values = sorted(f"{number:03}" for number in range(60))
@@ -223,7 +223,7 @@ def test_transaction_commits_after_the_node_of_its_coordinator_is_killed(cluster
         cluster.wait_until_in_sync("__transaction_state", PARTITIONS, 3)
 
 
-def test_kafka_python_commits_and_aborts(cluster: Cluster, name: str) -> None:
+def test_kafka_python_commits_and_aborts_transactions(cluster: Cluster, name: str) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=name)
     try:
         producer.init_transactions()
@@ -240,7 +240,7 @@ def test_kafka_python_commits_and_aborts(cluster: Cluster, name: str) -> None:
     assert consumed(cluster, name, 1) == ["committed"]
 
 
-def test_aiokafka_commits_and_aborts(cluster: Cluster, name: str) -> None:
+def test_aiokafka_commits_and_aborts_transactions(cluster: Cluster, name: str) -> None:
     async def main() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=name)
         await producer.start()

@@ -1,12 +1,13 @@
 """Child processes: start, signals, log, and their end with the parent."""
 
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
-from klamm.runtime.processes import run, spawn, ticks
+from klamm.runtime.processes import Child, run, spawn, ticks
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -64,3 +65,15 @@ def test_run_returns_exit_status_and_output_or_times_out() -> None:
     assert run([sys.executable, "-c", "print('x'); raise SystemExit(2)"], 20) == (2, "x\n")
     with pytest.raises(TimeoutError):
         run([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    spawned: list[Child] = []
+    thread = threading.Thread(target=lambda: spawned.append(spawn("sleeper", SLEEPER, str(tmp_path / "log"))))
+    thread.start()
+    thread.join()
+    [child] = spawned
+    assert any("up" in child.log_tail() for _ in ticks(20))
+
+    assert child.wait(0.3) is None  # the kernel would have killed it with the thread
+    child.kill()

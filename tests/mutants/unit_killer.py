@@ -18,7 +18,11 @@ LEAST_TIMEOUT_S: Final = 5
 TIMES_BASELINE: Final = 20
 """A test that takes so many times as long as without a mutant fails."""
 START_S: Final = 15
-_NOT_FOR_MUTANTS: Final = ("tests/unit/mutants/", "tests/unit/test_the_door.py", "tests/unit/test_decisions_are_pure")
+_NOT_FOR_MUTANTS: Final = (
+    "tests/unit/mutants/",
+    "tests/unit/test_system_access.py",
+    "tests/unit/test_decisions_are_pure.py",
+)
 """Tests of this command, and tests that read the sources on disk."""
 _OPTIONS: Final = (
     "-x", "-q", "--no-header", "--tb=no", "--hypothesis-profile=mutants", "--rootdir", str(ROOT),

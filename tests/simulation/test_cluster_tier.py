@@ -8,8 +8,7 @@ import pytest
 
 from klamm.sim.cluster_tier.options import Options
 from klamm.sim.cluster_tier.run import run_schedule, run_script
-from klamm.sim.scripts.script import ScheduledAction, Script
-from klamm.sim.scripts.text import decode_script, encode_script
+from klamm.sim.scripts.script import ScheduledAction, Script, decode_script, encode_script
 
 TOPIC = {
     "topic": "t1",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.mutants.children import Ended, Limits, in_child
 
-LAST_MEMBER = "controller/decisions/isr_removal.py:constant-changed:plan_isr_removal:2"
+LAST_MEMBER = "controller/decisions/plans.py:constant-changed:plan_isr_removal:2"
 TEST = (
     "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways"
 )
@@ -46,25 +46,25 @@ def test_the_unit_tests_notice_that_the_last_member_leaves_the_isr() -> None:
     assert noticed("unit", LAST_MEMBER, TEST)[1] == TEST
 
 
-def test_what_no_item_runs_survives() -> None:
+def test_mutant_of_code_that_no_test_runs_survives() -> None:
     assert noticed("unit", LAST_MEMBER, "tests/unit/model/test_topic_ids.py::nothing")[1] == "survived"
 
 
-def test_a_child_that_computes_or_waits_too_long_is_ended() -> None:
+def test_a_mutant_process_that_computes_or_waits_too_long_is_ended() -> None:
     endless, waiting = in_child(_compute, Limits(1, 60))[0], in_child(_wait, Limits(10, 0.2))[0]
 
     assert endless == Ended("more than 1 s of processor time")
     assert waiting == Ended("more than 0 s")
 
 
-def test_a_child_has_a_directory_that_is_removed_afterwards() -> None:
+def test_the_directory_of_a_mutant_process_is_removed_at_its_end() -> None:
     directory, _ = in_child(partial(_write, "text"), Limits(10, 60))
 
     assert isinstance(directory, Path)
     assert not directory.exists()
 
 
-def test_an_error_of_a_killer_itself_is_no_verdict() -> None:
+def test_an_error_in_the_mutant_runner_is_raised_and_kills_no_mutant() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         in_child(_fail, Limits(10, 60))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from klamm.sim.cluster import run_schedule, run_script
-from klamm.sim.scripts.text import decode_script
+from klamm.sim.scripts.script import decode_script
 
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
 

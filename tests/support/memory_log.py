@@ -204,6 +204,9 @@ class MemoryLogs:
         self.refused: dict[TopicPartition, OSError | KlammError] = {}
         """Logs that cannot be had, and why."""
         self.deleted: list[TopicPartition] = []
+        self.synced: list[TopicPartition] = []
+        """Deletions that no power loss can undo."""
+        self.fails_to_sync = False
         self.checkpoints: list[dict[TopicPartition, int]] = []
         self.on_failed: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
         """The directory is out of use."""
@@ -233,6 +236,12 @@ class MemoryLogs:
             raise self.refused[topic_partition]
         if self.logs.pop(topic_partition, None) is not None:
             self.deleted.append(topic_partition)
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        if self.fails_to_sync:
+            return list(partitions)
+        self.synced += partitions
+        return []
 
     async def checkpoint_high_watermarks(self) -> None:
         self.checkpoints.append({tp: log.high_watermark for tp, log in self.logs.items()})

@@ -59,7 +59,7 @@ class MixedCluster(Cluster):
             **(overrides or {}),
         }
         self.kafka_ids = tuple(kafka)
-        self.nodes = [
+        self.nodes[:] = [
             NodeProcess(
                 broker_id,
                 port,

@@ -1,7 +1,7 @@
 """Real logs in a temporary directory for brokers in simulated time; nothing runs in threads."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -54,7 +54,7 @@ class RealLogs:
 
     async def drop(self) -> None:
         """Release the directory lock without closing anything, as if the process died."""
-        for directory in self.manager._directories.values():
+        for directory in self.manager._registry.directories.values():
             directory.unlock()
         await self.manager._housekeeping.stop()
         self._manager = None
@@ -77,6 +77,9 @@ class RealLogs:
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self.manager.delete(topic_partition)
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        return await self.manager.sync_deletions(partitions)
 
     async def checkpoint_high_watermarks(self) -> None:
         if self._manager is not None:

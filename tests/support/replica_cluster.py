@@ -6,6 +6,7 @@ The test plays the controller: it says who leads, and answers AlterPartition as 
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from tests.support.memory_log import MemoryLog, MemoryLogs, batch
@@ -186,6 +187,9 @@ class ReplicaCluster:
         self.brokers: dict[int, ReplicaManager] = {}
         self.cut: set[tuple[int, int]] = set()
         self.sent: list[tuple[int, int, Any, int]] = []
+        self.complaints: list[tuple[int, TopicPartition, int]] = []
+        """Broker, partition and fetch offset of each fetch that met damaged records."""
+        self.on_corrupt: dict[int, Callable[[TopicPartition, int], None]] = {}
         self.delay_s = 0.001
         self.leader_epoch: dict[TopicPartition, int] = {}
         self.partition_epoch: dict[TopicPartition, int] = {}
@@ -226,11 +230,18 @@ class ReplicaCluster:
             lambda build, newest: self.controller.alter_partition(build, newest),
             lambda host, port, client_id: self._connect(broker, port),
             self.settings,
-            future_logs=self.logs[broker].manager if isinstance(self.logs[broker], RealLogs) else None,
+            future_logs=self.logs[broker].manager.moves if isinstance(self.logs[broker], RealLogs) else None,
+            on_corrupt=partial(self._on_corrupt, broker),
         )
         self.logs[broker].on_failed = self.brokers[broker].set_offline
         self.brokers[broker].start()
         self.metadata.alive.add(BrokerId(broker))
+
+    def _on_corrupt(self, broker: int, partition: TopicPartition, offset: int) -> None:
+        """A fetch met damaged records."""
+        self.complaints.append((broker, partition, offset))
+        if broker in self.on_corrupt:
+            self.on_corrupt[broker](partition, offset)
 
     async def crash(self, broker: int) -> None:
         """End the process without a shutdown; what it wrote stays."""
@@ -358,7 +369,12 @@ async def serve_fetch(manager: ReplicaManager, metadata: Metadata, request: Fetc
         return metadata.topic_name(topic.topic_id) if by_id else topic.topic
 
     params = FetchParams(
-        replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes, Isolation(request.isolation_level)
+        replica_id,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        Isolation(request.isolation_level),
+        leader_only=version < 11,
     )
     wanted = [
         FetchPartition(

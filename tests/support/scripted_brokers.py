@@ -17,6 +17,11 @@ from klamm.wire.messages import (
     AbortedTransaction,
     ApiVersion,
     ApiVersionsResponse,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -33,7 +38,13 @@ from klamm.wire.messages import (
 )
 
 FIRST_FETCH_BY_ID = 13
-OFFERED = {ApiKey.FETCH: (4, 17), ApiKey.LIST_OFFSETS: (1, 9), ApiKey.METADATA: (4, 12), ApiKey.API_VERSIONS: (0, 4)}
+OFFERED = {
+    ApiKey.FETCH: (4, 17),
+    ApiKey.LIST_OFFSETS: (1, 9),
+    ApiKey.METADATA: (4, 12),
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+}
 
 
 @dataclass
@@ -51,6 +62,11 @@ class ScriptedLog:
     def end(self) -> int:
         """The offset after the last batch."""
         return self.batches[-1][1] + 1 if self.batches else self.start
+
+    @property
+    def size(self) -> int:
+        """The bytes of all batches."""
+        return sum(len(batch) for _, _, batch in self.batches)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         content = b""
@@ -84,6 +100,7 @@ class ScriptedCluster:
     metadata_errors: dict[str, list[ErrorCode]] = field(default_factory=dict)
     has_topic_ids: bool = True
     """False: as Apache Kafka with an inter.broker.protocol.version below 2.8."""
+    cluster_id: str | None = "scripted"
     incarnations: Counter[str] = field(default_factory=Counter)
 
     def topic_id(self, name: str) -> uuid.UUID:
@@ -116,6 +133,7 @@ class ScriptedCluster:
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
             ApiKey.FETCH: self._fetch_by_id if header.api_version >= FIRST_FETCH_BY_ID else self._fetch,
         }
         return [*encode_response(key, header.api_version, header.correlation_id, answers[key](broker, request))]
@@ -128,7 +146,8 @@ class ScriptedCluster:
         known = sorted({p.topic for p in self.logs})
         names = known if request.topics is None else [t.name or "" for t in request.topics]
         brokers = [MetadataResponseBroker(node_id=b, host=h, port=p) for b, (h, p) in self.brokers.items()]
-        return MetadataResponse(brokers=brokers, topics=[self._topic(name) for name in names])
+        topics = [self._topic(name) for name in names]
+        return MetadataResponse(brokers=brokers, cluster_id=self.cluster_id, topics=topics)
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         partitions = [
@@ -168,6 +187,14 @@ class ScriptedCluster:
                 )
             topics.append(ListOffsetsTopicResponse(topic.name, answers))
         return ListOffsetsResponse(topics=topics)
+
+    def _describe_log_dirs(self, broker: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        topics = []
+        for asked in request.topics or ():
+            logs = [(n, self.logs[TopicPartition(asked.topic, n)]) for n in asked.partitions]
+            held = [DescribeLogDirsPartition(n, log.size) for n, log in logs if log.leader == broker]
+            topics.append(DescribeLogDirsTopic(asked.topic, held))
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/data", topics=topics)])
 
     def _fetch(self, broker: int, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-from klamm.embedded.zookeeper import Peer, ServerOptions, ZooKeeperServer
+from klamm.embedded.zookeeper import QUICK, Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
 
-TICK_MS = 200
-QUICK = ServerOptions(
-    tick_ms=TICK_MS, min_session_ms=2 * TICK_MS, max_session_ms=60_000, sync_to_disk=False, verbose=False
-)
+TICK_MS = QUICK.tick_ms
 
 
 def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:

@@ -38,7 +38,7 @@ def controller(s: Snapshot) -> Iterator[SubjectFinding]:
 
 
 def controller_epoch(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Report an epoch that differs from the number of elections, or is lower than that of a partition state."""
+    """Report a controller epoch that differs from the number of elections, or is below that of a partition state."""
     kind, at = "controller epoch", znodes.CONTROLLER_EPOCH
     if s.controller_epoch is None:
         if s.controller is not None and at not in s.malformed:

@@ -37,22 +37,22 @@ class SubjectFinding(NamedTuple):
 
 
 def critical(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
-    """A finding about unavailable or endangered data, or a missing controller."""
+    """A finding of the highest severity: data is unavailable or in danger, or there is no controller."""
     return SubjectFinding(Severity.CRITICAL, kind, subject, why, remedy)
 
 
 def warning(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
-    """A finding about something stuck, or that the next failure makes critical."""
+    """A finding of medium severity: something is stuck, or the next failure makes it critical."""
     return SubjectFinding(Severity.WARNING, kind, subject, why, remedy)
 
 
 def notice(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
-    """A finding about a healthy cluster."""
+    """A finding of the lowest severity: worth knowing, although the cluster is healthy."""
     return SubjectFinding(Severity.NOTICE, kind, subject, why, remedy)
 
 
 def age(s: Snapshot, since_ms: int) -> str | None:
-    """How long a request has been waiting, for example `2 h`; None when it is too recent for a finding."""
+    """How long a request has been waiting, for example `2 h`; None when that is too short for a finding."""
     seconds = (s.taken_ms - since_ms) // 1000
     if seconds * 1000 < STALE_REQUEST_MS:
         return None

@@ -48,5 +48,5 @@ def findings(snapshot: Snapshot) -> list[Finding]:
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
-    """Whether there is nothing but notices."""
+    """Whether all findings are of the lowest severity."""
     return all(f.severity is Severity.NOTICE for f in found)

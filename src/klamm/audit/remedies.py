@@ -68,17 +68,17 @@ def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
 
 
 def start(brokers: Iterable[BrokerId]) -> str:
-    """Tells to start all of these brokers."""
+    """The remedy text that says to start all of these brokers."""
     return "start " + " and ".join(f"broker {b}" for b in brokers)
 
 
 def start_one_of(brokers: Iterable[BrokerId]) -> str:
-    """Tells to start any one of these brokers."""
+    """The remedy text that says to start any one of these brokers."""
     return "start " + " or ".join(f"broker {b}" for b in brokers)
 
 
 def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
-    """Tells to start a dead broker, or how to move its replicas to other brokers."""
+    """The remedy text for a dead broker: start it, or move its replicas to other brokers."""
     back = f"start broker {broker} (restart it if its process hangs)"
     live = s.live
     if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
@@ -92,7 +92,7 @@ def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
 
 
 def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
-    """How to bring these replicas back into the ISR."""
+    """The remedy text for replicas that are not in the ISR: how to bring them back."""
     dead = [b for b in missing if b not in s.live]
     return (
         start(dead)
@@ -105,7 +105,10 @@ def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
 
 
 def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
-    """How to get a leader where the ISR is alive. Only brokers know of failed log directories; ZooKeeper does not."""
+    """The remedy text for a partition whose ISR is alive but which has no leader.
+
+    Only brokers know of failed log directories; ZooKeeper does not.
+    """
     brokers = " and ".join(f"broker {b}" for b in live)
     return (
         f"klamm brokers --log-dirs{bootstrap_option(s)} shows failed directories: repair the disk and restart "
@@ -134,7 +137,7 @@ def cancel_reassignment(s: Snapshot, topic: str) -> str:
 
 
 def first_state(s: Snapshot, p: TopicPartition) -> str:
-    """How to get a first state for a partition without one.
+    """The remedy text for a partition without a state znode: how to get a first state.
 
     It has leader epoch 0, which brokers that led or followed the partition reject.
     """
@@ -152,7 +155,7 @@ def add_leader_to_replicas(s: Snapshot, p: TopicPartition, leader: BrokerId) -> 
 
 
 def remove_features(s: Snapshot, features: Iterable[str]) -> str:
-    """How to remove these finalized features, if the brokers cannot be upgraded."""
+    """The remedy text for finalized features that brokers do not support: upgrade these, or remove the features."""
     kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
     document = encode({"version": 2, "status": 1, "features": kept}).decode()
     return f"upgrade these brokers; or, if that is not possible, {set_znode(s, FEATURE, document)}, then {reelect(s)}"
@@ -177,7 +180,7 @@ def restore_assignment(s: Snapshot, p: TopicPartition) -> str:
 
 
 def write_valid_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
-    """The command that writes a state whose ISR contains the leader and only replicas.
+    """The command that writes a partition state whose ISR contains the leader and only replicas.
 
     It has the next leader epoch, or brokers would keep the old state; a controller accepts any ISR that it reads.
     """
@@ -206,7 +209,10 @@ def highest_controller_epoch(s: Snapshot) -> int:
 
 
 def raise_controller_epoch(s: Snapshot) -> str:
-    """The command that writes an epoch that no partition state exceeds; a new controller has to read it."""
+    """The command that raises the controller epoch to the highest of all partition states.
+
+    A new controller has to be elected to read it.
+    """
     return f"{set_znode(s, znodes.CONTROLLER_EPOCH, str(highest_controller_epoch(s)))}, then {reelect(s)}"
 
 
@@ -241,7 +247,7 @@ def restore_topic_id(s: Snapshot, topic: str) -> str:
 
 
 def repair_malformed(s: Snapshot, path: str) -> str:
-    """How to repair a znode that cannot be decoded."""
+    """The remedy text for a znode that cannot be decoded."""
     if path == znodes.CONTROLLER:
         return reelect(s)
     if path == znodes.CONTROLLER_EPOCH:
@@ -265,7 +271,7 @@ def repair_malformed(s: Snapshot, path: str) -> str:
 
 
 def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
-    """How to repair a malformed state znode."""
+    """The remedy text for a malformed state znode."""
     pattern = set_znode(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
@@ -276,7 +282,7 @@ def _repair_state(s: Snapshot, p: TopicPartition, path: str) -> str:
 
 
 def _repair_topic(s: Snapshot, topic: str, path: str) -> str:
-    """How to repair a malformed topic znode."""
+    """The remedy text for a malformed topic znode."""
     example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
     return (
         "take the assignment from the brokers, which keep it until they restart: klamm topics describe "

@@ -1,11 +1,43 @@
-"""Authorization and quota rules of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
+"""Authorization and quota rules of each API; operations and resources by Kafka's numbers.
+
+Source: KafkaApis.scala, RequestHandlerHelper.scala, AclOperation.java, ResourceType.java (3.9).
+"""
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
-from klamm.model.acls import Operation, Permission, ResourceType
 from klamm.wire.api import ApiKey
+
+
+class Operation(IntEnum):
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class Permission(NamedTuple):
+    operation: Operation
+    resource_type: ResourceType
 
 
 class QuotaClass(StrEnum):

@@ -22,6 +22,7 @@ from klamm.broker.controller_channel import (
 )
 from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.coordinators import build_groups, build_transactions
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
@@ -46,6 +47,7 @@ from klamm.broker.settings import (
     controller_settings,
     log_settings,
     replication_settings,
+    scrubber_settings,
     server_limits,
 )
 from klamm.broker.stale_topics import StaleTopics
@@ -60,12 +62,15 @@ from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
+from klamm.log.repair.scrubber import LogScrubber
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.leadership import LeadershipChange
 from klamm.replication.quota import ReplicationQuotas
+from klamm.replication.record_repair import RecordRepair
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
@@ -81,9 +86,11 @@ async def assemble(
     world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, lifecycle: Lifecycle
 ) -> Parts:
     """Build and start every part; closing `lifecycle` ends them. Raises KlammError where the node cannot run."""
-    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config))
+    guard = lifecycle.add("crash guard", CrashGuard(world, config))
+    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config, guard))
     await lifecycle.start()
     context = await _read_node_context(world, config, log_levels, status, sessions)
+    lifecycle.add("process record", Step(lambda: guard.begin_record(context.store(), context.broker_id)))
     storage = build_storage(context, lifecycle)
     await lifecycle.start()
     parts = build_parts(context, storage, lifecycle)
@@ -113,6 +120,7 @@ class Storage(NamedTuple):
     log_dir_failures: LogDirFailures
     logs: LogManager
     cleaner: LogCleaner
+    scrubber: LogScrubber
     throttles: ReplicationThrottles
     quotas: ReplicationQuotas
 
@@ -143,13 +151,17 @@ def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
         on_directory_failed,
     )
     cleaner = LogCleaner(world, logs, cleaner_settings(config))
-    storage = Storage(server, listeners, failures, logs, cleaner, throttles, quotas)
+    scrubber = LogScrubber(world, logs, scrubber_settings(config))
+    storage = Storage(server, listeners, failures, logs, cleaner, scrubber, throttles, quotas)
     lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
     return storage
 
 
 async def _load_logs(context: NodeContext, storage: Storage) -> None:
-    """Open every log, with the overrides of its topic. A log without a partition here is kept until a StopReplica."""
+    """Open every log, with the config overrides of its topic.
+
+    A log whose partition is no longer assigned to this broker is kept until the controller sends StopReplica.
+    """
     context.status.state = BrokerState.RECOVERY
     store = context.store()
     overrides, unreadable = await store.read_topic_configs(await store.list_topics())
@@ -177,7 +189,7 @@ def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitab
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
     """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
-    journal = _build_journal(context, storage)
+    journal = _build_journal(context, storage, lifecycle)
     on_error = _journal_error_reporter(journal)
     registration = lifecycle.add("registration", Registration(context, storage.listeners))
     cache = MetadataCache(config.inter_broker_listener)
@@ -189,6 +201,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
+    repair = _build_repair(context, storage, cache, replicas, lifecycle)
     groups = build_groups(context, replicas, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
@@ -200,11 +213,13 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         transactions.on_leadership_change(change)
 
     replicas.on_leadership_change = on_leadership_change
-    changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
+    changes = _build_followers(context, storage, controller, registration, replica_logs, replicas, on_error, lifecycle)
     parts = Parts(
         context=context,
         logs=logs,
         cleaner=cleaner,
+        scrubber=storage.scrubber,
+        repair=repair,
         throttles=throttles,
         cache=cache,
         channel=channel,
@@ -224,11 +239,12 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     return parts
 
 
-def _build_journal(context: NodeContext, storage: Storage) -> Journal:
+def _build_journal(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Journal:
     """Create the journal: plain files beside the partition directories, which Apache Kafka would also accept there."""
     logs = storage.logs
     first, *others = logs.live_directories
     files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
+    lifecycle.add("journal", Step(lambda: context.world.disk.in_thread(files.reserve_incarnation)))
 
     def move_journal(failure: DirectoryFailure) -> None:
         """Continue the journal in the first live log directory if its own directory failed."""
@@ -289,7 +305,10 @@ def _build_controller_channel(
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ControllerChannel:
-    """Build the connection to the active controller. It, and the check for deleted topics, follow the metadata."""
+    """Build the connection to the active controller.
+
+    New metadata makes it check for another controller, and starts the check for stale topics.
+    """
     config = context.config
     channel = ControllerChannel(
         context.world,
@@ -337,13 +356,34 @@ def _build_replicas(
         lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
         replication_settings(config),
         quotas=storage.quotas,
-        future_logs=storage.logs,
+        future_logs=storage.logs.moves,
+        on_corrupt=storage.scrubber.check_soon,
     )
+    replicas.check_crcs(is_on=config.klamm_fetch_check_crcs)
     lifecycle.add("replicas", replicas)
     if isr_znodes is not None:
         lifecycle.add("ISR changes", isr_znodes)
     storage.log_dir_failures.add_listener(lambda failure: replicas.set_offline(failure.partitions))
     return replicas
+
+
+def _build_repair(
+    context: NodeContext, storage: Storage, cache: MetadataCache, replicas: ReplicaManager, lifecycle: Lifecycle
+) -> RecordRepair:
+    """Create the search for damaged records, and the part that mends what it finds with those of other replicas."""
+    timeout_s = context.config.socket_connection_setup_timeout_ms / 1000
+    repair = RecordRepair(
+        context.world,
+        context.broker_id,
+        replicas.partition,
+        cache,
+        lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
+        context.config.replica_socket_timeout_ms / 1000,
+    )
+    storage.scrubber.on_damage = repair.on_damage
+    lifecycle.add("record repair", repair)
+    lifecycle.add("log scrubber", storage.scrubber)
+    return repair
 
 
 def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
@@ -363,7 +403,10 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
 
 
 def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
-    """How to allocate producer id blocks: from the controller, or from ZooKeeper in old protocol versions."""
+    """Return the function that allocates producer id blocks.
+
+    It asks the controller, or in old protocol versions ZooKeeper.
+    """
     if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
         return lambda: allocate_from_zookeeper(context.store, context.broker_id)
     return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
@@ -375,6 +418,7 @@ def _build_followers(
     controller: Controller,
     registration: Registration,
     replica_logs: ReplicaLogs,
+    replicas: ReplicaManager,
     on_error: OnUnexpectedError,
     lifecycle: Lifecycle,
 ) -> ConfigChanges:
@@ -388,6 +432,8 @@ def _build_followers(
         registration.advertise,
         storage.throttles,
         storage.cleaner,
+        storage.scrubber,
+        replicas,
         replica_logs.topics_changed,
     )
     changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)
@@ -404,7 +450,7 @@ FollowerT = TypeVar("FollowerT", bound=ZnodeFollower)
 
 
 def _add_follower(context: NodeContext, lifecycle: Lifecycle, name: str, follower: FollowerT) -> FollowerT:
-    """Start the follower with the node, and pass it the events of the ZooKeeper sessions."""
+    """Register a part that follows a znode: it starts with the node and gets the events of the ZooKeeper sessions."""
     context.sessions.add_listener(follower)
     return lifecycle.add(name, follower)
 

@@ -86,7 +86,7 @@ class ConfigAdmin:
         self._policy = policy
 
     async def replace(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """AlterConfigs: the given configs replace all others."""
+        """Carry out AlterConfigs for one resource: the given configs replace all that are stored."""
 
         def build(_stored: Mapping[str, str]) -> dict[str, str]:
             """Return the new configs of the resource: those given with a value, whatever was stored before."""
@@ -95,7 +95,7 @@ class ConfigAdmin:
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
 
     async def increment(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """IncrementalAlterConfigs: configs that are not named stay."""
+        """Carry out IncrementalAlterConfigs for one resource: configs that are not named keep their values."""
 
         def build(stored: Mapping[str, str]) -> dict[str, str]:
             """Return the stored configs of the resource with the changes applied."""
@@ -221,7 +221,7 @@ def check_broker_id(name: str, own_id: int, mismatch: str) -> None:
 
 
 def check_request(changes: Sequence[Change]) -> None:
-    """Checks that do not depend on the resource. Raises Refusal."""
+    """Raise Refusal for a repeated key, a null value or an unknown operation, whatever the resource is."""
     names = [c.name for c in changes]
     if len(set(names)) < len(names):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

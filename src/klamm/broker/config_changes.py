@@ -27,11 +27,11 @@ class Follower(Protocol):
     """Applies changes. Calls that raise KlammError are repeated."""
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """The current overrides of these topics; empty for a topic that has none."""
+        """Called with all current overrides of each changed topic; empty for a topic that has none."""
         ...
 
     async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """The current configs in ZooKeeper for all brokers, and for this one."""
+        """Called with the current configs in ZooKeeper: the default of all brokers, and those of this one."""
         ...
 
 
@@ -101,7 +101,10 @@ class ConfigChanges(ZnodeFollower):
             await self._call_follower("configs of brokers", self._follower.brokers_changed(*found))
 
     async def _call_follower(self, what: str, call: Awaitable[None]) -> None:
-        """An unexpected error loses this change only: repeating it would block all later changes."""
+        """Await the follower's handling of a change; an unexpected error is logged.
+
+        Such an error loses this change only: repeating it would block all later changes.
+        """
         try:
             await call
         except KlammError:
@@ -111,7 +114,7 @@ class ConfigChanges(ZnodeFollower):
 
 
 async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
-    """The cluster's defaults, and this broker's own configs. One that cannot be read is logged, and counts as empty."""
+    """Read the dynamic configs of all brokers, and of this one. Malformed ones are logged, and count as empty."""
     return await _read_broker_entity(configs, DEFAULT_ENTITY), await _read_broker_entity(configs, str(broker_id))
 
 

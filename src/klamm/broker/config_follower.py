@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from klamm.broker.replication_throttles import ReplicationThrottles
-from klamm.broker.settings import cleaner_settings, server_limits
+from klamm.broker.settings import cleaner_settings, scrubber_settings, server_limits
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
@@ -19,7 +19,9 @@ from klamm.config.topic_config import TopicConfig, correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
+from klamm.log.repair.scrubber import LogScrubber
 from klamm.net.server import Server
+from klamm.replication.replica_manager import ReplicaManager
 from klamm.zk.store import Store
 
 _PARSED_PER_TIME_SLICE: Final = 200
@@ -40,6 +42,8 @@ class ConfigFollower:
         advertise: Callable[[NodeConfig], None],
         throttles: ReplicationThrottles,
         cleaner: LogCleaner,
+        scrubber: LogScrubber,
+        replicas: ReplicaManager,
         on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
     ) -> None:
         """`advertise` registers other listeners; `on_topics` gets the topics whose overrides changed."""
@@ -51,6 +55,8 @@ class ConfigFollower:
         self._advertise = advertise
         self._throttles = throttles
         self._cleaner = cleaner
+        self._scrubber = scrubber
+        self._replicas = replicas
         self._on_topics = on_topics
         self._topics_are_behind = False
 
@@ -100,6 +106,7 @@ class ConfigFollower:
         if now is not before:
             self._apply_node_config(before, now)
             await self._cleaner.update_settings(cleaner_settings(now))
+            await self._scrubber.update_settings(scrubber_settings(now))
         if self._logs.update_default_configs(now.given):
             self._topics_are_behind = True
         if self._topics_are_behind:
@@ -112,6 +119,7 @@ class ConfigFollower:
         log.info("dynamic configs changed", keys=",".join(changed))
         if server_limits(now) != server_limits(before):
             self._server.limit_connections(server_limits(now).connections)
+        self._replicas.check_crcs(is_on=now.klamm_fetch_check_crcs)
         if now.producer_id_expiration_ms != before.producer_id_expiration_ms:
             self._logs.settings = replace(self._logs.settings, producer_expiration_ms=now.producer_id_expiration_ms)
         if now.advertised_endpoints != before.advertised_endpoints:
@@ -120,7 +128,7 @@ class ConfigFollower:
             self._controller.allow_unclean_election(now.unclean_leader_election_enable)
 
     async def _apply_topic_defaults(self) -> None:
-        """Read the overrides of all topics here again, and apply them above the new defaults."""
+        """Read the overrides of all topics on this broker again, and apply them on top of the new defaults."""
         topics = sorted(self._logs.topics)
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)

@@ -27,7 +27,7 @@ class NodeContext:
     log_levels: LogLevels
 
     def store(self) -> Store:
-        """The store of the newest ZooKeeper session. Raises KlammError without a session."""
+        """The ZooKeeper store of the newest session. Raises KlammError without a session."""
         return self.sessions.store
 
     def broker_epoch(self) -> int:

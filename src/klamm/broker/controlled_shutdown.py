@@ -90,7 +90,10 @@ class ControlledShutdown:
             await asyncio.sleep(_CONTROLLER_RETRY_S)
 
     async def _request_shutdown(self, controller: Address) -> int:
-        """Send ControlledShutdown: how many partitions this broker still leads that could move. Raises KlammError."""
+        """Send ControlledShutdown.
+
+        Returns how many partitions this broker still leads that could move. Raises KlammError.
+        """
         timeout_s = self._config.controller_socket_timeout_ms / 1000
         request = ControlledShutdownRequest(self._broker_id, self._broker_epoch)
         async with AsyncClient(self._world, (), AsyncSettings(str(self._broker_id), timeout_s, timeout_s)) as client:

@@ -47,10 +47,10 @@ class ControllerChannel:
         build: Callable[[int], Any],
         is_refused: Callable[[Any], bool] = lambda answer: False,
     ) -> Any:
-        """Send `build(version)` to the active controller and return its answer; waits and retries while there is none.
+        """Send a request to the active controller and return its response; waits and retries while there is none.
 
-        The version is `newest` at most. `is_refused(answer)`: the answer says that it is not, or no longer, the
-        controller.
+        `build` makes the request for a version, `newest` is the highest that may be sent. `is_refused` tells whether a
+        response means that the broker that sent it is not the controller.
         """
         while True:
             address = self._controller_address()
@@ -77,7 +77,10 @@ class ControllerChannel:
             self._connection.close()
 
     def controller_may_have_changed(self) -> None:
-        """Close the connection to a replaced controller, which may be frozen and block until the timeout."""
+        """Close the connection if the controller was replaced.
+
+        The old one may hang, and would block requests until the timeout.
+        """
         address = self._controller_address()
         if address is not None and address != self._address:
             self.close()

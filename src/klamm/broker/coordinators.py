@@ -9,15 +9,15 @@ from klamm.broker.transaction_channels import TransactionMarkers, VerificationCh
 from klamm.broker.transaction_verification import TransactionVerification
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices
 
 
 def build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
-    """The group coordinator; it takes over groups as the controller makes this broker leader."""
+    """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
     groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
 

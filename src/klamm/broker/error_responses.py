@@ -87,7 +87,7 @@ def _metadata_error(message: m.MetadataRequest, version: int, error: ErrorCode) 
 
 
 def _leader_and_isr_error(message: m.LeaderAndIsrRequest, version: int, error: ErrorCode) -> m.LeaderAndIsrResponse:
-    """Up to v4 one flat list of partitions, later one list for each topic id."""
+    """Return a response with this error for each partition: up to version 4 as one list, later by topic id."""
     if version >= _LEADER_AND_ISR_BY_ID:
         topics = [
             m.LeaderAndIsrTopicError(
@@ -104,7 +104,7 @@ def _leader_and_isr_error(message: m.LeaderAndIsrRequest, version: int, error: E
 
 
 def _stop_replica_error(message: m.StopReplicaRequest, version: int, error: ErrorCode) -> m.StopReplicaResponse:
-    """Three generations of requests name their partitions differently; a message has one of the lists."""
+    """Return a response with this error for each partition, whichever of three lists the version has them in."""
     named = [(p.topic_name, p.partition_index) for p in message.ungrouped_partitions]
     named += [(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
     named += [(topic.topic_name, p.partition_index) for topic in message.topic_states for p in topic.partition_states]
@@ -125,7 +125,7 @@ def _offset_commit_error(message: m.OffsetCommitRequest, version: int, error: Er
 
 
 def _offset_fetch_error(message: m.OffsetFetchRequest, version: int, error: ErrorCode) -> m.OffsetFetchResponse:
-    """Return a response with this error: for each partition, once, or for each group, as the version has it."""
+    """Return a response with this error for the request, each partition or each group, as the version requires."""
     if version >= _FETCH_OFFSETS_OF_GROUPS:
         return m.OffsetFetchResponse(
             groups=[m.OffsetFetchResponseGroup(group.group_id, error_code=error) for group in message.groups]
@@ -327,7 +327,7 @@ def _incremental_alter_configs_error(
 def _add_partitions_to_txn_error(
     message: m.AddPartitionsToTxnRequest, version: int, error: ErrorCode
 ) -> m.AddPartitionsToTxnResponse:
-    """Return a response with this error, as a whole or for each partition, as the version has it."""
+    """Return a response with this error for the whole request or for each partition, as the version requires."""
     if version >= _ADD_PARTITIONS_OF_BROKERS:
         return m.AddPartitionsToTxnResponse(error_code=error)
     return m.AddPartitionsToTxnResponse(

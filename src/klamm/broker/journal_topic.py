@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from klamm.client.producing import produce_error_code, produce_request
+from klamm.client.records import produce_error_code, produce_request
 from klamm.client.versions import ANY, Request
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
@@ -148,7 +148,10 @@ class JournalTopic:
                 await asyncio.sleep(RETRY_BACKOFF_S)
 
     def _read_position(self) -> Position:
-        """The saved position; that of the first line where none is saved."""
+        """Return the saved position in the journal, from which publishing continues.
+
+        The first line where none is saved.
+        """
         try:
             return Position.decode(self._world.disk.read(self._path))
         except OSError:
@@ -159,7 +162,7 @@ class JournalTopic:
         return read_next_lines(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
     def _lost_line(self, files: int) -> bytes:
-        """A journal line that stands for those that were rotated away before they were published."""
+        """A journal line for the topic that says that files were rotated away before they were published."""
         facts = {"ts_ms": self._world.clock.now_ms(), "node": self._node, "controller_epoch": 0, "seq": 0, "cause": ""}
         return msgspec.json.encode({**facts, "kind": "lost", "files": files, "why": "rotated away unpublished"})
 

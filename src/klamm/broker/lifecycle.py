@@ -47,7 +47,7 @@ class NodeStatus:
     """Why the node cannot go on, once that is so."""
 
     def report_failure(self, reason: str) -> None:
-        """Report that the node cannot go on; the first reason counts."""
+        """Report that the node cannot keep running; only the first reason is kept."""
         if not self.failure.done():
             self.failure.set_result(reason)
 

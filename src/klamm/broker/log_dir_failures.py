@@ -11,7 +11,8 @@ from typing import Final
 import structlog
 
 from klamm.broker.context import NodeContext
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.zk.store import Store
@@ -33,14 +34,14 @@ class LogDirFailures:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Does nothing: work begins with the first failure."""
+        """Do nothing: there is no work before the first failure of a log directory."""
 
     async def close(self) -> None:
         """Stop the task that reports failed directories to the controller."""
         await self._notifier.close()
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
-        """Call the listeners and notify the controller; without any live directory left, the node fails."""
+        """Call the listeners and notify the controller; if no log directory is left, the node stops."""
         log.error(
             "log directory failed: its replicas are offline",
             directory=failure.directory,

@@ -98,7 +98,7 @@ class MetadataCache:
         return all((p := partitions.get(n)) is not None and p.leader != NO_BROKER for n in range(count))
 
     async def wait_until(self, holds: Mapping[str, Callable[[], bool]], timeout_s: float) -> list[str]:
-        """Wait until each topic's condition in `holds` is true; the topics whose condition is not at the timeout.
+        """Wait for each topic's condition in `holds`; returns the topics where it is still false at the timeout.
 
         A topic is checked again only after an update that names it, and is done once its check was true: a request for
         thousands of topics does not check all of them with each of thousands of updates.
@@ -129,7 +129,10 @@ class MetadataCache:
     # ---- what the controller tells
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
-        """Apply an UpdateMetadata of any version: replace brokers, merge partitions; return the deleted partitions."""
+        """Apply an UpdateMetadata of any version, and return the partitions that it deletes.
+
+        The brokers are replaced, the partition states are merged.
+        """
         self.generation += 1
         is_new_to_us = request.broker_epoch > self._told_as
         if is_new_to_us:
@@ -157,7 +160,7 @@ class MetadataCache:
         return deleted
 
     def _clear_topics(self, broker_epoch: int) -> None:
-        """Drop all topics: a new registration gets everything again.
+        """Remove all topics after a new registration, since the controller sends all of them again.
 
         Topics deleted while this broker was not registered were not reported to it.
         """

@@ -22,6 +22,8 @@ class NodeMetrics:
         self._changes = parts.config_changes
         self._logs = parts.logs
         self._cleaner = parts.cleaner
+        self._scrubber = parts.scrubber
+        self._repair = parts.repair
         self._clock = parts.context.world.clock
         self._journal = parts.journal
         self._journal_topic = parts.journal_topic
@@ -104,7 +106,11 @@ class NodeMetrics:
         yield Reading("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", self._sessions.latency)
         yield Reading("kafka_log_logmanager_offlinelogdirectorycount", len(self._logs.offline_directories))
         yield from self._cleaner_readings()
+        yield from self._damage_readings()
         yield Reading("klamm_config_changes", self._changes.followed)
+        guard = self._sessions.guard
+        yield Reading("klamm_crash_guard_running", int(guard.is_running))
+        yield Reading("klamm_crash_guard_starts", guard.starts)
         topic = self._journal_topic
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
         yield Reading("klamm_journal_topic_lost_files", topic.lost_files if topic else 0)
@@ -116,6 +122,16 @@ class NodeMetrics:
                 labels = (api(ApiKey(key)).name,)
                 yield Reading("kafka_network_requestmetrics_requests", timer.count, labels)
                 yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)
+
+    def _damage_readings(self) -> Iterator[Reading]:
+        """Yield the metrics of damaged records: found, mended, and still waiting for another replica."""
+        scrubber, now_ms = self._scrubber, self._clock.now_ms()
+        last_pass_ms = now_ms if scrubber.last_pass_ms is None else scrubber.last_pass_ms
+        yield Reading("klamm_log_damaged_ranges_found", scrubber.damaged_ranges)
+        yield Reading("klamm_log_damaged_ranges_mended", self._repair.mended_ranges)
+        yield Reading("klamm_log_damaged_ranges", scrubber.unmended_ranges())
+        yield Reading("klamm_log_scrubbed_bytes", scrubber.read_bytes)
+        yield Reading("klamm_log_time_since_last_scrub_ms", now_ms - last_pass_ms)
 
     def _cleaner_readings(self) -> Iterator[Reading]:
         """Yield the metrics of the log cleaner."""

@@ -17,6 +17,8 @@ from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.manager import LogManager
+from klamm.log.repair.scrubber import LogScrubber
+from klamm.replication.record_repair import RecordRepair
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.telemetry.journal import Journal
 
@@ -28,6 +30,8 @@ class Parts:
     context: NodeContext
     logs: LogManager
     cleaner: LogCleaner
+    scrubber: LogScrubber
+    repair: RecordRepair
     throttles: ReplicationThrottles
     cache: MetadataCache
     channel: ControllerChannel

@@ -48,7 +48,7 @@ class ProducerIds:
         self._waiting = 0
 
     async def next_id(self) -> int | None:
-        """A new id; None where the controller refuses a block for now, and the client has to ask again."""
+        """Return a new producer id; None where no block could be allocated, and the client has to ask again."""
         if self._next == self._end and not self._use_next_block():
             await self._wait_for_block()
             if self._next == self._end and not self._use_next_block():
@@ -65,7 +65,7 @@ class ProducerIds:
             self._fetching.cancel()
 
     async def _wait_for_block(self) -> None:
-        """Wait until the next block is there, or for the timeout."""
+        """Wait until the next block of producer ids has arrived, at most for the timeout."""
         self._waiting += 1
         try:
             async with asyncio.timeout(_WAIT_TIMEOUT_S):
@@ -85,7 +85,7 @@ class ProducerIds:
         return True
 
     def _start_fetch(self) -> "asyncio.Task[None]":
-        """The running fetch of the next block, started where there is none."""
+        """Return the task that fetches the next block; it is started if none is running."""
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.create_task(self._fetch_block())
         return self._fetching
@@ -103,7 +103,7 @@ class ProducerIds:
 
 
 async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerId) -> ProducerIdBlock | None:
-    """A block written to ZooKeeper by this broker; None where that fails for now."""
+    """Allocate a block of producer ids in ZooKeeper itself; None where that fails for now."""
     try:
         block = await store().allocate_producer_ids(broker_id)
     except KlammError as error:
@@ -118,7 +118,7 @@ async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerI
 async def allocate_from_controller(
     channel: ControllerChannel, broker_id: BrokerId, broker_epoch: int
 ) -> ProducerIdBlock | None:
-    """A block from the controller (AllocateProducerIds); None where it refuses for now."""
+    """Allocate a block of producer ids by AllocateProducerIds; None where the controller refuses for now."""
     answer: AllocateProducerIdsResponse = await channel.ask(
         ApiKey.ALLOCATE_PRODUCER_IDS,
         0,

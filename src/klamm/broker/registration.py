@@ -68,7 +68,7 @@ class Registration:
         log.info("registered again", broker=self._context.broker_id, epoch=self._context.status.broker_epoch)
 
     def advertise(self, config: NodeConfig) -> None:
-        """Change the advertised listeners in the registration; the controller tells all brokers."""
+        """Change the advertised listeners in this broker's registration; the controller then notifies all brokers."""
         self._registrar.change(self._listeners.advertised_broker(self._context.broker_id, config))
         if self._update is not None:
             self._update.cancel()  # the new update replaces it

@@ -35,15 +35,15 @@ class RegistrationWatch(ZnodeFollower):
         self._session_id = 0
 
     def on_registered(self, session_id: int) -> None:
-        """Watch the registration made in this session.
+        """Watch the registration that was made in this session.
 
-        In a later session the controller registers first, as it has to resign before.
+        In a session after an expiry the controller registers the broker, because it has to resign before.
         """
         self._session_id = session_id
         self.wake()
 
     async def check_registration(self) -> None:
-        """Set the watch; register again where the registration is gone. Raises KlammError."""
+        """Watch this broker's registration, and register again where it is gone. Raises KlammError."""
         store = self._store()
         if store.session_id != self._session_id:
             return

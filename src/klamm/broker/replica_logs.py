@@ -54,7 +54,7 @@ class ReplicaLogs:
         return [found[tp] for tp, _, _ in wanted]
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Record changed configs, so that logs that are being created get them, too (KAFKA-8813)."""
+        """Record that these topics' configs changed, so that logs being created get the new ones too (KAFKA-8813)."""
         for changed in self._changed_meanwhile:
             changed.update(topics)
 
@@ -83,6 +83,10 @@ class ReplicaLogs:
         """Delete the partition's log."""
         self._logs.delete(topic_partition)
         await asyncio.sleep(0)  # deleting thousands of logs must not hold the event loop
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
+        return await self._logs.sync_deletions(partitions)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write the high watermark checkpoints of all log directories."""

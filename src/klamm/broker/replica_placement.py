@@ -27,9 +27,10 @@ class PlacementRefused(ValueError):
 def place_replicas(
     brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: Rng
 ) -> Placement:
-    """Replicas by partition number, the preferred leader first; `brokers` are the live ones with their racks.
+    """Choose replicas for each partition as Kafka does, the preferred leader first.
 
-    Raises PlacementRefused where there are too few brokers, or only some of them name a rack.
+    `brokers` are the live ones with their racks. Raises PlacementRefused where there are too few brokers, or only some
+    of them have a rack.
     """
     racks = _check_racks(brokers, replication_factor)
     start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
@@ -93,7 +94,7 @@ def _place_over_brokers(
 
 
 def _follower_index(first: int, shift: int, replica: int, count: int) -> int:
-    """The index of a follower after the leader at `first`; never `first` itself."""
+    """The index of the broker for a follower when the leader is at `first`; never `first` itself."""
     return (first + 1 + (shift + replica) % (count - 1)) % count
 
 
@@ -123,7 +124,7 @@ def _place_over_racks(
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """The brokers in an order in which neighbours are in different racks, as long as racks have any left."""
+    """The brokers in an order in which neighbours are in different racks, as far as that is possible."""
     by_rack = {rack: sorted(b for b, r in racks.items() if r == rack) for rack in sorted(set(racks.values()))}
     order: list[BrokerId] = []
     round_ = 0

@@ -12,7 +12,9 @@ from klamm.broker.handlers.controller_apis import (
     ALLOCATE_PRODUCER_IDS,
     ALTER_PARTITION,
     CONTROLLED_SHUTDOWN,
+    ENVELOPE,
     ControllerApis,
+    Envelope,
 )
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
@@ -22,7 +24,6 @@ from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeClu
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
 from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
-from klamm.broker.handlers.envelope import ENVELOPE, Envelope
 from klamm.broker.handlers.fetch import FETCH
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from klamm.broker.handlers.group_admin import (

@@ -9,8 +9,8 @@ import structlog
 from klamm.broker.node import Node, start_node
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
-from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, freeze_startup_objects, run_loop, say
+from klamm.runtime.memory import keep_large_buffers
 from klamm.runtime.network import reason_of
 from klamm.runtime.signals import on_stop_signals
 from klamm.runtime.world import World, real_world
@@ -22,7 +22,7 @@ log = structlog.get_logger("node")
 
 
 def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_level: str = "info") -> int:
-    """Run the node that this server.properties describes; the exit status. Errors go to standard error."""
+    """Run the node that this server.properties describes and return its exit status. Errors go to standard error."""
     world = real_world()
     try:
         config = parse_node_config(world.disk.read(config_path), config_path, overrides)

@@ -4,10 +4,8 @@ from typing import Final
 
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, Ibp, parse_ibp
-from klamm.coordinator.settings import GroupSettings
-from klamm.coordinator.transactions.settings import TransactionSettings
-from klamm.log.cleaner.settings import CleanerSettings
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.coordinator.settings import GroupSettings, TransactionSettings
+from klamm.log.settings import CleanerSettings, LogManagerSettings, ScrubberSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits
@@ -21,7 +19,7 @@ FIRST_WITH_STATIC_MEMBERS: Final[Ibp] = (2, 3, 0)
 
 
 def server_limits(config: NodeConfig) -> ServerLimits:
-    """Limits of the network server."""
+    """Return the limits of the network server from the node's configs."""
     return ServerLimits(
         config.socket_request_max_bytes,
         config.connections_max_idle_ms,
@@ -33,7 +31,7 @@ def server_limits(config: NodeConfig) -> ServerLimits:
 
 
 def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSettings:
-    """Settings of the controller."""
+    """Return the settings of the controller from the node's configs."""
     return ControllerSettings(
         broker_id,
         config.inter_broker_listener,
@@ -60,7 +58,7 @@ def _has_delegation_tokens(config: NodeConfig) -> bool:
 
 
 def replication_settings(config: NodeConfig) -> ReplicationSettings:
-    """Settings of replication."""
+    """Return the settings of replication from the node's configs."""
     return ReplicationSettings(
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         replica_fetch_wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -88,8 +86,13 @@ def cleaner_settings(config: NodeConfig) -> CleanerSettings:
     )
 
 
+def scrubber_settings(config: NodeConfig) -> ScrubberSettings:
+    """Return the settings of the search for damaged records from the node's configs."""
+    return ScrubberSettings(config.klamm_log_scrub_bytes_per_second, config.klamm_log_scrub_interval_ms)
+
+
 def log_settings(config: NodeConfig) -> LogManagerSettings:
-    """Settings of the log manager."""
+    """Return the settings of the log manager from the node's configs."""
     return LogManagerSettings(
         recovery_threads_per_directory=config.num_recovery_threads_per_data_dir,
         retention_check_interval_ms=config.log_retention_check_interval_ms,
@@ -103,7 +106,10 @@ def log_settings(config: NodeConfig) -> LogManagerSettings:
 
 
 def group_settings(config: NodeConfig) -> GroupSettings:
-    """Record versions follow inter.broker.protocol.version, so that an older coordinator can read them."""
+    """Return the settings of the group coordinator from the node's configs.
+
+    The versions of its records follow inter.broker.protocol.version, so that an older coordinator can read them.
+    """
     ibp = parse_ibp(config.inter_broker_protocol_version)
     return GroupSettings(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -129,5 +135,5 @@ def transaction_settings(config: NodeConfig) -> TransactionSettings:
 
 
 def allows_static_members(config: NodeConfig) -> bool:
-    """Whether all brokers of this inter.broker.protocol.version keep the instance ids of members."""
+    """Whether all brokers of this inter.broker.protocol.version store the instance ids of static group members."""
     return parse_ibp(config.inter_broker_protocol_version) >= FIRST_WITH_STATIC_MEMBERS

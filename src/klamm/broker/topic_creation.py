@@ -145,7 +145,10 @@ class TopicCreation:
         return made
 
     async def _read_existing(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _ExistingTopics:
-        """What ZooKeeper has of these topics: the metadata cache may lag, and lacks topics that are being deleted."""
+        """Read from ZooKeeper which of these topics exist.
+
+        The metadata cache may lag, and does not have topics that are being deleted.
+        """
         names = [topic.name for topic in topics if not name_error(topic.name)]
         try:
             why = await self._store().check_new_topics(names) if names else {}
@@ -182,7 +185,10 @@ class TopicCreation:
                 made[topic.name].error, made[topic.name].message = _write_error(why)
 
     async def create_on_first_use(self, name: str) -> ErrorCode:
-        """Auto-create a topic that Metadata asks for; the error to answer. Source: AutoTopicCreationManager.scala."""
+        """Auto-create a topic that Metadata asks for.
+
+        Returns the error to answer. Source: AutoTopicCreationManager.scala.
+        """
         if name_error(name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._under_way:
@@ -225,7 +231,7 @@ class TopicCreation:
         return NewTopic(name, *shape, configs=configs)
 
     def _check_request(self, topic: NewTopic) -> None:
-        """Checks that need only the metadata cache."""
+        """Raise Refusal where the request is invalid by itself, or the metadata cache has the topic."""
         if topic.name == CLUSTER_METADATA_TOPIC:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         if self._cache.has_topic(topic.name):
@@ -315,7 +321,7 @@ def _check_assignment(placement: Placement) -> None:
     """Raise Refusal, in Kafka's order of checks, for an invalid assignment of the client's."""
 
     def refuse(text: str) -> Refusal:
-        """The Refusal for an invalid assignment."""
+        """Return a Refusal with INVALID_REPLICA_ASSIGNMENT and this text."""
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
     if len({len(replicas) for replicas in placement.values()}) > 1:

@@ -45,7 +45,10 @@ class TopicGrowth:
         self._store = store
 
     async def add_partitions(self, name: str, count: int, lists: Lists | None, *, validate_only: bool = False) -> Grown:
-        """Raise the topic to `count` partitions; `lists` has the replicas of the new ones, None to choose them."""
+        """Increase the topic to `count` partitions. `lists` has the replicas of the new ones.
+
+        With None they are chosen.
+        """
         grown = Grown(name)
         try:
             while not await self._try_add_partitions(name, count, lists, validate_only):
@@ -63,7 +66,7 @@ class TopicGrowth:
         return grown
 
     async def _try_add_partitions(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
-        """Check and write once; False where another client changed the topic in between."""
+        """Check the request and write the new assignment once; False where another client changed the topic."""
         read = await self._store().topic_requests.read(name)
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

@@ -10,9 +10,8 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.batching import RequestBatches
 from klamm.client.versions import Request
-from klamm.coordinator.partitioning import partition_for
-from klamm.coordinator.ports import TRANSACTIONS_TOPIC
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC, partition_for
 from klamm.coordinator.transactions.ports import Marker, NoLeader
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode

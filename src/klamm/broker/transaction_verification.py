@@ -58,9 +58,9 @@ class TransactionVerification:
         """Partitions that were not confirmed."""
 
     async def verify(self, batches: TransactionalBatches, *, knows_abortable: bool) -> Errors:
-        """The partitions that must not be appended to, each with the coordinator's error.
+        """Return the partitions to which the batches must not be appended, each with the coordinator's error.
 
-        `knows_abortable`: the client understands TRANSACTION_ABORTABLE.
+        `knows_abortable` tells whether the client understands TRANSACTION_ABORTABLE.
         """
         started = self._start(batches)
         if not started:
@@ -78,7 +78,7 @@ class TransactionVerification:
         return refused
 
     def _start(self, batches: TransactionalBatches) -> dict[TopicPartition, Verification]:
-        """The partitions on which the producer has no open transaction yet."""
+        """Return what has to be verified for each partition on which the producer has no open transaction yet."""
         producer = batches.producer
         started = {
             partition: self._replicas.start_verification(partition, producer.producer_id, producer.epoch, sequence)
@@ -87,7 +87,10 @@ class TransactionVerification:
         return {partition: found for partition, found in started.items() if found is not None}
 
     async def _ask(self, batches: TransactionalBatches, partitions: list[TopicPartition]) -> Errors:
-        """The coordinator's errors. One of an older Kafka cannot verify: its transactions are accepted without."""
+        """Ask the coordinator to verify the partitions; returns its errors.
+
+        A coordinator of an older Kafka cannot verify: the batches are then accepted without it.
+        """
         try:
             return await self._channel.verify(batches.transactional_id, batches.producer, partitions)
         except ConnectionLost as error:
@@ -99,7 +102,7 @@ class TransactionVerification:
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         except UnsupportedVersion as error:
             log.warning(
-                "a transaction is accepted without verification, which its coordinator does not offer",
+                "transaction accepted without verification: its coordinator is too old to verify it",
                 transactional_id=batches.transactional_id,
                 reason=str(error),
             )
@@ -107,9 +110,9 @@ class TransactionVerification:
 
 
 def _for_producers(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """Return the coordinator's error as a producer may see it.
+    """Return the coordinator's error in the form that producers understand.
 
-    `knows_abortable` tells whether it knows TRANSACTION_ABORTABLE.
+    `knows_abortable` tells whether the producer knows TRANSACTION_ABORTABLE.
     """
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -19,7 +19,7 @@ log = structlog.get_logger("node")
 
 
 def log_unexpected_error(what: str, error: Exception) -> None:
-    """Log an unexpected error."""
+    """Log an unexpected error with its stack; `what` names the work that failed."""
     log.error(
         "unexpected error; the previous state stays in use",
         what=what,
@@ -70,7 +70,7 @@ class ZnodeFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Schedule a read of the znode, as after a change."""
+        """Schedule a read of the znode, as after a change of it."""
         self._may_be_new.set()
 
     def on_watch(self, event: WatchEvent) -> None:
@@ -79,7 +79,7 @@ class ZnodeFollower:
             self.wake()
 
     async def session_expired(self) -> None:
-        """Nothing to do: the next session schedules the read."""
+        """Do nothing: the next session schedules the read."""
         return
 
     def session_established(self, store: Store) -> None:

@@ -76,7 +76,7 @@ def _dynamic_text(name: str) -> str:
 
 
 def _allowed_text(text: str) -> str:
-    """The valid values `1..` and `a|b` in words."""
+    """The valid values of a config in words, from the notation `1..` or `a|b`."""
     if ".." not in text:
         return f"one of {', '.join(text.split('|'))}"
     low, _, high = text.partition("..")
@@ -84,7 +84,7 @@ def _allowed_text(text: str) -> str:
 
 
 def explanation_rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
-    """(label, value) of each line to print."""
+    """The lines that explain a config, each as (label, value)."""
     documentation = now.documentation if now else None
     lines: list[tuple[str, object]] = [
         ("key", explained.key),

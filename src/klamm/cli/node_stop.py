@@ -154,7 +154,7 @@ def _partition_facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[
 
 
 async def _read_min_isr(world: World, host: str, port: int, topics: Sequence[str]) -> dict[str, int]:
-    """Topic -> min.insync.replicas, read from one broker."""
+    """Read `min.insync.replicas` of each topic from one broker."""
     found: dict[str, int] = {}
     address = Address(host, port)
     async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:

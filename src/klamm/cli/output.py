@@ -26,7 +26,7 @@ def is_terminal() -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-    """In a pipe: the column names and the rows as tab-separated lines."""
+    """Print rows as a table; in a pipe as lines of tab-separated values, the column names first."""
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not is_terminal():
         for line in ([*columns], *texts):
@@ -44,7 +44,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
+    """Print the value as one JSON document on one line."""
     print_line(msgspec.json.encode(value).decode())
 
 
@@ -65,7 +65,7 @@ class ProgressLine:
         self._width = 0
 
     def show(self, text: str) -> None:
-        """Replace the line by this text."""
+        """Replace the progress line in the terminal by this text."""
         if sys.stderr.isatty() and (self._width or text):
             sys.stderr.write(f"\r{text.ljust(self._width)}")
             sys.stderr.flush()

@@ -59,7 +59,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
                 self._queues.pop(address, None)
 
     def _next_batch(self, address: Address) -> list[_Waiting[ItemT, AnswerT]]:
-        """The first item of each key; callers that are gone are left out."""
+        """Take the first queued item of each key; items whose callers have given up are left out."""
         batch: dict[Hashable, _Waiting[ItemT, AnswerT]] = {}
         left: list[_Waiting[ItemT, AnswerT]] = []
         for waiting in self._queues.get(address, ()):
@@ -86,6 +86,7 @@ class RequestBatches(Generic[ItemT, AnswerT]):
 
 
 def _fail(callers: Iterable[_Waiting[ItemT, AnswerT]], error: BaseException) -> None:
+    """Raise the error in each caller that still waits."""
     for waiting in callers:
         if isinstance(error, asyncio.CancelledError):
             waiting.answer.cancel()

@@ -52,7 +52,7 @@ class BlockingConnection:
         return not self.in_flight and self._socket.is_quiet()
 
     def version(self, request: Request) -> int:
-        """The highest version that both sides know. Raises UnsupportedVersion."""
+        """The highest version of the request's API that both sides support. Raises UnsupportedVersion."""
         return self._versions.agreed_version(request)
 
     def ask(self, request: Request) -> Any:
@@ -133,7 +133,7 @@ class BlockingClient:
         self._connections.clear()
 
     def prepare_reuse(self) -> None:
-        """Make the client ready for another reader: close unusable connections, forget expected topic ids."""
+        """Prepare the client for another reader: close unusable connections, forget expected topic ids."""
         self.cluster.forget_topics()
         for address, connection in list(self._connections.items()):
             if not connection.is_usable:

@@ -45,6 +45,8 @@ class ClusterMetadata:
         self.bootstrap = bootstrap
         self.brokers: dict[BrokerId, Address] = {}
         self.controller: BrokerId = NO_BROKER
+        self.cluster_id: str | None = None
+        """None until a broker told it; brokers before 0.10.1 never do."""
         self.topic_ids: dict[str, uuid.UUID] = {}
         self._now_s = now_s
         self._leaders: dict[TopicPartition, BrokerId] = {}
@@ -59,7 +61,7 @@ class ClusterMetadata:
     # ---- whom to ask
 
     def addresses(self) -> list[Address]:
-        """Brokers in the order to ask them: those that answered before, bootstrap servers, others.
+        """The addresses of brokers in the order to ask them: those that answered before, bootstrap servers, others.
 
         Brokers that may be stale come last. A frozen broker costs a whole request timeout, so it must not be asked
         repeatedly before the others.
@@ -82,7 +84,8 @@ class ClusterMetadata:
     # ---- metadata
 
     def update(self, answer: MetadataResponse) -> None:
-        """Take over brokers, controller and leaders from a Metadata response."""
+        """Replace brokers, controller, cluster id and leaders by those of a Metadata response."""
+        self.cluster_id = answer.cluster_id or self.cluster_id
         self.brokers = {BrokerId(b.node_id): Address(b.host, b.port) for b in answer.brokers}
         self.controller = BrokerId(answer.controller_id)
         for topic in answer.topics:
@@ -148,7 +151,7 @@ class ClusterMetadata:
         return self.brokers.get(self._leaders.get(partition, NO_BROKER))
 
     def _check_presence(self, partition: TopicPartition, topic: MetadataResponseTopic | None) -> None:
-        """Note whether the partition exists. Raises TopicGone once it was missing for MIN_ABSENCE_S."""
+        """Record whether the partition exists. Raises TopicGone once it has been missing for MIN_ABSENCE_S."""
         reason = _absence_reason(topic, partition, self.topic_ids.get(partition.topic))
         if reason is None:
             self._absent.pop(partition, None)

@@ -30,7 +30,7 @@ class _Pending(InFlight):
         self.deadline: asyncio.TimerHandle | None = None
 
     def finish(self) -> None:
-        """Cancel the timer of the request's timeout."""
+        """Cancel the timer of the request's timeout, because the request has ended."""
         if self.deadline is not None:
             self.deadline.cancel()
 
@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._received.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take `nbytes` received bytes and complete the requests whose responses are whole."""
+        """Process `nbytes` received bytes, and complete the requests whose responses are complete."""
         self._received.received(nbytes)
         try:
             while self._transport is not None and (frame := self._received.next_frame()) is not None:
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail_and_close(str(error))
 
     def _on_response(self, frame: bytes) -> None:
-        """Give a response to the oldest request in flight; an unexpected one closes the connection."""
+        """Pass a response to the oldest request in flight; an unexpected response closes the connection."""
         pending = self._protocol.match(frame)
         pending.finish()
         if pending.answer.done():  # its caller gave up
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_connection_refused(error: OSError) -> bool:
-    """Whether the connection was refused.
+    """Whether the error says that the connection was refused.
 
     For a name with several addresses, asyncio joins the texts of all failures into one error.
     """

@@ -33,7 +33,7 @@ def list_offsets_request(times: Mapping[TopicPartition, int], read_committed: bo
 
 
 def offsets_of(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """Error code and offset of each partition in a response."""
+    """Error code and offset of each partition in a ListOffsets response."""
     return {
         TopicPartition(topic.name, p.partition_index): (p.error_code, p.offset)
         for topic in answer.topics

@@ -64,7 +64,7 @@ class ClientProtocol(Generic[Sent]):
         return parts
 
     def match(self, frame: bytes) -> Sent:
-        """The request that this response frame belongs to. Raises ConnectionLost if it belongs to none."""
+        """The request to which this response frame belongs. Raises ConnectionLost if it belongs to none."""
         if len(frame) < 4 or not self._in_flight:
             raise ConnectionLost(
                 f"{self.peer}: a response of {len(frame)} bytes came, but no request is waiting for one"

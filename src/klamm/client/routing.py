@@ -1,17 +1,49 @@
-"""Which broker gets a request: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
+"""Which broker gets a request: any broker, the controller, a leader, a coordinator.
+
+Source: KafkaAdminClient.java, FindCoordinatorRequest.java.
+"""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from enum import IntEnum
+from typing import Any, Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.coordinators import CoordinatorType, coordinator_of, find_coordinator_request
-from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import FindCoordinatorRequest
+
+_SEVERAL_KEYS: Final = 4
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+def find_coordinator_request(kind: CoordinatorType, key: str) -> Request:
+    """A FindCoordinator request for one key, to any broker; brokers before 1.0 know consumer groups only."""
+
+    def build(version: int) -> FindCoordinatorRequest:
+        """Build the FindCoordinator request for this version."""
+        if version >= _SEVERAL_KEYS:
+            return FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
+        return FindCoordinatorRequest(key=key, key_type=kind)
+
+    return Request(ApiKey.FIND_COORDINATOR, build, oldest=min(kind, 1))
+
+
+def coordinator_of(answer: Any, key: str) -> Address:
+    """The coordinator's address in a response. Raises RetriableError, RequestRefused."""
+    found = next((c for c in answer.coordinators if c.key == key), answer)
+    if found.error_code:
+        raise RetriableError(retriable_or_raise(f"coordinator of {key}", found.error_code))
+    return Address(found.host, found.port)
 
 
 class Unconfirmed(KlammError):
@@ -33,7 +65,10 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 def send_to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None = None) -> Steps[Any]:
-    """Send to each known broker in turn until one answers. Raises the last ConnectionLost, with all causes."""
+    """Send the request to one known broker after the other until one answers.
+
+    Raises the last ConnectionLost, with all causes.
+    """
     causes: list[str] = []
     kind = ConnectionLost
     for address in cluster.addresses():
@@ -64,7 +99,7 @@ def send_to_controller(
     repeatable: bool = True,
     timeout_s: Callable[[], float | None] = lambda: None,
 ) -> Steps[Any]:
-    """Send to the controller, following it when it moves; unless `repeatable`, never send twice.
+    """Send the request to the controller, also after a change of controller; unless `repeatable`, never send it twice.
 
     Raises Unreachable, Unconfirmed.
     """

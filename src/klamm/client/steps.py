@@ -46,7 +46,7 @@ class Running(Generic[T]):
         self.send(None)
 
     def send(self, answer: Any) -> None:
-        """Pass a response to the steps and advance to the next one. Raises what the steps raise."""
+        """Pass a response to the generator of steps, and keep its next step. Raises what the generator raises."""
         try:
             self.step = self._steps.send(answer)
         except StopIteration as done:
@@ -61,7 +61,7 @@ class Running(Generic[T]):
 
 
 def retried(what: str, attempt: Callable[[], Steps[T]], backoff: Backoff) -> Steps[T]:
-    """Repeat `attempt` until it succeeds. Raises Unreachable when the time allowed is over."""
+    """The steps that repeat `attempt` until it succeeds. Raises Unreachable when the time allowed is over."""
     while True:
         try:
             return (yield from attempt())

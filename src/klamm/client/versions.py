@@ -27,7 +27,7 @@ class Request(NamedTuple):
     newest: int = ANY
 
     def body(self, version: int) -> WireMessage:
-        """The message, built for this version."""
+        """Build the request message for this version."""
         return self.message if isinstance(self.message, WireMessage) else self.message(version)
 
 

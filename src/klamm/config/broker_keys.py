@@ -105,8 +105,12 @@ inter.broker.protocol.version string 3.9-IV0
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ""
 klamm.controller.only.brokers list ""
+klamm.crash.guard boolean true
 klamm.delete.topic.dead.broker.wait.ms long 60000 0..
+klamm.fetch.check.crcs boolean true
 klamm.journal.topic string ""
+klamm.log.scrub.bytes.per.second long 8388608 0..
+klamm.log.scrub.interval.ms long 604800000 1000..
 klamm.metrics.host string 127.0.0.1
 klamm.metrics.port int 0 0..65535
 klamm.queued.max.response.bytes long 134217728 1048576..
@@ -348,7 +352,7 @@ _NUMBER_BITS: Final = {"short": 16, "int": 32, "long": 64}
 
 
 def _parse_row(line: str) -> BrokerKey:
-    """The broker key that one line of the table describes."""
+    """Parse one line of the table of broker configs."""
     name, type_, default, *allowed = line.split(" ")
     text = None if default == "null" else "" if default == '""' else default
     return BrokerKey(name, type_, text, allowed[0] if allowed else "")

@@ -40,7 +40,7 @@ class InvalidConfig(KlammError):
 
     @classmethod
     def with_text(cls, text: str) -> Self:
-        """An error with this text, for several keys that are invalid together."""
+        """Create an error with this text, for several keys that are invalid together."""
         error = cls("", None, "")
         error.args = (text,)
         return error
@@ -55,22 +55,22 @@ class Allowed:
 
 
 def at_least(least: int) -> Allowed:
-    """Allows numbers of at least `least`."""
+    """A rule for numbers of at least `least`."""
     return Allowed(f"a number of at least {least}", lambda v: isinstance(v, int | float) and v >= least)
 
 
 def between(least: float, most: float) -> Allowed:
-    """Allows numbers from `least` to `most`."""
+    """A rule for numbers from `least` to `most`."""
     return Allowed(f"a number from {least} to {most}", lambda v: isinstance(v, int | float) and least <= v <= most)
 
 
 def one_of(*choices: str) -> Allowed:
-    """Allows one of these texts."""
+    """A rule for a text that is one of these."""
     return Allowed(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
 def some_of(*choices: str) -> Allowed:
-    """Allows a list of some of these texts."""
+    """A rule for a list of some of these texts."""
     return Allowed(
         f"a comma-separated list out of {', '.join(choices)}",
         lambda v: isinstance(v, tuple) and bool(v) and all(item in choices for item in v),
@@ -95,7 +95,7 @@ def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VA
 
 
 def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
-    """The value converted to its type, before its range is checked."""
+    """Convert the text to its type; the range is checked later."""
     match kind:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):

@@ -61,12 +61,12 @@ class DynamicConfig:
 
     @property
     def given(self) -> Mapping[str, str]:
-        """All entries of `current`, as a mapping that follows later changes."""
+        """All entries of the current dynamic and static configs, as a mapping that follows later changes."""
         return _Given(self)
 
     @property
     def layers(self) -> Layers:
-        """The sources of values, the strongest first, without Kafka's defaults."""
+        """The sources of config values, the strongest first, without Kafka's defaults."""
         return (
             (ConfigSource.DYNAMIC_BROKER, self.broker),
             (ConfigSource.DYNAMIC_DEFAULT, self.cluster),
@@ -93,7 +93,7 @@ class DynamicConfig:
         self._check_thread_counts(candidate)
 
     def usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-        """The valid entries of a stored configuration; an alteration starts from them."""
+        """The valid entries of a stored configuration; changes by a client are applied to these."""
         return self._valid_entries(configs, per_broker=per_broker)
 
     def _check_thread_counts(self, candidate: NodeConfig) -> None:
@@ -131,7 +131,7 @@ class DynamicConfig:
 
 
 def _parse_and_check(source: str, given: Mapping[str, str]) -> NodeConfig:
-    """The config of these entries, after checking the rules between keys. Raises WrongConfig, InvalidConfig."""
+    """Parse these entries and check the rules between keys. Raises WrongConfig, InvalidConfig."""
     config = parse_node_config(b"", source, given)
     TopicConfig.parse({}, given)
     return config
@@ -164,14 +164,14 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _raise_if_any(names: Iterable[str], sentence: str) -> None:
-    """Raise InvalidConfig with the sentence and the names, unless there are no names."""
+    """Raise InvalidConfig with the sentence and the names, if there are any names."""
     listed = ", ".join(sorted(names))
     if listed:
         raise InvalidConfig.with_text(f"{sentence}: {listed}")
 
 
 def _int_value(config: NodeConfig, name: str) -> int:
-    """Return the value in force of an integer config: the given one, else the default."""
+    """Return the value of an integer config: the given one, else the default."""
     key = dynamic_key(name)
     assert key is not None, f"{name} is a key of Kafka's"
     assert key.default is not None, f"{name} has a default"

@@ -52,6 +52,7 @@ _OTHERS: Final = _split_names(
     num.recovery.threads.per.data.dir background.threads metric.reporters max.connections.per.ip
     max.connections.per.ip.overrides producer.id.expiration.ms transaction.partition.verification.enable
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
+    klamm.fetch.check.crcs klamm.log.scrub.bytes.per.second klamm.log.scrub.interval.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
     """
 )
@@ -129,7 +130,7 @@ def is_password(name: str) -> bool:
 
 
 def needs_listener(name: str) -> bool:
-    """Whether the key needs the prefix of a listener: key stores differ between listeners."""
+    """Whether the key needs a prefix `listener.name.…`, because listeners may differ in it, as with key stores."""
     return name in _SECURITY
 
 
@@ -143,7 +144,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
-    """Return `values` overridden by `changes`; synonyms of a changed key are removed."""
+    """Return `values` with `changes` applied; synonyms of a changed key are removed."""
     for name, value in changes.items():
         for synonym in _overridden_keys(name):
             values.pop(synonym, None)
@@ -151,5 +152,5 @@ def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
 
 
 def _overridden_keys(name: str) -> Iterable[str]:
-    """The key and its synonyms, which a change of the key replaces."""
+    """The key and its synonyms, all of which a change of the key replaces."""
     return (name,) if is_for_one_listener(name) else synonyms(name)

@@ -34,8 +34,12 @@ group.min.session.timeout.ms: The shortest session timeout that a member of a gr
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
 klamm.controller.only.brokers: Brokers that are there to be controller; replicas come to them only by name.
+klamm.crash.guard: Whether a guard process reports a crash of the node to ZooKeeper at once.
 klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers that are away before it ends without them.
+klamm.fetch.check.crcs: Whether records of closed segments are checked before they are sent; damaged ones never are.
 klamm.journal.topic: The topic that a node also writes its journal to; empty for none.
+klamm.log.scrub.bytes.per.second: How much of closed segments is read per second to look for damage; 0 for none.
+klamm.log.scrub.interval.ms: How long after its beginning the search for damage in all closed segments begins anew.
 klamm.metrics.host: The address at which a node shows its metrics.
 klamm.metrics.port: The port at which a node shows its metrics to Prometheus; 0 for none.
 klamm.queued.max.response.bytes: Memory for responses that clients do not read; beyond it the slowest are closed.

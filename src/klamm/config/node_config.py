@@ -54,6 +54,7 @@ class NodeConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     zookeeper_max_in_flight_requests: int
+    klamm_crash_guard: bool
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
@@ -64,6 +65,7 @@ class NodeConfig:
     connections_max_idle_ms: int
     queued_max_request_bytes: int
     klamm_queued_max_response_bytes: int
+    klamm_fetch_check_crcs: bool
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
@@ -110,6 +112,8 @@ class NodeConfig:
     log_cleaner_io_buffer_size: int
     log_cleaner_io_max_bytes_per_second: float
     log_cleaner_backoff_ms: int
+    klamm_log_scrub_bytes_per_second: int
+    klamm_log_scrub_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     klamm_journal_topic: str
@@ -166,7 +170,7 @@ class _Reader:
         return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
 
     def place(self, entry: _Entry) -> str:
-        """The file and line of an entry, for messages."""
+        """The file and line of an entry, for error messages."""
         return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
@@ -216,7 +220,7 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
 
 
 def _composed_values(reader: _Reader) -> dict[str, Any]:
-    """The fields that are made from several keys, such as endpoints and directories."""
+    """The config fields that are made from several keys, such as endpoints and directories."""
     endpoints, advertised = _parse_endpoints(reader)
     hosts, chroot = _parse_zookeeper_connect(reader)
     return {
@@ -406,7 +410,7 @@ def _connections_per_address(reader: _Reader) -> dict[str, int]:
 
 
 def _parse_text(reader: _Reader, name: str, parse: Any) -> Any:
-    """The key's text through `parse`; a ValueError becomes a WrongConfig that names the key."""
+    """Parse the text of the key with `parse`; a ValueError becomes a WrongConfig that names the key."""
     try:
         return parse(reader.text(name) or "")
     except ValueError as error:

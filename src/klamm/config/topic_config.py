@@ -44,14 +44,14 @@ class TopicKey(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The name of its field in `TopicConfig`."""
+        """The name of the config's field in `TopicConfig`."""
         return self.name.replace(".", "_")
 
 
 def _key(
     name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
 ) -> TopicKey:
-    """The row of a topic config; plain synonyms may be given as text, separated by spaces."""
+    """Build the row of a topic config; synonyms may be given as text, separated by spaces."""
     known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
     return TopicKey(name, kind, str(default), allowed, known, doc)
 
@@ -64,7 +64,7 @@ _THROTTLED_LIST: Final = Allowed(
 _FORMAT_VERSION: Final = Allowed(
     "a Kafka version such as 3.0", lambda v: isinstance(v, str) and re.match(r"\d+\.\d+", v) is not None
 )
-_NOT_TIERED: Final = Allowed("false: remote storage is not offered", lambda v: v is False)
+_NOT_TIERED: Final = Allowed("false: klamm does not support remote storage", lambda v: v is False)
 _GZIP_LEVEL: Final = Allowed("-1 or a number from 1 to 9", lambda v: v == -1 or (isinstance(v, int) and 1 <= v <= 9))
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -199,7 +199,7 @@ Layers = Sequence[tuple[ConfigSource, Mapping[str, str]]]
 
 
 def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Origin]:
-    """Every source of a value for `name`, the one in use first; values as written there."""
+    """Every source that sets a value for the topic config `name`, the one in use first; values as written there."""
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
     for source, given in broker:

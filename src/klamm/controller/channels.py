@@ -261,7 +261,10 @@ class Channel:
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
     def _queue_response_event(self, item: ControlItem, message: Any, response: Any) -> None:
-        """Queue the event of a LeaderAndIsr, of a failed UpdateMetadata, or of the deletions of a StopReplica."""
+        """Queue the controller event that belongs to a response.
+
+        There is one for LeaderAndIsr, for a failed UpdateMetadata, and for the deletions of a StopReplica.
+        """
         if isinstance(response, LeaderAndIsrResponse):
             self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
         elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:

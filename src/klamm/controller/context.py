@@ -42,7 +42,7 @@ class Partition:
 
     @property
     def announced(self) -> ReplicaAssignment:
-        """The assignment that requests to brokers carry."""
+        """The assignment that control requests carry: the current one, or the target while a reassignment completes."""
         return self.completing or self.assignment
 
     @property
@@ -273,7 +273,7 @@ class ControllerContext:
         return self._topics_by_id.get(topic_id)
 
     def add_topic(self, name: str, topic_id: uuid.UUID | None, czxid: int = 0) -> Topic:
-        """Add a topic without partitions, in place of an unreadable one of that name."""
+        """Add a topic without partitions; it replaces the entry of an unreadable topic with the same name."""
         topic = self.topics[name] = Topic(name, topic_id, czxid)
         self.unreadable_topics.pop(name, None)
         if topic_id is not None:
@@ -315,7 +315,10 @@ class ControllerContext:
             self.reassigning.pop(partition, None)
 
     def begin_completing(self, partition: Partition) -> None:
-        """Let requests announce the target assignment; `put_assignment` follows once ZooKeeper has it."""
+        """Make control requests carry the target assignment of a reassignment that completes.
+
+        `put_assignment` follows once ZooKeeper has stored the target.
+        """
         partition.completing = assignment_of(partition.assignment.target)
 
     def record_sent_assignments(self, partitions: Iterable[Partition]) -> None:
@@ -412,7 +415,7 @@ class ControllerContext:
         return refused
 
     def start(self, partition: Partition, state: PartitionState) -> None:
-        """Set the state of a partition at the beginning of a term, without checking a transition."""
+        """Set the state of a partition at the beginning of a controller's term, without checking a transition."""
         partition.state = state
         if (listed := self.in_state.get(state)) is not None:
             listed[partition] = None

@@ -12,10 +12,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, groups_of_partitions
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -67,7 +67,10 @@ class LeaderAndIsrItem:
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
-        """One request with the newest state of each partition; `is_new` stays set until it was sent."""
+        """Return one LeaderAndIsr request with the newest state of each partition of both.
+
+        A partition that is marked `is_new` in one of them stays so.
+        """
         merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
         merged.merge_states_from(newer)
         return merged
@@ -109,7 +112,10 @@ class UpdateMetadataItem:
         return self.states
 
     def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
-        """One request with the newest states; brokers that merge the same two items share the merged one."""
+        """Return one UpdateMetadata request with the newest states of both.
+
+        Brokers that merge the same two requests share the result.
+        """
         if self._merged is None or self._merged[0] is not newer:
             states = {**self.states, **newer.states}
             causes = merged_causes(self, newer)

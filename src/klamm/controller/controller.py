@@ -15,15 +15,12 @@ from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
 from klamm.controller.handlers import (
     brokers,
+    cluster_services,
     elections,
     failover,
-    features,
     isr,
-    producer_ids,
     reassignment_requests,
     responses,
-    shutdown,
-    tokens,
     topic_deletion,
     topics,
 )
@@ -66,7 +63,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.TopicDeletion: topic_deletion.on_topic_deletion,
     events.TopicDeletionStopReplicaResponseReceived: topic_deletion.on_replica_deletion_answer,
     events.DeadBrokerTimeout: topic_deletion.on_dead_broker_timeout,
-    events.ControlledShutdown: shutdown.on_controlled_shutdown,
+    events.ControlledShutdown: brokers.on_controlled_shutdown,
     events.UncleanLeaderElectionEnable: elections.on_unclean_enabled,
     events.TopicUncleanLeaderElectionEnable: elections.on_topic_unclean_enabled,
     events.LeaderAndIsrResponseReceived: responses.on_leader_and_isr_response,
@@ -81,15 +78,15 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: elections.on_requested_election,
     events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,
-    events.UpdateFeatures: features.on_update_features,
-    events.DelegationTokenExpiry: tokens.on_token_expiry,
-    events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
+    events.UpdateFeatures: cluster_services.on_update_features,
+    events.DelegationTokenExpiry: cluster_services.on_token_expiry,
+    events.AllocateProducerIds: cluster_services.on_allocate_producer_ids,
 }
 """The handler of each event, while this node is the active controller."""
 
 
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
-    """The default for a node that does not read `/feature`: there is nothing to wait for."""
+    """Return true at once: the default for a node that does not read `/feature`, which need not wait for new levels."""
     return True
 
 
@@ -146,7 +143,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node is controller: true from its election on, also while it still reads the context."""
+        """Whether this node is controller: true from its election on, also while it still reads the cluster's state."""
         return self._election.term is not None
 
     @property
@@ -309,7 +306,7 @@ class Controller:
             await self._process(queued)
 
     async def _process(self, queued: QueuedEvent) -> None:
-        """Handle one event: journal, metrics, observer, and the reaction to an error."""
+        """Handle one event, journal it, record its metrics, and react to an error: retry later, or resign."""
         event = queued.event
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -6,7 +6,7 @@ whole encodings in every version.
 
 from typing import Any, Final
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.wire.messages import LeaderAndIsrTopicState, UpdateMetadataRequest
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
@@ -28,7 +28,7 @@ class MetadataBody:
         self._after = b"" if at is None else encoded[at + 8 :]
 
     def pieces(self, broker_epoch: int) -> list[Any]:
-        """The encoded body with this broker epoch, as a list of buffers."""
+        """The encoded UpdateMetadata request with this broker epoch, as a list of buffers."""
         if not self._after:
             return [self._before]
         return [self._before, broker_epoch.to_bytes(8, "big", signed=True), self._after]
@@ -47,19 +47,19 @@ class BodyForBroker:
 
     @property
     def request(self) -> UpdateMetadataRequest:
-        """The decoded content; its broker epoch is not set."""
+        """The decoded UpdateMetadata request; its broker epoch is not set."""
         return self._body.request
 
     def encode_pieces(self, version: int) -> list[Any]:
-        """Return the encoded body as a list of buffers, with this broker's epoch in its place."""
+        """Return the encoded UpdateMetadata request with this broker's epoch, as a list of buffers."""
         return self._body.pieces(self.broker_epoch)
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Return the same buffers as `encode_pieces`."""
+        """Return the encoded UpdateMetadata request with this broker's epoch, as a list of buffers."""
         return self.encode_pieces(version)
 
     def encode(self, version: int) -> bytes:
-        """Return the encoded body as one byte string."""
+        """Return the encoded UpdateMetadata request with this broker's epoch, as one byte string."""
         return b"".join(self.encode_pieces(version))
 
 

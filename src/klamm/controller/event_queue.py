@@ -30,7 +30,7 @@ class QueuedEvent:
         """Set when handling begins, or when the event is preempted."""
 
     def begin(self) -> bool:
-        """Mark the event as handled; false if it was handled or preempted before."""
+        """Mark the event as taken by the handler; false if it was taken or preempted before."""
         if self.spent:
             return False
         self.spent = True
@@ -73,13 +73,13 @@ class EventQueue:
         return queued
 
     def clear_and_put(self, event: Event) -> QueuedEvent:
-        """Preempt all waiting events and append this one. The last event of a closed queue stays."""
+        """Refuse the callers of all waiting events and append this event. The last event of a closed queue stays."""
         while self._waiting and not self._closed:
             self._waiting.popleft().preempt()
         return self.put(event)
 
     def close(self, last: Event) -> None:
-        """Preempt all waiting events; `last` is the last event that is handled."""
+        """Refuse the callers of all waiting events; `last` is the last event that the controller handles."""
         self.clear_and_put(last)
         self._closed = True
 

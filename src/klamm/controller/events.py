@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.states import ControllerState
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode

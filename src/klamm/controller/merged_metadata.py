@@ -23,7 +23,7 @@ SPARSE: Final = 4
 
 
 def are_sparse(request_count: int, partition_count: int, max_partitions: int) -> bool:
-    """Whether so many requests with so few partitions are worth merging only to make them fewer."""
+    """Whether the requests have so few partitions on average that merging them saves many requests."""
     return partition_count < request_count * max_partitions // SPARSE
 
 

@@ -69,7 +69,10 @@ class ControllerMetrics:
         channels: Channels | None,
         deletion: ReplicasInDeletion,
     ) -> Iterator[Reading]:
-        """The current values; `context` and `channels` are the term's, or None if this node is not controller."""
+        """The current values of the controller's metrics.
+
+        `context` and `channels` are the term's, or None if this node is not controller.
+        """
         yield Reading(f"{_GAUGE}controllerstate", int(state))
         yield Reading(f"{_QUEUE}eventqueuesize", queue_size)
         yield Reading(f"{_QUEUE}eventqueuetimems", self.queue_time)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -20,6 +19,7 @@ from klamm.controller.control_requests import (
 )
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
+from klamm.controller.steps import REQUEST_PARTITIONS
 
 MAX_UNMERGED_REQUESTS: Final = 64
 """With more waiting requests than this, large requests are merged, too."""

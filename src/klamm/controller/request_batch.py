@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol, cast
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
     ControlItem,
@@ -18,6 +17,7 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.time_slices import Slices
@@ -100,7 +100,7 @@ class RequestBatch:
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, brokers: Iterable[BrokerId], partition: Partition, delete: bool) -> None:
-        """Add a StopReplica to these brokers; one that deletes stays so."""
+        """Add a StopReplica to these brokers; a stop that deletes the replica is not replaced by one that does not."""
         for broker in brokers:
             if broker in self._context.registered:
                 stops = self._stops.setdefault(broker, {})
@@ -109,13 +109,16 @@ class RequestBatch:
                 stops[partition] = StopReplicaPartitionState(partition.partition, self._stop_epoch(partition), sticky)
 
     def _stop_epoch(self, partition: Partition) -> int:
-        """The leader epoch that the broker has now, before this batch raises it; a special one for a deleted topic."""
+        """The leader epoch for a StopReplica: the one the broker has now.
+
+        For a deleted topic it is the epoch that Kafka reserves for deletion.
+        """
         known = self._context.partition(partition.topic, partition.partition) is partition
         is_deleted = not known or self._context.is_to_be_deleted(partition)
         return EPOCH_DURING_DELETE if is_deleted else partition.leader_epoch
 
     async def send(self, cause: str) -> None:
-        """Hand all requests to the channels; brokers that are not registered get none.
+        """Hand all collected requests to the channels of registered brokers; requests to other brokers are dropped.
 
         Yields to the loop while there is much to send; nothing may be added meanwhile.
         """
@@ -156,7 +159,7 @@ class RequestBatch:
     async def _send_metadata(self, cause: str) -> None:
         """Queue UpdateMetadata to the brokers.
 
-        Partitions without a state are left out, unless they are half deleted: brokers are told of that deletion.
+        Partitions without a state are left out, unless their deletion has begun: brokers are told of the deletion.
         """
         asked = self._context.registered if self._metadata_to_all else self._metadata_brokers
         brokers = self._registered(asked)

@@ -132,10 +132,10 @@ class ControllerSettings:
 
     @property
     def versions_features(self) -> bool:
-        """Whether the controller writes `/feature`."""
+        """Whether the controller writes `/feature`: so from inter.broker.protocol.version 2.7 on."""
         return self.ibp >= FIRST_WITH_FEATURES
 
     @property
     def features_payload_version(self) -> int:
-        """The version of the payload of `/feature`."""
+        """The format version of the JSON that the controller writes to `/feature`."""
         return 2 if self.ibp >= (3, 3, 0) else 1

@@ -7,7 +7,7 @@ from typing import Any
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
@@ -47,7 +47,7 @@ class TermContext:
         await self.batch.send(self.cause)
 
     async def known_states(self, partitions: Collection[Partition]) -> tuple[StatesRead[Partition], bool]:
-        """The states to decide on first, and whether they come from memory.
+        """The states on which a change is decided first, and whether they come from memory.
 
         Memory is as good as the znodes where only the controller writes states: each write names the version it was
         decided on. A znode that somebody changed by hand causes a conflict, and is read then.
@@ -108,7 +108,7 @@ class TermContext:
     def refuse(
         self, kind: str, refused: Mapping[Partition, str], reasons: Mapping[Partition, Any] | None = None
     ) -> None:
-        """Journal partitions for which nothing could be done; those with the same reasons share a line."""
+        """Write to the journal that nothing could be done for these partitions; equal reasons share a line."""
         groups: dict[tuple[str, Any], list[Partition]] = {}
         for p, why in refused.items():
             groups.setdefault((why, (reasons or {}).get(p)), []).append(p)
@@ -117,7 +117,7 @@ class TermContext:
             self.journal.refused(self.cause, kind, why, partitions=by_topic(partitions), **facts)
 
     def refuse_requested(self, kind: str, refused: Mapping[TopicPartition, Refusal]) -> None:
-        """Journal refused requests by partition name; those with the same refusal share a line."""
+        """Write refused requests to the journal, by partition; those with the same refusal share a line."""
         groups: dict[Refusal, list[TopicPartition]] = {}
         for key, refusal in refused.items():
             groups.setdefault(refusal, []).append(key)
@@ -125,7 +125,7 @@ class TermContext:
             self.journal.refused(self.cause, kind, why, error=error.name, partitions=by_topic(keys))
 
     def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
-        """Journal partitions whose znode changed after it was read."""
+        """Write to the journal that the znodes of these partitions changed after they were read."""
         if listed := by_topic(partitions):
             self.journal.write(
                 self.cause, what, listed, refused="the znode changed after it was read: the decision is repeated"

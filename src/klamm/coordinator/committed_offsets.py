@@ -47,7 +47,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing, not even a commit under way."""
+        """Whether the group has no committed offset and no commit under way."""
         return not (self.committed or self._pending or self.transactional or self._pending_transactional)
 
     def get(self, partition: TopicPartition) -> Offset | None:
@@ -56,11 +56,11 @@ class GroupOffsets:
         return None if committed is None else committed.offset
 
     def is_pending(self, partition: TopicPartition) -> bool:
-        """Whether a commit is under way."""
+        """Whether a commit for the partition is under way."""
         return partition in self._pending
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether a commit is under way, or waits for the end of its transaction."""
+        """Whether a commit for the partition is under way, or waits for the end of its transaction."""
         return (
             partition in self._pending
             or any(partition in offsets for offsets in self.transactional.values())
@@ -70,18 +70,21 @@ class GroupOffsets:
     # ---- commits
 
     def prepare(self, offsets: Offsets) -> None:
-        """Note that these commits are on their way into the log."""
+        """Record that these commits are being written to the log."""
         for partition, offset in offsets.items():
             self._pending.setdefault(partition, []).append(offset)
 
     def complete(self, offsets: Offsets, record_offset: int) -> None:
-        """The prepared commits are replicated; one that was removed meanwhile stays removed."""
+        """Make the prepared commits the committed offsets, because they are replicated.
+
+        A commit that was removed meanwhile stays removed.
+        """
         for partition, offset in offsets.items():
             if self._take_pending(partition, offset):
                 self.keep_newest(partition, CommittedOffset(offset, record_offset))
 
     def fail(self, offsets: Offsets) -> None:
-        """The prepared commits are not in the log."""
+        """Drop the prepared commits, because they could not be written to the log."""
         for partition, offset in offsets.items():
             self._take_pending(partition, offset)
 
@@ -97,7 +100,7 @@ class GroupOffsets:
         return False
 
     def keep_newest(self, partition: TopicPartition, offset: CommittedOffset) -> None:
-        """Make the offset the committed one, unless a later record has replaced it."""
+        """Make this offset the committed one, unless the committed one is from a later record."""
         known = self.committed.get(partition)
         if known is None or known.record_offset < offset.record_offset:
             self.committed[partition] = offset
@@ -106,15 +109,15 @@ class GroupOffsets:
 
     @property
     def open_producers(self) -> list[int]:
-        """Those whose open transactions hold offsets of the group."""
+        """The producer ids of open transactions that hold offsets of the group."""
         return list(dict.fromkeys((*self.transactional, *self._pending_transactional)))
 
     def prepare_transactional(self, producer_id: int, offsets: Offsets) -> None:
-        """Note that these commits of a transaction are on their way into the log."""
+        """Record that these commits of a transaction are being written to the log."""
         self._pending_transactional.setdefault(producer_id, []).append(offsets)
 
     def complete_transactional(self, producer_id: int, offsets: Offsets, record_offset: int) -> None:
-        """The prepared commits are replicated; they wait for the end of the transaction."""
+        """Keep the replicated commits until the producer's transaction ends."""
         if not self.fail_transactional(producer_id, offsets):
             return
         waiting = self.transactional.setdefault(producer_id, {})
@@ -124,7 +127,7 @@ class GroupOffsets:
                 waiting[partition] = CommittedOffset(offset, record_offset)
 
     def fail_transactional(self, producer_id: int, offsets: Offsets) -> bool:
-        """The prepared commits are not in the log; False where they are not under way."""
+        """Drop the prepared commits of a transaction, which could not be written; False where none were under way."""
         pending = self._pending_transactional.get(producer_id, [])
         left = [other for other in pending if other is not offsets]
         if left:
@@ -134,7 +137,7 @@ class GroupOffsets:
         return len(left) < len(pending)
 
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """The transaction's marker is in the log: its offsets become visible, or are dropped."""
+        """End the producer's transaction: its offsets become the committed ones, or are dropped if it was aborted."""
         offsets = self.transactional.pop(producer_id, {})
         self._pending_transactional.pop(producer_id, None)
         if is_commit:
@@ -144,7 +147,7 @@ class GroupOffsets:
     # ---- removal
 
     def among(self, partitions: Container[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions that have an offset here, committed or under way."""
+        """Those of the partitions for which the group has an offset, committed or under way."""
         known = dict.fromkeys((*self.committed, *self._pending))
         for offsets in self.transactional.values():
             known.update(dict.fromkeys(offsets))

@@ -43,7 +43,7 @@ class CoordinatorContext:
         self.tasks = Tasks("groups")
 
     def availability(self, group_id: str, *, allows_empty: bool = False) -> ErrorCode:
-        """Why no request for the group can be served here now; NONE where it can."""
+        """The error if no request for the group can be served here now; NONE where it can."""
         if not group_id and not allows_empty:
             return ErrorCode.INVALID_GROUP_ID
         return self.groups.availability(group_id) if self.is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -53,9 +53,9 @@ class CoordinatorContext:
         return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
-        """See `Tasks.spawn`."""
+        """Start work as a task; its first part runs at once. See `Tasks.spawn`."""
         return self.tasks.spawn(work)
 
     async def close(self) -> None:
-        """Cancel the tasks that wait for the log."""
+        """Cancel the tasks that wait for writes to the log."""
         await self.tasks.close()

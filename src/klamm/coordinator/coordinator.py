@@ -11,10 +11,10 @@ from klamm.coordinator.groups import Groups
 from klamm.coordinator.handlers import admin, joining, leaving, offsets, rebalance, removal, syncing
 from klamm.coordinator.handlers.ownership import Ownership
 from klamm.coordinator.offsets_topic import OffsetsTopic
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.states import DEAD, GroupState
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.replication.leadership import LeadershipChange
@@ -40,7 +40,7 @@ class GroupCoordinator:
     # ---- life
 
     def start(self, partition_count: int) -> None:
-        """Serve groups. `partition_count`: of `__consumer_offsets`, or that it will be created with."""
+        """Begin to serve groups. `partition_count` is that of `__consumer_offsets`, or what it will be created with."""
         self._context.groups.partition_count = partition_count
         self._context.is_active = True
         self._expiry = asyncio.get_running_loop().create_task(self._expire_offsets(), name="offset-expiry")
@@ -56,33 +56,36 @@ class GroupCoordinator:
         await self._context.close()
 
     async def _expire_offsets(self) -> None:
-        """Remove expired offsets again and again."""
+        """Remove expired offsets at every `offsets.retention.check.interval.ms`."""
         while True:
             try:
                 await removal.expire_offsets(self._context, self._slices)
             except (KlammError, OSError) as error:
-                log.error("cannot remove expired offsets; trying again after the interval", reason=str(error))
+                log.error(
+                    "cannot remove expired offsets of groups; trying again after offsets.retention.check.interval.ms",
+                    reason=str(error),
+                )
             await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
 
     # ---- the partitions of the offsets topic
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
-        """Take over and give up groups as the controller says."""
+        """Load the groups of partitions that this broker begins to lead, and unload those it no longer leads."""
         self._ownership.on_leadership_change(change)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the offsets of partitions that are deleted."""
+        """Remove the committed offsets of partitions that are deleted."""
         if deleted := list(partitions):
             self._context.spawn(removal.remove_deleted_partitions(self._context, deleted, self._slices))
 
     def on_transaction_completed(self, producer_id: int, partitions: Iterable[int], is_commit: bool) -> None:
-        """A marker was written to these partitions of the offsets topic: make the producer's offsets visible."""
+        """Commit or drop the producer's offsets, because the transaction's marker was written to these partitions."""
         for group in self._context.groups.take_open_for(producer_id, partitions):
             if group.state is not DEAD:
                 group.offsets.complete_transaction(producer_id, is_commit=is_commit)
 
     def availability(self, group_id: str) -> ErrorCode:
-        """Why no request for the group can be served here now; NONE where it can."""
+        """The error if no request for the group can be served here now; NONE where it can."""
         return self._context.availability(group_id)
 
     def partition_for(self, group_id: str) -> int:
@@ -92,18 +95,18 @@ class GroupCoordinator:
     # ---- members
 
     def _on_session_expired(self, group: Group, member_id: str) -> None:
-        """Remove the member, whose session expired, from the group; the others rebalance."""
+        """Remove a member whose session expired from the group, and start a rebalance."""
         log.info("member's session expired", group=group.group_id, member=member_id)
         reason = f"the session of {member_id} expired"
         rebalance.remove_member(self._context, group, group.members[member_id], reason)
 
     def _on_pending_expired(self, group: Group, member_id: str) -> None:
-        """Remove a member id that was given out and with which no client joined in time."""
-        log.info("member id was not used in time", group=group.group_id, member=member_id)
+        """Remove a member id that no client used to join in time."""
+        log.info("unused member id removed: no client joined with it in time", group=group.group_id, member=member_id)
         rebalance.remove_pending(self._context, group, member_id)
 
     async def join_group(self, request: JoinRequest) -> JoinResult:
-        """Add the member to the group, and answer when the rebalance has all members."""
+        """Add the member to the group, and answer when the rebalance is complete."""
         return await joining.join_group(self._context, request)
 
     async def sync_group(self, request: SyncRequest) -> SyncResult:
@@ -125,7 +128,10 @@ class GroupCoordinator:
         return await offsets.commit_offsets(self._context, request)
 
     async def commit_transactional_offsets(self, request: offsets.TransactionalCommitRequest) -> offsets.Errors:
-        """Visible once the producer's transaction commits."""
+        """Store offsets that become committed when the producer's transaction commits.
+
+        Returns the error of each partition.
+        """
         return await offsets.commit_transactional_offsets(self._context, request)
 
     def fetch_offsets(

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from klamm.coordinator.committed_offsets import GroupOffsets
-from klamm.coordinator.decisions.protocols import select_protocol
-from klamm.coordinator.member import Member, answer
+from klamm.coordinator.member import Member, answer, select_protocol
 from klamm.coordinator.requests import JoinedMember, JoinResult, Protocols, SyncResult
 from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, GroupState, can_move
 from klamm.model.errors import ErrorCode
@@ -52,7 +51,7 @@ class Group:
         """How many members support each protocol."""
 
     def move(self, target: GroupState, now_ms: int) -> None:
-        """Change the state of the group, and note the time of the change; asserts that the change is valid."""
+        """Change the state of the group and record the time; asserts that the change is valid."""
         assert can_move(self.state, target), f"group {self.group_id}: {self.state} -> {target}"
         self.state = target
         self.state_since_ms = now_ms
@@ -66,7 +65,7 @@ class Group:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether every member waits for the end of the rebalance, and no given-out member id is unused."""
+        """Whether every member has sent JoinGroup, and no assigned member id is still unused."""
         return not self.pending_members and self.awaiting_join == len(self.members)
 
     @property
@@ -75,7 +74,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in the group with all others."""
+        """Whether a member with these protocols shares at least one with all other members."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
         has_common = any(self._supported[name] == len(self.members) for name, _ in protocols)
@@ -120,7 +119,7 @@ class Group:
         self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, or a member id that was given out and is unused; a leader is replaced."""
+        """Remove a member, or a member id that is still unused; a leader is replaced."""
         if (member := self.members.pop(member_id, None)) is not None:
             self._count_protocols(member, -1)
             self.awaiting_join -= member.awaits_join
@@ -133,9 +132,9 @@ class Group:
         self.pending_sync.pop(member_id, None)
 
     def forget_pending(self, member_id: str) -> None:
-        """Remove a member id that was given out and is unused, and cancel its timer.
+        """Remove a member id that no client has used to join, and cancel its timer.
 
-        Nothing happens where there is none.
+        Does nothing where there is none.
         """
         if (timer := self.pending_members.pop(member_id, None)) is not None:
             timer.cancel()
@@ -167,7 +166,7 @@ class Group:
     def await_join(self, member: Member) -> "asyncio.Future[JoinResult]":
         """Return the future of the member's JoinGroup response.
 
-        An earlier JoinGroup that waits gets REBALANCE_IN_PROGRESS.
+        An earlier JoinGroup of the member that still waits gets REBALANCE_IN_PROGRESS.
         """
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_reply = asyncio.get_running_loop().create_future()
@@ -175,7 +174,7 @@ class Group:
         return member.join_reply
 
     def answer_join(self, member: Member, result: JoinResult) -> None:
-        """Answer the JoinGroup that waits, if one does."""
+        """Answer the member's waiting JoinGroup request, if there is one."""
         reply, member.join_reply = member.join_reply, None
         self.awaiting_join -= answer(reply, result)
 
@@ -187,7 +186,7 @@ class Group:
     # ---- generations
 
     def elect_joined_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has; False where nobody can lead."""
+        """Replace a leader that has not joined by a member that has; False where no member has joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaits_join:
@@ -202,7 +201,7 @@ class Group:
         return select_protocol([member.protocols for member in self.members.values()])
 
     def start_generation(self, now_ms: int, subscribed_topics: SubscribedTopics) -> None:
-        """The members that joined are the next generation; without members the group is empty."""
+        """Begin the next generation with the members that joined; without members the group becomes empty."""
         self.generation += 1
         if self.members:
             self.protocol_name = self.next_protocol()
@@ -215,7 +214,7 @@ class Group:
         self.pending_sync.clear()
 
     def read_subscriptions(self, subscribed_topics: SubscribedTopics) -> None:
-        """Set the subscribed topics: those of the members, of a consumer group only."""
+        """Set the subscribed topics from the members' metadata; only a consumer group has them."""
         if not self.is_consumer_group:
             self.subscribed_topics = None
         elif not self.members:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from klamm.coordinator.group import Group
 from klamm.coordinator.ownership import CoordinatedPartition
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
 
 
@@ -27,7 +27,7 @@ class Groups:
         return partition_for(group_id, self.partition_count)
 
     def partition(self, number: int) -> OffsetsPartition:
-        """Return what this broker knows of partition `number` of `__consumer_offsets`, empty where it is new."""
+        """Return this broker's state of partition `number` of `__consumer_offsets`, created where it is missing."""
         return self._partitions.setdefault(number, OffsetsPartition())
 
     @property
@@ -36,7 +36,7 @@ class Groups:
         return any(partition.loading for partition in self._partitions.values())
 
     def availability(self, group_id: str) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR; NONE where this broker coordinates the group."""
+        """COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR where this broker cannot serve the group; else NONE."""
         partition = self._partitions.get(self.partition_of(group_id))
         return ErrorCode.NOT_COORDINATOR if partition is None else partition.availability
 
@@ -46,11 +46,11 @@ class Groups:
         return None if partition is None else partition.groups.get(group_id)
 
     def add(self, group: Group) -> Group:
-        """Add the group; the one that is there already where there is one."""
+        """Add the group and return it; if a group of that id exists, return that one."""
         return self.partition(self.partition_of(group.group_id)).groups.setdefault(group.group_id, group)
 
     def remove(self, group: Group) -> bool:
-        """Remove this group; False where it is not there."""
+        """Remove this group; False where it was removed or replaced before."""
         groups = self.partition(self.partition_of(group.group_id)).groups
         if groups.get(group.group_id) is not group:
             return False
@@ -68,7 +68,7 @@ class Groups:
     # ---- transactions
 
     def open_for_producers(self, group: Group) -> None:
-        """Remember which producers' transactions hold offsets of the group."""
+        """Remember which producers have uncommitted transactional offsets in the group."""
         for producer_id in group.offsets.open_producers:
             self._open_for.setdefault(producer_id, {})[group.group_id] = None
 
@@ -86,7 +86,10 @@ class Groups:
             self._close_for(producer_id, group.group_id)
 
     def take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:
-        """The groups in these partitions that have offsets of the producer; they no longer count as open for it."""
+        """Return the groups in these partitions that have uncommitted offsets of the producer.
+
+        They are no longer remembered as having some.
+        """
         numbers = frozenset(partitions)
         names = [name for name in self._open_for.get(producer_id, ()) if self.partition_of(name) in numbers]
         for name in names:

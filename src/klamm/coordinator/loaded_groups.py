@@ -64,7 +64,10 @@ class LoadedGroups:
                 )
 
     def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> None:
-        """A marker: the producer's offsets are committed, unless a later record replaced them, or dropped."""
+        """Apply a transaction marker: the producer's offsets are committed or dropped.
+
+        An offset that a later record has replaced is not committed.
+        """
         marker = end_marker_of(buffer, header)
         if marker is None:
             return  # the cleaner keeps such batches for their sequence numbers
@@ -98,7 +101,10 @@ class LoadedGroups:
             )
 
     def take_groups(self, now_ms: int) -> Iterator[Group]:
-        """Every group with its offsets; one that only ever stored offsets has no record of its own."""
+        """Yield every loaded group with its offsets.
+
+        A group that only stored offsets has no record of its own, and is created here.
+        """
         offsets = _by_group(self._offsets.items())
         transactional = {producer: _by_group(found.items()) for producer, found in self._transactional.items()}
         names = dict.fromkeys([*self._groups, *offsets])

@@ -1,7 +1,11 @@
-"""One member of a group. Source: MemberMetadata.scala (3.9)."""
+"""One member of a group, and which of the members' protocols a generation uses.
+
+Source: MemberMetadata.scala, GroupMetadata.selectProtocol (3.9).
+"""
 
 import asyncio
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,7 +54,10 @@ class Member:
 
     @property
     def may_expire(self) -> bool:
-        """Whether silence ends the session: who waits for an answer is silent, but a new member may have left."""
+        """Whether the member's session may expire.
+
+        A member that waits for a response sends no heartbeats, so its session stays; a new member may have left.
+        """
         return self.is_new or not (self.awaits_join or self.awaits_sync)
 
     def metadata(self, protocol: str) -> bytes:
@@ -58,11 +65,11 @@ class Member:
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     def vote(self, candidates: Container[str]) -> str:
-        """The first of its protocols that is a candidate."""
+        """The first of the member's protocols that is among the candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_sync(self, result: SyncResult) -> bool:
-        """Answer the SyncGroup that waits; False where none waits."""
+        """Answer the member's waiting SyncGroup request; False where none waits."""
         reply, self.sync_reply = self.sync_reply, None
         return answer(reply, result)
 
@@ -74,7 +81,20 @@ class Member:
 
 
 def answer(reply: "asyncio.Future[ResultT] | None", result: ResultT) -> bool:
-    """Give the result to whoever waits, if the wait was not given up; False where nobody was to be answered."""
+    """Set the result of a waiting request; False where nobody waits for it any more."""
     if reply is not None and not reply.done():
         reply.set_result(result)
     return reply is not None
+
+
+def select_protocol(members: Sequence[Protocols]) -> str:
+    """Choose the protocol with most votes: each member votes for its first one that all members support.
+
+    Of several with as many votes, the one whose first vote came from the earliest member. Raises ValueError where the
+    members have no protocol in common; the checks at joining prevent that.
+    """
+    candidates = set.intersection(*({name for name, _ in protocols} for protocols in members))
+    votes = Counter(next(name for name, _ in protocols if name in candidates) for protocols in members if candidates)
+    if not votes:
+        raise ValueError("the members have no protocol in common")
+    return max(votes, key=votes.__getitem__)

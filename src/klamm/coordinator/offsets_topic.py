@@ -7,10 +7,10 @@ import structlog
 
 from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
-from klamm.coordinator.ports import Appended, CoordinatorLog
 from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import Appended, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
@@ -57,7 +57,7 @@ class OffsetsTopic:
         self._clock = clock
 
     async def store_group(self, group: Group, partition: int, assignments: Mapping[str, bytes]) -> ErrorCode:
-        """Store the group as it is now, with these assignments; the error that its members get."""
+        """Store the group as it is now, with these assignments; returns the error for its members."""
         value = group_value(group, assignments, self._settings.group_value_version)
         record = NewRecord(value, group_key(group.group_id), self._clock.now_ms())
         generation = group.generation
@@ -74,9 +74,9 @@ class OffsetsTopic:
     async def store_offsets(
         self, group_id: str, partition: int, offsets: Offsets, producer: ProducerIdAndEpoch | None = None
     ) -> Appended:
-        """Store the offsets in one batch; the error is the one that the commit is answered with.
+        """Store the offsets in one batch of `__consumer_offsets`; returns the error for the commit.
 
-        `producer`: they belong to its open transaction.
+        With `producer`, they belong to its open transaction.
         """
         now_ms, version = self._clock.now_ms(), self._settings.offset_value_version
         records = [
@@ -90,9 +90,9 @@ class OffsetsTopic:
     async def store_removal(
         self, group_id: str, partition: int, removed: Sequence[TopicPartition], *, with_group: bool
     ) -> bool:
-        """Store tombstones, without waiting for the replicas; False where they could not be appended.
+        """Write tombstones, without waiting for the replicas; False where they could not be appended.
 
-        What is left in the log then is removed again after the next load.
+        Offsets that are left in the log for that reason are removed again after the next load.
         """
         now_ms = self._clock.now_ms()
         records = [NewRecord(None, offset_key(group_id, tp), now_ms) for tp in removed]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.tasks import Tasks
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
@@ -69,7 +69,7 @@ class PartitionOwnership(ABC):
 
     @abstractmethod
     async def load(self, number: int, loading: Loading) -> int:
-        """Read the partition and serve what it holds, unless another instruction takes the place of `loading`.
+        """Read the partition and serve its content, unless a later leadership change replaces `loading`.
 
         Returns how many groups or transactions were loaded.
         """
@@ -80,10 +80,10 @@ class PartitionOwnership(ABC):
 
     @abstractmethod
     def observe_load(self, duration_ms: float) -> None:
-        """Count a loaded partition and how long it took, for the metrics."""
+        """Record, for the metrics, a loaded partition and how long it took."""
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
-        """Take over and give up partitions of the topic as the controller says."""
+        """Load the coordinator's partitions that this broker begins to lead, and unload those it no longer leads."""
         for partition in change.leaders:
             if partition.topic_partition.topic == self._topic:
                 self.elected(partition.topic_partition.partition, partition.leader_epoch)
@@ -97,12 +97,12 @@ class PartitionOwnership(ABC):
     def elected(self, number: int, epoch: int) -> None:
         """Load the partition, because this broker became its leader.
 
-        Nothing happens where it is loaded or being loaded already, or a newer leader epoch is known.
+        Does nothing where it is loaded or being loaded already, or a newer leader epoch is known.
         """
         partition = self.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "leadership of an older leader epoch ignored",
+                "leadership change with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -117,12 +117,12 @@ class PartitionOwnership(ABC):
     def resigned(self, number: int, epoch: int | None) -> None:
         """Unload the partition, because another broker leads it or its replica here is deleted.
 
-        Without an epoch, from an old controller, it holds in any case.
+        `epoch` is None for an old controller; the partition is then unloaded in any case.
         """
         partition = self.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "end of leadership of an older leader epoch ignored",
+                "end of leadership with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -131,12 +131,17 @@ class PartitionOwnership(ABC):
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
-            log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
+            log.info(
+                "groups or transactions of a partition unloaded: this broker does not lead it any more",
+                partition=self._name(number),
+                epoch=epoch,
+                unloaded=count,
+            )
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
-        """Load the partition once no other is being loaded, and then own it.
+        """Load the partition once no other is being loaded, and then serve it.
 
-        Nothing happens where a later change of leader has replaced this loading.
+        Does nothing where a later change of leader has replaced this loading.
         """
         async with self._one_at_a_time:
             if partition.loading is not loading:
@@ -157,12 +162,12 @@ class PartitionOwnership(ABC):
                 )
 
     async def read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
-        """Pass each batch from log start to log end to `add_batch`; after an error, what was read so far is served."""
+        """Pass each batch from log start to log end to `add_batch`; if reading fails, the rest is skipped."""
         try:
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
             log.error(
-                "cannot load all of a coordinated partition; what was read is served",
+                "groups or transactions of a partition loaded only in part: reading it failed",
                 partition=self._name(number),
                 reason=str(error),
                 action="Repair the cause and restart this broker, or move the leadership of the partition.",
@@ -183,7 +188,7 @@ class PartitionOwnership(ABC):
                     offset = header.next_offset
             if offset == before:
                 log.error(
-                    "loading ends early: there is no batch at an offset below the log end",
+                    "groups or transactions of a partition loaded only in part: a batch is missing",
                     partition=self._name(number),
                     offset=offset,
                     log_end=bounds.end,
@@ -198,7 +203,7 @@ class PartitionOwnership(ABC):
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(
-                "corrupt batch skipped while loading: what it held may be older than committed",
+                "corrupt batch skipped while loading groups or transactions: some may be out of date",
                 partition=self._name(number),
                 reason=str(error),
                 action="Check the disk.",

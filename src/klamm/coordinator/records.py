@@ -60,7 +60,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The key of an offset or of a group; None where the version is another one. Raises UnknownRecord."""
+    """Decode a record's key, of an offset or a group; None for a version of another kind. Raises UnknownRecord."""
     version = _version_of(key)
     try:
         if 0 <= version <= _OFFSET_KEY:
@@ -96,7 +96,9 @@ def read_offset_value(value: bytes) -> Offset:
     try:
         read = OffsetCommitValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"offset value of version {version}: {error}") from error
+        raise UnknownRecord(
+            f"a committed offset of version {version} of __consumer_offsets cannot be decoded: {error}"
+        ) from error
     expire = None if read.expire_timestamp == _NO_TIMESTAMP else read.expire_timestamp
     return Offset(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, expire)
 
@@ -105,7 +107,7 @@ def read_offset_value(value: bytes) -> Offset:
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes], version: int) -> bytes:
-    """The value in this version, with an assignment for each member."""
+    """Encode the group's record in this version, with an assignment for each member."""
     since = group.state_since_ms
     value = GroupMetadataValue(
         group.protocol_type or "",
@@ -135,12 +137,12 @@ def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMeta
 
 
 def read_group_value(group_id: str, value: bytes) -> Group:
-    """The group as it was stored: stable, or empty where it has no members. Raises UnknownRecord."""
+    """Decode a group's record: the group is stable, or empty where it has no members. Raises UnknownRecord."""
     version = _version_of(value)
     try:
         read = GroupMetadataValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"group value of version {version}: {error}") from error
+        raise UnknownRecord(f"a group of version {version} of __consumer_offsets cannot be decoded: {error}") from error
     since = None if read.current_state_timestamp == _NO_TIMESTAMP else read.current_state_timestamp
     group = Group(group_id, since)
     group.generation = read.generation
@@ -173,7 +175,10 @@ def _read_member(group: GroupMetadataValue, stored: MemberMetadata, version: int
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members' subscriptions; None where one cannot be read: not every client keeps the form."""
+    """The topics of all members' subscriptions; None where one of them cannot be decoded.
+
+    Some clients put other metadata there.
+    """
     topics: set[str] = set()
     for subscription in subscriptions:
         try:
@@ -186,13 +191,13 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _with_version(record: WireMessage, version: int) -> bytes:
-    """Return the encoded record behind its version, two bytes."""
+    """Return the record encoded in this version, after two bytes with the version."""
     return _VERSION.pack(version) + record.encode(version)
 
 
 def _version_of(record: bytes) -> int:
     """Return the version that the first two bytes name. Raises UnknownRecord where there are fewer."""
     if len(record) < _VERSION.size:
-        raise UnknownRecord(f"{len(record)} bytes hold no version")
+        raise UnknownRecord(f"a key or value of {len(record)} bytes in __consumer_offsets is too short for its version")
     version: int = _VERSION.unpack_from(record)[0]
     return version

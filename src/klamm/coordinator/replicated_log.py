@@ -1,6 +1,6 @@
 """The topic of a coordinator on this broker's replicas."""
 
-from klamm.coordinator.ports import Appended, LogBounds
+from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.log.file_slice import FileSlice
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
@@ -16,7 +16,7 @@ class ReplicatedLog:
         self._replicas = replicas
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
-        """Append the batch to the partition's leader replica, and wait as `acks` says.
+        """Append the batch to the partition, which this broker leads, and wait for replication as `acks` requires.
 
         The result has the error and the base offset.
         """

@@ -29,7 +29,7 @@ class Sessions:
         """Called with a member id that was given out and not used in time."""
 
     def restart(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """The member is alive: its session expires after `timeout_ms`, by default its session timeout."""
+        """Extend the member's session: it expires after `timeout_ms`, by default its session timeout."""
         loop = asyncio.get_running_loop()
         timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.session_deadline = loop.time() + timeout / 1000
@@ -54,12 +54,12 @@ class Sessions:
             self.on_expired(group, member.member_id)
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Rebalances wait for the member id that was given out, until it joins or the time is over."""
+        """Keep a member id for a client that is about to join, until the timeout; rebalances wait for it."""
         loop = asyncio.get_running_loop()
         timer = loop.call_later(timeout_ms / 1000, self._on_pending_timer, group, member_id)
         group.pending_members[member_id] = timer
 
     def _on_pending_timer(self, group: Group, member_id: str) -> None:
-        """Report a given-out member id as expired, unless the group is dead."""
+        """Report a member id that no client used in time, unless the group is dead."""
         if group.state is not DEAD:
             self.on_pending_expired(group, member_id)

@@ -1,4 +1,4 @@
-"""The configs that the group coordinator reads, by Kafka's names with underscores."""
+"""The configs that the coordinators read, by Kafka's names with underscores."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,3 +25,13 @@ class GroupSettings:
     offset_value_version: int = NEWEST_OFFSET_VALUE
     """Older ones where brokers of an older inter.broker.protocol.version read the records, too."""
     group_value_version: int = NEWEST_GROUP_VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transaction_state_log_load_buffer_size: int = 5_242_880
+    request_timeout_ms: int = 30_000

@@ -18,7 +18,7 @@ class Tasks:
         """In order: a set of tasks would give them in that of their addresses."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
-        """Run to the first wait at once, and the rest in a task; None where nothing is left.
+        """Run the coroutine up to its first wait at once, and the rest in a task; None where nothing is left.
 
         So records reach the log in the order in which the coordinator decided.
         """
@@ -26,7 +26,7 @@ class Tasks:
         return self.start(_finish(rest)) if isinstance(rest, Rest) else None
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run all of it in a task."""
+        """Run the whole coroutine in a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._on_done)
@@ -37,7 +37,7 @@ class Tasks:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "unexpected error in a coordinator; the rest of it goes on",
+                "unexpected error in a task of a coordinator; its other tasks continue",
                 coordinator=self._coordinator,
                 action="Report this as a bug in klamm, with the stack trace.",
                 exc_info=error,
@@ -51,5 +51,5 @@ class Tasks:
 
 
 async def _finish(rest: Rest[None]) -> None:
-    """Run the awaitable to its end."""
+    """Run the rest of a coroutine that has begun."""
     await rest

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from posixpath import abspath, join
 
-from klamm.embedded.nodes import NodeProcess, make_nodes, stop_all
-from klamm.embedded.zookeeper import ZooKeeperServer
+from klamm.embedded.nodes import Command, NodeProcess, klamm_node, make_nodes, stop_all
+from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
-from klamm.runtime.ports import free_port, is_listening
+from klamm.runtime.ports import free_port, free_ports, is_listening
 from klamm.runtime.signals import ignoring_stop_signals
+from klamm.runtime.small_files import create_directory
 from klamm.telemetry.journal import JOURNAL_TOPIC
 
 
@@ -26,6 +27,8 @@ class ClusterOptions:
     first_port: int = 9092
     zookeeper_port: int = 2181
     overrides: Mapping[str, str] = field(default_factory=dict)
+    command: Command = klamm_node
+    zookeeper_options: ServerOptions = field(default_factory=ServerOptions)
 
 
 class LocalCluster:
@@ -45,12 +48,16 @@ class LocalCluster:
         self.zookeeper: ZooKeeperServer | None = None
         if options.zookeeper is None:
             port = options.zookeeper_port or free_port()
-            self.zookeeper = ZooKeeperServer(join(self.directory, "zookeeper"), port, disk=self._disk)
+            self.zookeeper = ZooKeeperServer(
+                join(self.directory, "zookeeper"), port, options.zookeeper_options, disk=self._disk
+            )
+        ports = [options.first_port + i for i in range(options.node_count)]
         self.nodes: list[NodeProcess] = make_nodes(
             self.directory,
-            [options.first_port + i if options.first_port else free_port() for i in range(options.node_count)],
+            ports if options.first_port else free_ports(options.node_count),
             self.zookeeper_connect,
             {"klamm.journal.topic": JOURNAL_TOPIC, **options.overrides},
+            options.command,
             disk=self._disk,
         )
 
@@ -77,7 +84,7 @@ class LocalCluster:
         return next(n for n in self.nodes if n.broker_id == broker_id)
 
     def __enter__(self) -> "LocalCluster":
-        self._disk.make_directories(self.directory)
+        create_directory(self._disk, self.directory)
         self._lock = self._disk.lock(join(self.directory, ".lock"))
         if self._lock is None:
             raise CannotStart(
@@ -112,11 +119,28 @@ class LocalCluster:
         )
 
     def start_nodes(self) -> None:
-        """Start all at once, then wait until each listens."""
+        """Start all nodes at once, then wait until each listens."""
         for node in self.nodes:
             node.start()
         for node in self.nodes:
             node.wait_until_listening()
+
+    def start_all(self) -> None:
+        """Start ZooKeeper and the nodes at the same time, and wait until all serve."""
+        assert self.zookeeper is not None
+        self.zookeeper.start(wait=False)
+        for node in self.nodes:
+            node.start()
+        self.zookeeper.wait_until_serving()
+        for node in self.nodes:
+            node.wait_until_listening()
+
+    def kill(self) -> None:
+        """Kill all processes (SIGKILL)."""
+        for node in self.nodes:
+            node.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
 
     def stop(self) -> None:
         """Stop the nodes by controlled shutdown, then ZooKeeper. Processes that do not end in time are killed."""

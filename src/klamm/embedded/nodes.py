@@ -8,6 +8,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.ports import is_listening
 from klamm.runtime.processes import Child, python, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -68,7 +69,7 @@ class NodeProcess:
 
     @property
     def journal_directory(self) -> str:
-        """The journal files are beside the partitions."""
+        """The path of the directory with the node's journal files, which is in its log directory."""
         return self.log_directory
 
     @property
@@ -78,7 +79,7 @@ class NodeProcess:
 
     @property
     def output_path(self) -> str:
-        """Standard output and standard error of the process."""
+        """The path of the file with standard output and standard error of the process."""
         return join(self.directory, "node.log")
 
     @property
@@ -87,25 +88,30 @@ class NodeProcess:
         return self.child is not None and self.child.is_running
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the node's process runs and is stopped by SIGSTOP."""
+        return self.child is not None and self.child.is_running and self.child.is_paused
+
+    @property
     def has_data(self) -> bool:
-        """Whether an earlier start left data."""
+        """Whether the node has data from an earlier start."""
         return self._disk.exists(join(self.log_directory, "meta.properties"))
 
     def start(self) -> None:
-        """Start without waiting. Raises NodeFailed when the port is in use."""
+        """Start the process without waiting. Raises NodeFailed when the port is in use."""
         assert not self.is_running, f"{self.name} is already running"
         if is_listening(HOST, self.port):
             raise NodeFailed(
                 f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
                 "the port."
             )
-        self._disk.make_directories(self.log_directory)
+        create_directory(self._disk, self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
         self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until its port accepts connections.
+        """Wait until the node's port accepts connections.
 
         Raises NodeFailed with the last lines of its log when it ends, or does not listen in time.
         """
@@ -121,7 +127,7 @@ class NodeProcess:
         )
 
     def exit_report(self) -> str:
-        """How the process ended, with the last lines of its log."""
+        """Describe how the process ended, with the last lines of its log."""
         status = self.child.exit_status if self.child else None
         return f"{self.name} ended with status {status}. Last lines of {self.output_path}:\n{self._log_tail()}"
 
@@ -136,17 +142,23 @@ class NodeProcess:
             self.child.terminate()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop it by controlled shutdown; it is killed when it does not end in time."""
+        """Stop the node by controlled shutdown; it is killed when it does not end in time."""
         if self.child is not None:
             self.child.stop(timeout_s)
 
+    def restart(self) -> None:
+        """Stop it by controlled shutdown where it runs, start it, and wait until it listens. Raises NodeFailed."""
+        self.stop()
+        self.start()
+        self.wait_until_listening()
+
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the process and wait until it has ended."""
         if self.child is not None:
             self.child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, requests are not answered."""
+        """Send SIGSTOP: connections stay open, requests are not answered."""
         if self.child is not None:
             self.child.pause()
 
@@ -157,7 +169,7 @@ class NodeProcess:
 
 
 def stop_all(nodes: Iterable[NodeProcess], timeout_s: float = STOP_TIMEOUT_S) -> list[NodeProcess]:
-    """Stop all at once. Returns those that did not end in time and were killed."""
+    """Stop all nodes at once. Returns those that did not end in time and were killed."""
     running = [node for node in nodes if node.is_running]
     for node in running:
         node.terminate()
@@ -193,7 +205,10 @@ def make_nodes(
     command: Command = klamm_node,
     disk: Disk | None = None,
 ) -> list[NodeProcess]:
-    """Make one node for each port, not started: ids from 1, data in `node-ID` below `directory`."""
+    """Create the objects of nodes that are not started yet, one for each port.
+
+    Their ids are 1 and up, their data is in `node-ID` below `directory`.
+    """
     properties = {**local_properties(zookeeper_connect, len(ports)), **(overrides or {})}
     return [
         NodeProcess(i, port, join(directory, f"node-{i}"), properties, command, disk)

@@ -10,6 +10,7 @@ from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.java import find_java, package_folder
 from klamm.runtime.ports import ask, is_listening
 from klamm.runtime.processes import Child, spawn, ticks
+from klamm.runtime.small_files import create_directory
 
 STARTUP_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -52,6 +53,10 @@ class ServerOptions:
     java_options: tuple[str, ...] = field(default=())
 
 
+QUICK: Final = ServerOptions(tick_ms=200, min_session_ms=400, max_session_ms=60_000, sync_to_disk=False, verbose=False)
+"""For tests: a quick start, session timeouts from 0.4 s, neither logs nor disk syncs."""
+
+
 class ZooKeeperServer:
     """One server on a local port, with a data directory."""
 
@@ -80,7 +85,7 @@ class ZooKeeperServer:
 
     @property
     def child(self) -> Child | None:
-        """The last process; None before the first start."""
+        """The last process of the server; None before the first start."""
         return self._child
 
     @property
@@ -105,7 +110,7 @@ class ZooKeeperServer:
             self.wait_until_serving()
 
     def wait_until_serving(self, timeout_s: float = STARTUP_TIMEOUT_S) -> None:
-        """Wait until it answers requests.
+        """Wait until the server answers requests.
 
         Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time.
         """
@@ -125,24 +130,24 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str | None:
-        """Its role: `standalone`, `leader` or `follower`; None when it does not answer."""
+        """The role of the server: `standalone`, `leader` or `follower`; None when it does not answer."""
         for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
         return None
 
     def stop(self) -> None:
-        """Send SIGTERM, and wait; it is killed when it does not end in time."""
+        """Send SIGTERM and wait; the server is killed when it does not end in time."""
         if self._child is not None:
             self._child.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the server and wait until it has ended."""
         if self._child is not None:
             self._child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, requests are not answered."""
+        """Send SIGSTOP: connections stay open, requests are not answered."""
         if self._child is not None:
             self._child.pause()
 
@@ -186,7 +191,7 @@ class ZooKeeperServer:
             "syncLimit=5",
             *(f"server.{p.id}=127.0.0.1:{p.quorum_port}:{p.election_port}" for p in self._peers),
         ]
-        self._disk.make_directories(join(self.directory, "data"))
+        create_directory(self._disk, join(self.directory, "data"))
         self._disk.write_atomically(join(self.directory, "zoo.cfg"), "\n".join([*lines, ""]).encode())
         self._disk.write_atomically(join(self.directory, "log4j2.properties"), _LOGGING.encode())
         if self._peers:

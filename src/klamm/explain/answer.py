@@ -41,7 +41,7 @@ def pending_and_wrong(now: Snapshot | None, subjects: set[str], rejected: Sequen
 
 
 def _concerns_all(finding: Finding) -> bool:
-    """Whether the finding is critical and about the controller, so that it concerns every partition."""
+    """Whether the finding is critical and about the controller, so that it matters for every partition."""
     return finding.severity is Severity.CRITICAL and znodes.CONTROLLER in finding.subjects
 
 

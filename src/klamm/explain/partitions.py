@@ -65,7 +65,7 @@ def explain_partition(inputs: ExplainInputs, subject: TopicPartition, most_event
 
 
 def _isr_since(now: Snapshot | None, p: TopicPartition, story: Sequence[Entry], led_since_ms: int) -> list[str]:
-    """Since when it has its ISR, and by which event, if that was after the leader election."""
+    """Describe since when, and by which event, the partition has its ISR, if it changed after the leader election."""
     changes = [e for e in story if e.kind == "decision" and e.facts.get("isr") not in (None, e.facts.get("isr_from"))]
     state = now.states.get(p) if now else None
     if not changes or changes[-1].ts_ms <= led_since_ms or (state and tuple(changes[-1].facts["isr"]) != state.isr):
@@ -76,7 +76,7 @@ def _isr_since(now: Snapshot | None, p: TopicPartition, story: Sequence[Entry], 
 
 
 def _unanswered_by_replicas(inputs: ExplainInputs, assignment: ReplicaAssignment | None) -> list[str]:
-    """Requests that its brokers have not answered: they may still act on the previous state."""
+    """Lines about requests that the partition's brokers have not answered: they may still use the previous state."""
     waiting = unanswered(inputs.entries, inputs.now.taken_ms if inputs.now else None)
     replicas = assignment.replicas if assignment else ()
     return [
@@ -88,18 +88,18 @@ def _unanswered_by_replicas(inputs: ExplainInputs, assignment: ReplicaAssignment
 
 
 def _is_still_leader(now: Snapshot | None, change: LeaderChange) -> bool:
-    """Whether the last leader in the journal is the one in ZooKeeper."""
+    """Whether the last leader in the journal is still the leader in ZooKeeper."""
     state = now.states.get(change.partition) if now else None
     return state is None or state.leader == change.leader_to
 
 
 def _partition_subjects(p: TopicPartition) -> set[str]:
-    """Subjects of findings about the partition, its topic and their znodes."""
+    """The subjects that findings about the partition, its topic and their znodes have."""
     return {str(p), znodes.state_path(p), *topic_subjects(p.topic)}
 
 
 def topic_subjects(name: str) -> set[str]:
-    """Subjects of findings about the topic and its znodes."""
+    """The subjects that findings about the topic and its znodes have."""
     return {name, znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)}
 
 
@@ -129,7 +129,7 @@ def _restore_command(inputs: ExplainInputs, p: TopicPartition, story: Iterable[E
 
 
 def _known_partitions_text(inputs: ExplainInputs) -> str:
-    """Some partitions that the journal has, for the error about an unknown one."""
+    """Name some partitions that the journal has, for the error about an unknown one."""
     known = sorted({str(change.partition) for change in leader_changes(inputs.entries)})
     return f"; it has {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
 

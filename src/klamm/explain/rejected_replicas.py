@@ -21,7 +21,10 @@ class Rejected(NamedTuple):
 
 
 def rejected_replicas(entries: Iterable[Entry]) -> dict[Rejected, str]:
-    """Rejected replicas -> Kafka's name of the error. A later request to the broker clears its entry."""
+    """The replicas that brokers rejected, with Kafka's name of the error.
+
+    A later request to the broker about the replica removes it.
+    """
     states: dict[Rejected, str] = {}
     for e in in_order(entries):
         broker, named = e.facts.get("broker"), _listed_partitions(e)
@@ -73,13 +76,13 @@ def _lines_of_broker(now: Snapshot | None, broker: int, error: str, partitions: 
 
 
 def _restore_id_text(now: Snapshot | None, p: TopicPartition) -> str:
-    """How to write the topic id of the broker's log to the topic znode; only the log has that id."""
+    """Say how to write the topic id of the broker's log to the topic znode; only the log has that id."""
     how = remedies.restore_topic_id(now, p.topic) if now is not None and p in now.assignments else "klamm zk set"
     return f"write the ID of {p}/partition.metadata in its log.dirs to the topic's znode: {how}"
 
 
 def _is_rejected_still(now: Snapshot, rejection: Rejected) -> bool:
-    """Whether the broker still has this replica assigned, and it is not an in-sync follower."""
+    """Whether the rejection still matters: the replica is assigned to the broker, and it is not an in-sync follower."""
     assignment, state = now.assignments.get(rejection.partition), now.states.get(rejection.partition)
     if assignment is None or rejection.broker not in assignment.replicas:
         return False

@@ -66,7 +66,7 @@ def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
 
 
 def is_not_partition_line(line: bytes) -> bool:
-    """Whether a journal line is neither a decision nor a write.
+    """Whether a journal line is neither a decision nor a write of partitions.
 
     These are most of the journal, and are not needed for brokers and controllers.
     """
@@ -110,7 +110,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _snapshot_or_problem(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
-    """A snapshot of the named ZooKeeper, or that of `klamm up`; or why it does not answer."""
+    """Read the named ZooKeeper, or that of `klamm up`; if it does not answer, return why."""
     connect = sources.zookeeper
     if not connect and not sources.journals and not sources.bootstrap:
         connect = _zookeeper_of_cluster(disk, sources.data)

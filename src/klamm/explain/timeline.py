@@ -11,7 +11,7 @@ _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
 
 
 def timeline_lines(story: Iterable[Entry]) -> list[str]:
-    """The entries as text: an event at the margin, and its steps indented below it."""
+    """Lines for the journal entries: events at the left margin, their steps indented below them."""
     lines: list[str] = []
     for event, steps in groupby(story, key=lambda entry: entry.kind == "event"):
         if event:
@@ -30,7 +30,7 @@ def last_events(story: Sequence[Entry], most_events: int | None) -> tuple[Sequen
 
 
 def last_state(story: Iterable[Entry]) -> str | None:
-    """Leader, leader epoch and ISR by the last decision; None when there is no decision."""
+    """Leader, leader epoch and ISR from the last decision in the journal; None when there is no decision."""
     state = None
     for entry in story:
         facts = entry.facts
@@ -55,7 +55,7 @@ def _event_line(entry: Entry) -> str:
 
 
 def _step_texts(entries: Sequence[Entry]) -> list[str]:
-    """Requests of one kind to several nodes are one line, at the position of the first."""
+    """Lines for the steps of an event; requests of one kind to several nodes share the line of the first."""
     nodes: dict[str, list[int]] = {}
     for entry in entries:
         if entry.kind == "request":
@@ -133,6 +133,6 @@ def _comma_separated(numbers: Sequence[int]) -> str:
 
 
 def _other_facts_text(facts: dict[str, Any]) -> str:
-    """The other facts of an entry, without the partition."""
+    """Text for the facts of an entry that no other part of the line shows."""
     kept = {k: v for k, v in facts.items() if k not in _KNOWN and v not in (None, [], {}, False)}
     return "".join(f", {key.replace('_', ' ')} {value}" for key, value in kept.items())

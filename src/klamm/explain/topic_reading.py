@@ -8,8 +8,8 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone, topic_ids_of
 from klamm.client.errors import RequestRefused, Unreachable, UnsupportedVersion
-from klamm.client.fetching import FetchLimits, fetch
 from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.records import FetchLimits, fetch
 from klamm.client.steps import Steps, retried
 from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
@@ -26,7 +26,7 @@ class CannotRead(KlammError):
 
 
 async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partition: TopicPartition) -> list[bytes]:
-    """The value of every record. Raises CannotRead."""
+    """Read the values of all records of the partition. Raises CannotRead."""
     addresses = [Address(*address) for address in bootstrap]
     async with AsyncClient(world, addresses, AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
         try:

@@ -50,15 +50,15 @@ class AppendRules:
 
     @property
     def may_need_records(self) -> bool:
-        """Whether some batches need a check of their records, not only of their header."""
+        """Whether some batches of the topic need a check of every record, not only of their header."""
         return self.needs_keys or self.codec is not None or self.bounds_timestamps
 
     def needs_records(self, codec: Codec) -> bool:
-        """Whether batches in this codec need a check of their records."""
+        """Whether batches in this codec need a check of every record."""
         return self.needs_keys or self.needs_recompression(codec) or self.bounds_timestamps
 
     def needs_recompression(self, codec: Codec) -> bool:
-        """Whether batches in this codec are written in another one."""
+        """Whether batches in this codec are recompressed with another one before they are written."""
         return self.codec not in (None, codec)
 
     @property

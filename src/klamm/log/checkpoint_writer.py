@@ -85,7 +85,7 @@ class CheckpointWriter:
                 self._on_failed(directory, str(error))
 
     async def stop(self) -> None:
-        """Write nothing more, and wait for the threads that write."""
+        """Start no more writes, and wait for the threads that still write."""
         self._is_stopped = True
         await asyncio.gather(*self._writing, return_exceptions=True)
 

@@ -66,7 +66,7 @@ class OffsetCheckpoint:
         """What was read or written last."""
 
     def read(self) -> str | None:
-        """Load the file. A damaged one counts as empty, and the result says why. Raises OSError."""
+        """Load the checkpoint file. A damaged one counts as empty, and the reason is returned. Raises OSError."""
         try:
             self.written = read_offsets(self._disk, self._file.path)
         except CorruptFile as error:
@@ -83,14 +83,14 @@ class OffsetCheckpoint:
         return self._file.next_version()
 
     def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:
-        """Replace the file; in any thread. Raises OSError."""
+        """Replace the checkpoint file, in any thread, unless a newer version was written already. Raises OSError."""
         offsets = {**self._retained, **offsets}
         replace_files(self._disk, [Replacement(self._file, version, offsets_text(offsets))])
         if version == self._file.version:
             self.written = offsets
 
     def write_now(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file with these offsets. Raises OSError."""
+        """Replace the checkpoint file with these offsets. Raises OSError."""
         self.write(offsets, self.next_version())
 
 

@@ -37,9 +37,9 @@ class CleaningState:
         return self._is_void
 
     def pause(self) -> None:
-        """Void the cleaning under way and allow no other: the log is being copied to another log directory.
+        """Cancel the cleaning under way and allow no other, while the log is copied to another log directory.
 
-        The copy would else keep records whose tombstone is gone. Raises OSError.
+        Otherwise the copy would keep records whose tombstone is gone. Raises OSError.
         """
         self.is_paused = True
         if self.is_running:
@@ -51,17 +51,17 @@ class CleaningState:
         self.is_paused = False
 
     def begin(self, end: int) -> None:
-        """Note that a cleaning of the records below `end` begins."""
+        """Record that a cleaning of the records below `end` begins."""
         assert self._end is None, "the log is being cleaned already"
         self._end, self._is_void = end, False
 
     def end(self) -> None:
-        """Note that the cleaning has ended, with or without success, and remove its `.swap` files. Raises OSError."""
+        """Record that the cleaning has ended, with or without success, and remove its `.swap` files. Raises OSError."""
         self._end = None
         self._remove_swap_files()
 
     def on_cleaned(self, end_offset: int) -> None:
-        """Note that the log is compacted up to `end_offset`."""
+        """Record that the log is compacted up to `end_offset`."""
         self.first_dirty = end_offset
         self._failures = 0
 
@@ -76,7 +76,7 @@ class CleaningState:
         self.why_uncleanable = None
 
     def on_swap_began(self, paths: Sequence[str]) -> None:
-        """Note the `.swap` files that are about to replace segments, so that a truncation can remove them."""
+        """Record the `.swap` files that are about to replace segments, so that a truncation can remove them."""
         self._swap_paths = paths
 
     def on_swap_ended(self) -> None:
@@ -84,7 +84,10 @@ class CleaningState:
         self._swap_paths = ()
 
     def on_truncated(self, offset: int) -> None:
-        """The log will be truncated to `offset`: files that would bring records back are removed. Raises OSError."""
+        """Called before the log is truncated to `offset`: remove `.swap` files that would restore records.
+
+        Raises OSError.
+        """
         if self.first_dirty is not None:
             self.first_dirty = min(self.first_dirty, offset)
         if self._end is not None and offset < self._end:

@@ -172,7 +172,7 @@ class LogDirectory:
             yield opened
 
     def retain_checkpoints(self, partition: TopicPartition) -> None:
-        """Keep the checkpointed offsets of this partition, whose log cannot be read, for the next start."""
+        """Keep the checkpointed offsets of a partition whose log cannot be read, so that the next start has them."""
         for checkpoint in self._checkpoints.values():
             checkpoint.retain(partition)
 

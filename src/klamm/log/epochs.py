@@ -54,7 +54,7 @@ class LeaderEpochs:
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that the epoch starts at this offset; contradicting entries of later epochs or offsets are dropped."""
+        """Record that the leader epoch starts at this offset; later entries that contradict it are dropped."""
         entries = self._entries
         if entries:
             latest = entries[-1]
@@ -66,7 +66,7 @@ class LeaderEpochs:
         self._on_change()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest known epoch not above `epoch`, and its end offset (ref. broker 5.9)."""
+        """The largest known leader epoch not above `epoch`, and its end offset, as in OffsetForLeaderEpoch."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
@@ -91,7 +91,7 @@ class LeaderEpochs:
             self._on_change()
 
     def truncate_from_start(self, offset: int) -> None:
-        """Set the log start: of the entries at or before it only the last is kept, starting there."""
+        """Drop the entries before the new log start; the last of them is kept and moved to the log start."""
         slot = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         if slot < 0 or (self._entries[slot].start_offset == offset and slot == 0):
             return

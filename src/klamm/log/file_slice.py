@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from klamm.log.errors import SliceLost
 from klamm.log.open_files import SharedFile
+from klamm.log.repair.batch_reader import IntactBytes, intact_bytes_of_file
 from klamm.runtime.disk import Buffer, Disk
 
 
@@ -14,7 +15,7 @@ class FileSlice:
     below the slice's end, reading raises SliceLost: other bytes may stand there now.
     """
 
-    __slots__ = ("_disk", "_on_failed", "_path", "_position", "_shared", "_size")
+    __slots__ = ("_disk", "_on_failed", "_path", "_position", "_shared", "_size", "is_closed")
 
     def __init__(
         self,
@@ -24,13 +25,17 @@ class FileSlice:
         position: int,
         size: int,
         on_failed: Callable[[OSError], None],
+        *,
+        is_closed: bool = False,
     ) -> None:
+        """`is_closed`: nothing is appended to the file any more, so that its bytes may have been on the device long."""
         self._disk = disk
         self._path = path
         self._shared = shared
         self._position = position
         self._size = size
         self._on_failed = on_failed
+        self.is_closed = is_closed
 
     def __len__(self) -> int:
         return self._size
@@ -48,7 +53,7 @@ class FileSlice:
         return content
 
     async def read(self, start: int, count: int) -> Buffer:
-        """All `count` bytes, or as many as follow in the slice, read in a thread. Raises SliceLost."""
+        """Read `count` bytes at `start` of the slice in a thread, or fewer at its end. Raises SliceLost."""
         self._refuse_if_truncated()
         count = min(count, self._size - start)
         try:
@@ -59,6 +64,24 @@ class FileSlice:
         if len(content) < count:
             raise self._too_short(start + len(content))
         return content
+
+    async def intact_bytes(self) -> IntactBytes:
+        """Check the batches against their checksums in a thread, in bounded memory. Raises SliceLost."""
+        self._refuse_if_truncated()
+        try:
+            found = await self._disk.in_thread(_intact_bytes, self._shared, self._position, self._size)
+        except OSError as error:
+            raise self._read_failed(error) from error
+        self._refuse_if_truncated()
+        return found
+
+    def first(self, size: int) -> "FileSlice":
+        """The first bytes of the slice."""
+        if size == self._size:
+            return self
+        return FileSlice(
+            self._disk, self._path, self._shared, self._position, size, self._on_failed, is_closed=self.is_closed
+        )
 
     def _refuse_if_truncated(self) -> None:
         """Raise SliceLost if the file was truncated below the end of the slice."""
@@ -81,8 +104,13 @@ class FileSlice:
         )
 
 
+def _intact_bytes(shared: SharedFile, position: int, size: int) -> IntactBytes:
+    """The intact bytes of a shared file, which stays open although the requesting task may be cancelled."""
+    return intact_bytes_of_file(shared.file, position, size)
+
+
 def _pread(shared: SharedFile, count: int, position: int) -> bytes:
-    """Read from a shared file, which stays open although the requesting task may be cancelled."""
+    """Read from a shared file, which is kept open even if the task that asked is cancelled."""
     return shared.file.pread(count, position)
 
 

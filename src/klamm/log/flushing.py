@@ -33,13 +33,13 @@ class FlushJob:
     small_files: tuple[Replacement, ...] = ()
 
     def run(self, disk: Disk) -> None:
-        """Write the small files, sync all others. Raises OSError."""
+        """Write the small files and sync all others of this flush. Raises OSError."""
         replace_files(disk, self.small_files)
         sync_files(disk, self.paths, self.directories)
 
 
 def sync_files(disk: Disk, paths: Iterable[str], directories: Iterable[str]) -> None:
-    """Sync files and directories; missing files were deleted meanwhile. Raises OSError."""
+    """Sync these files and directories; files that were deleted meanwhile are skipped. Raises OSError."""
     for path in paths:
         try:
             file = disk.open(path)
@@ -73,7 +73,7 @@ class Durability:
     def flush_job(
         self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
     ) -> FlushJob | None:
-        """The flush up to `target`; None where everything below it is flushed. Raises OSError."""
+        """Return the flush of everything below `target`; None where that is flushed already. Raises OSError."""
         if target <= self.recovery_point:
             return None
         slot = segments.slot_of(self.recovery_point)
@@ -93,12 +93,12 @@ class Durability:
             self.recovery_point = max(self.recovery_point, job.up_to)
 
     def on_truncated(self, offset: int) -> bool:
-        """The log was truncated to `offset`; whether that lowered the recovery point."""
+        """Record that the log was truncated to `offset`; returns whether that lowered the recovery point."""
         self._generation += 1
         is_lower = offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
         return is_lower
 
     def is_due(self, end_offset: int, flush_ms: int, now_ms: int) -> bool:
-        """Whether records have been unflushed for `flush.ms`."""
+        """Whether records have been unflushed for at least `flush.ms`."""
         return end_offset > self.recovery_point and now_ms - self._last_flush_ms >= flush_ms

@@ -21,8 +21,8 @@ _MAX_OFFSET: Final = 2**63 - 2
 def appendable_runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterator[Run]:
     """Group batches into runs that fit a segment and are written at once; a larger batch is a run alone.
 
-    Raises UnexpectedOffset where one begins before `expected` or before its predecessor's end, and CorruptRecords; what
-    lies before the bad one has been given then. `name` is for the error's text.
+    Raises UnexpectedOffset where a batch begins before `expected` or before its predecessor's end, and CorruptRecords;
+    the batches before the bad one have been yielded by then. `name` is for the error's text.
     """
     run: Run = []
     run_bytes = 0
@@ -63,7 +63,10 @@ def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> U
 
 
 def _marker_problem(buffer: Buffer, header: BatchHeader, name: str) -> CorruptRecords | None:
-    """Why an end marker cannot be read: it decides about its transaction, so it must be readable once written."""
+    """Why a transaction marker cannot be read; None where it can.
+
+    A marker decides about its transaction, so it must be readable once it is written.
+    """
     try:
         end_marker_of(buffer, header)
     except CorruptRecords as error:

@@ -29,20 +29,25 @@ class FutureLogOwner:
         self._housekeeping = housekeeping
 
     def on_small_files_changed(self, log: LogStorage) -> None:
-        """Do nothing: the next flush writes them, and so does housekeeping after the promotion."""
+        """Do nothing: the next flush writes the small files.
+
+        Once the copy has replaced the log, housekeeping writes them.
+        """
 
     def on_rolled(self, log: LogStorage) -> None:
-        """Do nothing: the copier flushes the log."""
+        """Do nothing: the task that copies the log flushes it."""
 
     def on_recovery_point_lowered(self, log: LogStorage) -> None:
+        """Have the recovery point checkpoint written soon, because the copy was truncated below its recovery point."""
         self._housekeeping.on_recovery_point_lowered(log)
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Delete the files at once, as nobody reads them and their directory will be renamed."""
+        """Delete the files at once: nobody reads them, and their directory will be renamed."""
         for path in paths:
             self._disk.remove(path)
 
     def on_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log directory of the copy offline after an I/O error."""
         self._housekeeping.on_failed(log, error)
 
 

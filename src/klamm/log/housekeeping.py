@@ -8,7 +8,7 @@ from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
@@ -36,6 +36,9 @@ class ManagedLogs(Protocol):
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's directory offline."""
         ...
+
+    async def sync_deletions(self) -> object:
+        """Make all deletions so far durable."""
 
     async def write_recovery_points(self) -> None:
         """Write the recovery point checkpoint of each live log directory."""
@@ -84,7 +87,7 @@ class Housekeeping:
         self._wake.set()
 
     def on_logs_changed(self, directory: LogDirectory) -> None:
-        """A log was deleted: write the directory's checkpoints without it."""
+        """Write the directory's checkpoints soon, because a log was deleted from it."""
         self._changed[directory] = None
         self._wake.set()
 
@@ -116,7 +119,7 @@ class Housekeeping:
         self._repeat_every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that `stop` ends."""
+        """Start a task that `stop` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -126,10 +129,9 @@ class Housekeeping:
         self._start_task(_repeat(interval_ms, first_ms, work))
 
     async def stop(self) -> None:
-        """End all tasks, after small files in progress are written: an older version must not replace closing's.
+        """End all periodic tasks, after the small files that are being written are complete.
 
-        Small files on their way are waited for: their logs hold them for written, and a thread that lags must not put
-        an older one over what closing writes.
+        A thread that is late must not replace a file that closing writes by an older version.
         """
         for task in list(self._tasks):
             task.cancel()
@@ -150,6 +152,7 @@ class Housekeeping:
                 await self._manager.write_cleaned_offsets()
             if self._changed:
                 self._changed.clear()
+                await self._manager.sync_deletions()
                 await self._manager.write_recovery_points()
                 await self._manager.write_high_watermarks()
                 await self._manager.write_cleaned_offsets()

@@ -49,7 +49,7 @@ class _Index:
 
     @property
     def size(self) -> int:
-        """Bytes of all entries, written or not."""
+        """The bytes of all entries, written to the file or not."""
         return self.count * self._entry.size
 
     @property
@@ -92,7 +92,7 @@ class _Index:
             self._entries = None
 
     def write(self) -> None:
-        """Write the entries to the file, not synced. Raises OSError."""
+        """Write the entries to the file, without syncing it. Raises OSError."""
         entries = self._load_entries()
         file = self._disk.open(self.path, create=True)
         try:
@@ -142,7 +142,7 @@ class OffsetIndex(_Index):
         self.last_offset = base_offset
 
     def load(self, log_bytes: int) -> None:
-        """Read the file; raises CorruptFile where it does not fit a log of that many bytes."""
+        """Read the index file. Raises CorruptFile where it does not fit a `.log` file of `log_bytes` bytes."""
         ends = self.open()
         if ends is None:
             self.last_offset = self.base_offset
@@ -214,7 +214,7 @@ class TimeIndex(_Index):
         return self.count >= self.most - 1  # the last slot is for the entry at roll or close
 
     def load(self) -> None:
-        """Read the file; raises FileNotFoundError, CorruptFile."""
+        """Read the index file. Raises FileNotFoundError, CorruptFile."""
         ends = self.open()
         if ends is None:
             self.last = self._no_entry()
@@ -244,7 +244,7 @@ class TimeIndex(_Index):
             self.last = TimestampOffset(timestamp, offset)
 
     def floor(self, timestamp: int) -> TimestampOffset:
-        """The last entry with a timestamp not above this; (-1, base offset) where there is none."""
+        """The last entry with a timestamp of at most `timestamp`; (-1, base offset) where there is none."""
         slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
         if slot < 0:
             return self._no_entry()

@@ -43,7 +43,7 @@ def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int)
 
 
 def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> Preparation | None:
-    """The work on all records that belongs off the event loop; None where there is none or little.
+    """Return the work on all records that should not run on the event loop; None where there is none or little.
 
     Raises AppendRefused.
     """
@@ -77,9 +77,9 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
 
 
 def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, origin: Origin, now_ms: int) -> Preparation | None:
-    """The check of all records, if the topic's config requires one.
+    """Return the check of all records, if the topic's config requires one; else None.
 
-    The records of a coordinator have keys and the present time: only another codec needs them.
+    The records of a coordinator have keys and the present time: only a different codec makes the check necessary.
     """
     header, buffer = batch
     needs_records = rules.needs_records if origin is Origin.CLIENT else rules.needs_recompression
@@ -89,7 +89,7 @@ def _preparation_if_needed(batch: CheckedBatch, rules: AppendRules, origin: Orig
 
 
 def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch:
-    """The batch; raises AppendRefused where it exceeds `segment.bytes`."""
+    """Return the batch; raises AppendRefused where it exceeds `segment.bytes`."""
     if batch.header.size > rules.segment_bytes:
         raise AppendRefused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -164,7 +164,7 @@ def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> No
 def with_assigned_offsets(
     batch: CheckedBatch, base_offset: int, leader_epoch: int, log_append_time_ms: int
 ) -> tuple[Buffer, Buffer]:
-    """The batch as it goes to disk, in two pieces and without a copy of its records.
+    """The batch as it is written to disk, in two buffers and without a copy of its records.
 
     `log_append_time_ms` is -1 where records keep the producer's time.
     """

@@ -27,7 +27,10 @@ def clear_leftovers(disk: Disk, directory: str) -> None:
 
 
 def rename_cleaned_to_swap(disk: Disk, first: Segment) -> list[str]:
-    """Mark the files of a compaction as complete; their new names. From now on a start finishes it. Raises OSError."""
+    """Rename the `.cleaned` files of a complete compaction to `.swap`, and return the new names. Raises OSError.
+
+    From then on a start finishes the compaction.
+    """
     swaps = []
     for path in first.paths():
         if disk.exists(path + CLEANED):
@@ -37,7 +40,10 @@ def rename_cleaned_to_swap(disk: Disk, first: Segment) -> list[str]:
 
 
 def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Remove the `.cleaned` files of a compaction that ended early; nothing if the log was deleted. Raises OSError."""
+    """Remove the `.cleaned` files of a compaction that ended early.
+
+    Does nothing if the log was deleted. Raises OSError.
+    """
     if disk.exists(directory):
         for name in disk.list_directory(directory):
             if name.endswith(CLEANED):

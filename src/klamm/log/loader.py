@@ -123,7 +123,10 @@ class Loader:
     # -- leader epochs -------------------------------------------------------------------------------------------------
 
     def _stored_epochs(self, segments: Segments) -> list[EpochEntry] | None:
-        """The entries of the epoch checkpoint; None where it is missing or damaged: batches have them too."""
+        """The entries of the leader epoch checkpoint; None where it is missing or damaged.
+
+        The epochs can then be read from the batches.
+        """
         path = f"{self._directory}/{LEADER_EPOCHS}"
         try:
             return parse_epochs(self._disk.read(path), path)
@@ -147,13 +150,13 @@ class Loader:
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def _first_unflushed(self, segments: Segments) -> int:
-        """The slot of the first segment with offsets at or above the recovery point."""
+        """The position in `segments` of the first segment with offsets at or above the recovery point."""
         if self._known.is_clean or not len(segments):
             return len(segments)
         return segments.slot_of(self._known.recovery_point)
 
     def _check_flushed(self, segments: Segments, unflushed: int) -> None:
-        """Open the indexes of flushed segments; only a segment with a damaged index is indexed again."""
+        """Open the indexes of flushed segments; a damaged index is rebuilt from its segment."""
         for slot, segment in enumerate(segments.from_slot(0)[:unflushed]):
             is_last = slot == len(segments) - 1
             damaged_transactions = self._damage_of_transactions(segment)
@@ -188,7 +191,10 @@ class Loader:
         self._add_damage_notes(segment, rebuilt)
 
     def _recover_segments(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
-        """Rebuild the segments from this slot on; the first damaged unflushed batch ends the log."""
+        """Rebuild the segments from position `slot` on.
+
+        The log is cut at the first damaged batch that was not flushed.
+        """
         pending = list(segments.from_slot(slot))
         expected = pending[0].base_offset
         self._producers_before(segments, slot, producers)
@@ -205,9 +211,9 @@ class Loader:
                 return
 
     def _end_before_gap(self, rebuilt: RebuildResult, limit: int | None) -> None:
-        """End the log where unflushed offsets before the next segment are missing; only compaction leaves gaps.
+        """Cut the log where unflushed offsets before the next segment are missing; only compaction leaves gaps.
 
-        A power loss may keep a later segment and not the end of this one. Apache Kafka goes on behind the gap.
+        A power loss may keep a later segment and not the end of this one. Apache Kafka continues after the gap.
         """
         if limit is None or rebuilt.cut is not None or self._config.is_compacted:
             return
@@ -215,7 +221,7 @@ class Loader:
             rebuilt.cut = f"offsets {rebuilt.next_offset} to {limit - 1} are missing"
 
     def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
-        """Describe damaged batches for the log output."""
+        """Add a note about each damaged batch of the segment, for the log output."""
         for problem in rebuilt.kept:
             self._notes.append(
                 f"kept a damaged batch, because it was flushed: {segment.log_path}, {problem}. Check the disk. To "
@@ -238,7 +244,10 @@ class Loader:
             remove_segment_files(self._disk, segment)
 
     def _log_start(self) -> int:
-        """The checkpointed log start offset. After a clean shutdown it is at most the recovery point, or damaged."""
+        """The checkpointed log start offset.
+
+        After a clean shutdown a value above the recovery point counts as damaged.
+        """
         known = self._known
         if not known.is_clean or known.log_start <= known.recovery_point:
             return known.log_start
@@ -270,7 +279,7 @@ class Loader:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def _producers_before(self, segments: Segments, slot: int, producers: Producers) -> None:
-        """Restore the producer state as it was at the base offset of the segment in this slot."""
+        """Restore the producer state as it was at the base offset of the segment at position `slot`."""
         begin = segments.from_slot(slot)[0].base_offset
         start = min(max(self._known.log_start, segments.first.base_offset), begin)
         self._rebuild_producers(producers, Segments(segments.from_slot(0)[:slot]), start, begin)
@@ -280,7 +289,7 @@ class Loader:
         self._notes += rebuild_producers(self._disk, producers, segments, self._directory, start, end)
 
     def _drop_stray_snapshots(self, segments: Segments, end: int) -> list[int]:
-        """Remove snapshots that belong to no segment or lie beyond the end; the offsets of those left."""
+        """Remove snapshots that belong to no segment or lie beyond the log end; returns the offsets of the others."""
         files = SnapshotFiles(self._disk, self._directory)
         offsets = files.offsets()
         newest = max((offset for offset in offsets if offset <= end), default=-1)

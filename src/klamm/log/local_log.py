@@ -91,7 +91,7 @@ class LocalLog:
         return self._clock.now_ms() - segment.created_ms > limit
 
     def roll(self, base_offset: int) -> Segment:
-        """Close the active segment and create one at `base_offset`; an empty one there is reset. Raises OSError."""
+        """Close the active segment and create one at `base_offset`; an empty segment there is reset. Raises OSError."""
         old = self.segments.active
         if old.base_offset == base_offset:
             assert not old.size, f"{old} has records; no second segment can begin at {base_offset}"
@@ -133,7 +133,7 @@ class LocalLog:
         return self._no_batches_at(offset)
 
     def _no_batches_at(self, offset: int) -> Location:
-        """The location of nothing, where no batch follows `offset`."""
+        """An empty location, where no batch follows `offset`."""
         segment = self.segments.from_slot(self.segments.slot_of(offset))[0]
         return Location(segment, segment.size, 0)
 
@@ -147,6 +147,8 @@ class LocalLog:
             end = segment.size if spot is None else spot.position
         if end <= position:
             return Location(segment, position, 0)
+        if segment.damaged:
+            end = min(end, _end_before_damage(segment, position))
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
             raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
@@ -160,9 +162,9 @@ class LocalLog:
     # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> list[str]:
-        """Truncate to `offset`; names of the files to delete later. Raises OSError.
+        """Truncate the log to `offset`; returns the names of the files to delete later. Raises OSError.
 
-        A batch that holds `offset` goes as a whole, so the log may end before it.
+        A batch that contains `offset` is removed as a whole, so the log may end before it.
         """
         removed = self.remove([s for s in reversed(list(self.segments)) if s.base_offset > offset])
         active = self.segments.active
@@ -173,17 +175,20 @@ class LocalLog:
         return removed
 
     def truncate_fully(self, offset: int) -> list[str]:
-        """Remove all records, continue at `offset`; names of the files to delete later. Raises OSError."""
+        """Remove all records and continue at `offset`; returns the names of the files to delete later.
+
+        Raises OSError.
+        """
         removed = self.remove(list(reversed(list(self.segments))))
         self._create_segment(offset)
         self.end_offset = offset
         return removed
 
     def remove(self, segments: Sequence[Segment], keep_snapshot: Segment | None = None) -> list[str]:
-        """Remove segments and rename their files in this order; the new names. Raises OSError.
+        """Remove segments and rename their files in this order; returns the new names. Raises OSError.
 
-        A crash must leave no gap: from the end of the log the last segment goes first, from its start the first.
-        The producer snapshot of `keep_snapshot` stays.
+        A crash must leave no gap: from the end of the log the last segment goes first, from its start the first. The
+        producer snapshot of `keep_snapshot` stays.
         """
         renamed = []
         disk = self.files.disk
@@ -215,7 +220,7 @@ class LocalLog:
         return renamed
 
     def move_to(self, directory: str) -> None:
-        """The directory was renamed to this one."""
+        """Use these paths from now on, because the log's directory was renamed to `directory`."""
         self.directory = directory
         for segment in self.segments:
             segment.move_to(directory)
@@ -224,3 +229,16 @@ class LocalLog:
         """Close the open files of all segments; they are opened again when needed."""
         for segment in self.segments:
             segment.close_files()
+
+
+def _end_before_damage(segment: Segment, position: int) -> int:
+    """Where the intact bytes from this position on end. Raises CorruptRecords where there are none."""
+    for damage in segment.damaged:
+        if damage.position <= position < damage.end_position:
+            raise CorruptRecords(
+                f"{segment.log_path}: offsets {damage.first_offset} to {damage.end_offset - 1} are damaged: "
+                f"{damage.reason}"
+            )
+        if damage.position > position:
+            return damage.position
+    return segment.size

@@ -84,12 +84,11 @@ class Log(LogStorage):
         owner: Owner | None = None,
         new_topic_id: UUID | None = None,
     ) -> Self:
-        """The log in `directory`, which is made where it does not exist; recovered unless `known` says it is clean.
+        """Open the log in `directory`, or create it; it is recovered unless `known` says that it was closed cleanly.
 
-        A directory that is made gets a file with `new_topic_id`, so that a kill leaves no records without one; the
-        caller assigns it to the log, and it is synced after that.
-
-        May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
+        A directory that is created gets a file with `new_topic_id`, so that a kill leaves no records without one; the
+        caller assigns it to the log, and it is synced after that. May run in any thread. Raises OSError, CorruptFile,
+        CorruptRecords.
         """
         disk = world.disk
         own = OpenFiles(disk, _MAX_OPEN_WHILE_LOADING)
@@ -115,7 +114,7 @@ class Log(LogStorage):
     # -- append --------------------------------------------------------------------------------------------------------
 
     def preparation(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Preparation | None:
-        """The work for `prepare`, off the event loop, before this batch is appended; None where there is none.
+        """Return the check of this batch that runs off the event loop before the append; None if none is needed.
 
         Raises AppendRefused.
         """
@@ -150,7 +149,7 @@ class Log(LogStorage):
         return prepared_batch(result, self._rules)
 
     def _duplicate_info(self, mark: BatchMark) -> AppendInfo:
-        """The result for a batch that was already appended."""
+        """The append result for a batch that was appended before."""
         return AppendInfo(
             mark.first_offset, mark.last_offset, mark.timestamp, self._log_start, mark.timestamp, 0, is_duplicate=True
         )
@@ -187,9 +186,9 @@ class Log(LogStorage):
     def append_as_follower(self, records: Buffer) -> AppendInfo | None:
         """Write batches exactly as the leader has them; None where there is no complete one.
 
-        Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed,
-        and ProducersRestoring soon after a truncation: then nothing was written.
-        What lies before a bad batch is written all the same.
+        Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed, and
+        ProducersRestoring soon after a truncation: then nothing was written. Batches before a bad one are written all
+        the same.
         """
         self._check_usable()
         if self._producer_state.is_restoring:
@@ -242,7 +241,7 @@ class Log(LogStorage):
             return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
 
     def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
-        """Read like `read`, but return a slice of the file; its bytes can be read later, even after a deletion.
+        """Read like `read`, but return a slice of the file, whose bytes can be read later, even after a deletion.
 
         Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
         """
@@ -254,12 +253,18 @@ class Log(LogStorage):
             if shared is None:
                 return self._local.read(offset, min(max_bytes, _READ_AT_ONCE_BYTES), bound, min_one=min_one_message)
             records = FileSlice(
-                self._world.disk, segment.log_path, shared, found.position, found.size, self._report_failure
+                self._world.disk,
+                segment.log_path,
+                shared,
+                found.position,
+                found.size,
+                self._report_failure,
+                is_closed=segment is not self.segments.active,
             )
             return ReadResult(records, segment.base_offset, found.position)
 
     def _checked_bound(self, offset: int, upper_bound_offset: int | None) -> int:
-        """The end of a read. Raises OffsetOutOfRange if `offset` lies outside the log."""
+        """The offset at which a read ends. Raises OffsetOutOfRange if `offset` lies outside the log."""
         self._check_usable()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
@@ -301,9 +306,10 @@ class Log(LogStorage):
             return first_at_or_after(self.segments, timestamp, self._log_start)
 
     def segment_offsets_before(self, timestamp: int, most: int) -> list[int]:
-        """Where segments begin, and the log end, newest first: those written up to the timestamp, -1 all, -2 the first.
+        """Base offsets of segments written up to the timestamp, and the log end, newest first; for old ListOffsets.
 
-        Source: UnifiedLog.legacyFetchOffsetsBefore. Raises StorageFailed.
+        A timestamp of -1 means all, -2 the first one. Source: UnifiedLog.legacyFetchOffsetsBefore. Raises
+        StorageFailed.
         """
         self._check_usable()
         offsets = [max(segment.base_offset, self._log_start) for segment in self.segments]
@@ -318,7 +324,7 @@ class Log(LogStorage):
         return offsets[max(0, count - most) : count][::-1] if most > 0 else []
 
     def max_timestamp(self) -> FoundOffset | None:
-        """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
+        """The first record with the largest timestamp. Raises StorageFailed, CorruptRecords."""
         self._check_usable()
         with self._translating_io_errors():
             return with_largest_timestamp(self.segments, self._log_start)
@@ -348,7 +354,7 @@ class Log(LogStorage):
         return max(self._log_start, min(unstable, self._high_watermark))
 
     def advance_start_offset(self, offset: int) -> bool:
-        """Advance the log start, so that records before `offset` count as deleted; whether it moved.
+        """Advance the log start, so that records before `offset` count as deleted; returns whether it moved.
 
         Raises OffsetOutOfRange where `offset` lies beyond the high watermark.
         """
@@ -369,7 +375,7 @@ class Log(LogStorage):
     # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove the records from `offset` on, with the batch that contains it; whether there were any.
+        """Remove the records from `offset` on, with the batch that contains it; returns whether there were any.
 
         Raises StorageFailed.
         """
@@ -435,9 +441,9 @@ class Log(LogStorage):
     # -- compaction ----------------------------------------------------------------------------------------------------
 
     async def replace_segments(self, base_offsets: Sequence[int], size: int) -> bool:
-        """Put the synced `.cleaned` files of the first segment in the place of all these, adjacent segments.
+        """Replace these adjacent segments by the synced `.cleaned` files of the first one.
 
-        `size` is that of the new `.log` file. False where the cleaning is void. Raises StorageFailed.
+        `size` is that of the new `.log` file. False where the cleaning was cancelled meanwhile. Raises StorageFailed.
         """
         self._check_usable()
         old = [segment for segment in self.segments if segment.base_offset in base_offsets]
@@ -473,7 +479,10 @@ def _no_listener() -> None:
 
 
 def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:
-    """The topic id in partition.metadata; None if missing or damaged, as the controller sends it with LeaderAndIsr."""
+    """The topic id in partition.metadata; None if it is missing or damaged.
+
+    The controller sends the id with LeaderAndIsr.
+    """
     try:
         return read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
     except CorruptFile as error:

@@ -29,23 +29,23 @@ class Owner(Protocol):
     """Callbacks of a log: work that may wait for the device, and failures."""
 
     def on_small_files_changed(self, log: "LogStorage") -> None:
-        """Its leader epochs or topic id changed: write `log.changed_small_files()` soon."""
+        """Called when leader epochs or topic id changed: write `log.changed_small_files()` soon."""
         ...
 
     def on_rolled(self, log: "LogStorage") -> None:
-        """A segment was closed: flush the log up to the active one soon."""
+        """Called when a segment was closed: flush the log up to the active segment soon."""
         ...
 
     def on_recovery_point_lowered(self, log: "LogStorage") -> None:
-        """The log was truncated below its recovery point: checkpoint that soon."""
+        """Called when the log was truncated below its recovery point: write the recovery point checkpoint soon."""
         ...
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
-        """These files belong to removed segments: delete them after the delay."""
+        """Called with the files of removed segments: delete them after the delay."""
         ...
 
     def on_failed(self, log: "LogStorage", error: OSError) -> None:
-        """An I/O error occurred: take the log's directory offline."""
+        """Called after an I/O error: take the log's directory offline."""
         ...
 
 
@@ -166,7 +166,7 @@ class LogStorage:
         return self._failed
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Set the topic id, once; the caller has checked that there is no other."""
+        """Set the log's topic id, once; the caller has checked that the log has no other."""
         assert self._topic_id in (None, topic_id), (
             f"{self.partition} already has topic id {self._topic_id}, the new one is {topic_id}"
         )
@@ -177,11 +177,11 @@ class LogStorage:
 
     @property
     def is_restoring_producers(self) -> bool:
-        """Whether a thread reads the state of producers again after a truncation; nothing can be appended then."""
+        """Whether a thread is restoring the producer state after a truncation; nothing can be appended meanwhile."""
         return self._producer_state.is_restoring
 
     def move_to(self, directory: str, owner: Owner) -> None:
-        """The log's directory was renamed to this one, and another owner takes over.
+        """Use these paths and this owner from now on, because the log's directory was renamed to `directory`.
 
         No thread may be using the log's files, nor be reading producers again.
         """
@@ -211,7 +211,7 @@ class LogStorage:
         return segment
 
     def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """The flush up to `up_to` (None: the log end); None where that is flushed already.
+        """Return the flush of everything below `up_to` (None: the log end); None where that is flushed already.
 
         Raises StorageFailed.
         """
@@ -285,7 +285,7 @@ class LogStorage:
             self._owner.on_small_files_changed(self)
 
     def prepare_clean_shutdown(self) -> None:
-        """Write everything that a clean start reads, not synced. Raises StorageFailed."""
+        """Write everything that a start after a clean shutdown reads, without syncing it. Raises StorageFailed."""
         self._check_usable()
         with self._translating_io_errors():
             snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
@@ -328,7 +328,7 @@ class LogStorage:
             raise StorageFailed(self._out_of_use())
 
     def _out_of_use(self) -> str:
-        """The error text for a failed log."""
+        """The error text for a log that has failed or is being deleted."""
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     def discard(self) -> None:
@@ -341,7 +341,7 @@ class LogStorage:
         self._local.close_files()
 
     def on_io_error(self, error: OSError) -> None:
-        """A file operation of this log failed in another process: the log fails, as after one of its own."""
+        """Mark the log as failed, because a file operation of this log failed in another process."""
         self._report_failure(error)
 
     def _report_failure(self, error: OSError) -> None:

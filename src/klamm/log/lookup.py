@@ -32,12 +32,12 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> Fou
 
 
 def offset_count_before(modified_ms: Sequence[int], timestamp: int) -> int:
-    """How many of these times, in the order of offsets, lie up to the last one that is not after the timestamp."""
+    """How many of the times in `modified_ms` come up to and include the last one that is at most `timestamp`."""
     return next((slot + 1 for slot in reversed(range(len(modified_ms))) if modified_ms[slot] <= timestamp), 0)
 
 
 def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | None:
-    """The first record that carries the largest timestamp of all."""
+    """The first record that has the largest timestamp in the log."""
     holder = max(segments, key=lambda segment: (segment.largest.timestamp, -segment.base_offset))
     if holder.largest.timestamp < 0:
         return None
@@ -46,7 +46,7 @@ def with_largest_timestamp(segments: Segments, log_start: int) -> FoundOffset | 
 
 
 def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
-    """Read every batch, and return the record with the largest timestamp at or after the log start.
+    """Find the record with the largest timestamp at or after the log start by reading every batch.
 
     None without records.
     """

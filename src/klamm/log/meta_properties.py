@@ -122,7 +122,7 @@ class _CleanShutdown(msgspec.Struct, rename="camel"):
 def remove_clean_shutdown(disk: Disk, directory: str) -> int | None:
     """Remove the clean-shutdown marker and return its broker epoch; None where there was none. Raises OSError.
 
-    It goes before anything is loaded, so that a crash while loading counts as one.
+    It is removed before any log is loaded, so that a crash while loading is not taken for a clean shutdown.
     """
     path = f"{directory}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):

@@ -61,7 +61,7 @@ def parse_directory(name: str) -> DirectoryName:
 
 
 def future_directory(partition: TopicPartition, unique: str) -> str:
-    """The directory name of a log's copy in another log directory; for long topic names it is no valid file name."""
+    """The directory name of a future log; for long topic names it is longer than a file name may be."""
     return f"{partition}.{unique}{DirectoryKind.FUTURE}"
 
 
@@ -71,6 +71,6 @@ def can_have_future_directory(partition: TopicPartition) -> bool:
 
 
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
-    """The directory name of a log that waits for deletion; a long topic name is shortened."""
+    """The directory name of a log that waits to be removed; a long topic name is shortened."""
     suffix = f"-{partition.partition}.{unique}{DirectoryKind.DELETE}"
     return partition.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix

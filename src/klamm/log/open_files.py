@@ -50,16 +50,16 @@ class OpenFiles:
         return self._get(path).file
 
     def lend(self, path: str) -> SharedFile | None:
-        """The open file for a reader to keep; None where readers keep too many already. Raises OSError."""
+        """Return the open file for a reader to keep; None where readers keep too many files already. Raises OSError."""
         if len(self._lent) >= self._most and path not in self._lent:
             return None
         shared = self._lent[path] = self._get(path)
         return shared
 
     def truncate(self, path: str, size: int) -> None:
-        """Truncate the file; readers that keep it get an error for bytes after `size`.
+        """Truncate the file; readers that keep it open get an error for bytes after `size`.
 
-        The bytes that are written there from now on are others, so later readers get a file of their own.
+        Other bytes may be written there afterwards, so later readers get the file opened anew.
         """
         holder = self._files.pop(path, None) or self._lent.get(path)
         if holder is not None:
@@ -90,12 +90,12 @@ class OpenFiles:
         return self.disk.open(path)
 
     def forget(self, path: str) -> None:
-        """The file was renamed or removed: close it once no reader keeps it."""
+        """Remove a file that was renamed or deleted from the cache, and close it once no reader keeps it."""
         self._files.pop(path, None)
         self._lent.pop(path, None)
 
     def close(self) -> None:
-        """Remove all files from the cache; each is closed once its last reader lets go."""
+        """Remove all files from the cache; each is closed once no reader keeps it."""
         self._files.clear()
 
     def __len__(self) -> int:

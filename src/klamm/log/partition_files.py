@@ -18,13 +18,13 @@ class PartitionFiles:
         self._metadata = SmallFile(f"{directory}/{PARTITION_METADATA}")
 
     def move_to(self, directory: str) -> None:
-        """The directory was renamed to this one; no thread may be writing the files."""
+        """Use these paths from now on, because the log's directory was renamed; no thread may be writing the files."""
         self._epochs.path = f"{directory}/{LEADER_EPOCHS}"
         self._metadata.path = f"{directory}/{PARTITION_METADATA}"
 
     @property
     def is_changed(self) -> bool:
-        """Whether epochs or topic id have changes that are not written."""
+        """Whether leader epochs or topic id have changes that are not written to disk."""
         return self._epochs.is_changed or self._metadata.is_changed
 
     def on_epochs_changed(self) -> None:
@@ -36,7 +36,7 @@ class PartitionFiles:
         self._metadata.next_version()
 
     def replacements(self, epochs: LeaderEpochs, topic_id: UUID | None) -> list[Replacement]:
-        """The files to write so that the disk has the epochs and topic id in memory."""
+        """The files to write so that the disk has the leader epochs and topic id that are in memory."""
         changed = []
         if self._epochs.is_changed:
             changed.append(self._epochs.replacement(epochs.text()))

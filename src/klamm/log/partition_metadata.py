@@ -16,7 +16,7 @@ def metadata_text(topic_id: UUID) -> bytes:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
-    """Write a new file; it is not synced. Raises OSError."""
+    """Write a new `partition.metadata` file with this topic id, without syncing it. Raises OSError."""
     file = disk.open(path, create=True)
     try:
         file.pwrite([metadata_text(topic_id)], 0)

@@ -65,7 +65,7 @@ def prepare(preparation: Preparation) -> bytes | Refusal:
 
 
 def _check_and_recompress(preparation: Preparation) -> bytes:
-    """The batch to append. Raises AppendRefused."""
+    """Check every record and return the batch to append, recompressed if needed. Raises AppendRefused."""
     batch, rules, _now_ms = preparation
     header = preparation.header
     content = memoryview(batch)[HEADER_BYTES : header.size]
@@ -104,7 +104,7 @@ def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[b
 
 
 def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
-    """Join the pieces. Raises AppendRefused above `max.message.bytes`."""
+    """Join the pieces of compressed records. Raises AppendRefused above `max.message.bytes`."""
     parts = []
     size = HEADER_BYTES
     for piece in pieces:

@@ -34,7 +34,10 @@ class SnapshotFiles:
         return [offset for offset in found if offset is not None]
 
     def write(self, producers: Producers) -> str | None:
-        """Write the state at its end offset, not synced; the path, or None where the snapshot exists."""
+        """Write the producer state at its end offset, without syncing.
+
+        Returns the path, None if the snapshot exists.
+        """
         if producers.snapshot_offset >= producers.end_offset:
             return None
         path = self.path(producers.end_offset)
@@ -69,9 +72,9 @@ class SnapshotFiles:
 def rebuild_producers(
     disk: Disk, producers: Producers, segments: Segments, directory: str, start: int, end: int
 ) -> list[str]:
-    """Restore the producer state at `end`: the newest snapshot, then the batches after it.
+    """Restore the producer state at `end`: from the newest snapshot, then the batches after it.
 
-    A segment that cannot be parsed is replayed up to its damage; one sentence for each is the result. Raises OSError.
+    A segment that cannot be parsed is replayed up to its damage; the result has a sentence for each. Raises OSError.
     """
     notes: list[str] = []
     files = SnapshotFiles(disk, directory)

@@ -41,7 +41,7 @@ class ProducerState:
         return self._restoring_to is not None
 
     def move_to(self, directory: str) -> None:
-        """The directory was renamed to this one; no thread may be replaying batches."""
+        """Use these paths from now on, because the log's directory was renamed; no thread may be replaying batches."""
         assert not self.is_restoring
         self._directory = self._snapshots.directory = directory
 
@@ -54,13 +54,13 @@ class ProducerState:
             active.transaction_index.append(entry)
 
     def write_snapshot(self) -> None:
-        """Write a snapshot at the log end. Raises OSError."""
+        """Write a producer snapshot at the log end. Raises OSError."""
         self._snapshots.write(self.producers)
 
     def write_last_snapshot(self, segments: Segments, log_start: int) -> str | None:
-        """Write the snapshot of a closing log; the path of a new file, still to be synced.
+        """Write the producer snapshot of a closing log; returns the path of a new file, which is not synced yet.
 
-        A clean start without any snapshot knows that there are no producers.
+        A start after a clean shutdown that finds no snapshot concludes that there are no producers.
         """
         self.finish_restoring(segments, log_start)
         if not self.producers and self.producers.snapshot_offset < 0:
@@ -81,7 +81,7 @@ class ProducerState:
     ) -> None:
         """Restore the producer state at `offset` after a truncation. Raises OSError.
 
-        What a few milliseconds cannot replay, a thread does; `on_error` hears of its I/O errors.
+        If the replay takes more than a few milliseconds, a thread does it; `on_error` is called with its I/O errors.
         """
         taken = self._snapshots.offsets()
         self._snapshots.remove(o for o in taken if o > offset)
@@ -99,7 +99,7 @@ class ProducerState:
             self._restoring = asyncio.get_running_loop().create_task(work)
 
     def finish_restoring(self, segments: Segments, log_start: int) -> None:
-        """Finish in this thread the replay that a truncation requires. Raises OSError."""
+        """Finish the replay after a truncation in the calling thread. Raises OSError."""
         if self._restoring_to is not None:
             rebuild_producers(self._disk, self.producers, segments, self._directory, log_start, self._restoring_to)
             self._restoring_to = None
@@ -107,7 +107,7 @@ class ProducerState:
     async def _restore_in_thread(
         self, segments: Segments, log_start: int, config: TopicConfig, on_error: Callable[[OSError], None]
     ) -> None:
-        """Replay batches in a thread and then replace the producer state."""
+        """Replay batches in a thread, then replace the producer state in memory."""
         while (offset := self._restoring_to) is not None:
             paths = [(segment.base_offset, segment.size) for segment in segments]
             try:
@@ -122,7 +122,7 @@ class ProducerState:
     def _rebuild_from_files(
         self, segments: list[tuple[int, int]], log_start: int, end: int, config: TopicConfig
     ) -> Producers:
-        """The producer state at `end`, read in a thread with files of its own."""
+        """Rebuild the producer state at `end` in a thread that opens the files itself."""
         files = OpenFiles(self._disk, _OPEN_FILES)
         try:
             copies = []

@@ -112,7 +112,7 @@ class Verification:
         self.is_verified = False
 
     def note_sequence(self, epoch: int, sequence: int) -> None:
-        """Keep the lowest sequence seen of the newest producer epoch."""
+        """Remember the lowest sequence seen of the newest producer epoch."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
@@ -155,9 +155,9 @@ class Producers:
     # -- before an append --------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, origin: Origin) -> BatchMark | None:
-        """Check a data batch before a leader writes it; the mark of the batch it duplicates, None if it is new.
+        """Check a data batch before a leader writes it.
 
-        Raises AppendRefused.
+        Returns the mark of an earlier batch that it duplicates, None if it is new. Raises AppendRefused.
         """
         known = self._producers.get(header.producer_id)
         if known is not None and origin is Origin.CLIENT and (mark := known.duplicate_of(header)) is not None:
@@ -178,7 +178,7 @@ class Producers:
         return None
 
     def _check_verified(self, known: Producer | None, header: BatchHeader, origin: Origin) -> None:
-        """Raise AppendRefused where a transaction would begin that its coordinator did not confirm."""
+        """Raise AppendRefused where the batch would begin a transaction that the coordinator did not confirm."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -197,7 +197,10 @@ class Producers:
             )
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
-        """What has to be verified before the producer's next batch; None where its transaction is open here."""
+        """Return what the coordinator must confirm before the producer's next batch.
+
+        None if its transaction is open.
+        """
         known = self._producers.get(producer_id)
         if known is not None and known.transaction_start is not None:
             return None
@@ -208,7 +211,7 @@ class Producers:
         return verification
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
-        """Check an end marker before a leader writes it. Raises AppendRefused."""
+        """Check a transaction marker before a leader writes it. Raises AppendRefused."""
         known = self._producers.get(header.producer_id)
         if known is None:
             return
@@ -224,7 +227,7 @@ class Producers:
     # -- after an append, and in replay ------------------------------------------------------------------------------
 
     def on_batch_written(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
-        """Update the producer of a written data batch."""
+        """Update the producer's state for a data batch that was written."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -240,7 +243,10 @@ class Producers:
         self._verifications.pop(header.producer_id, None)
 
     def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
-        """Update the producer of a written end marker; the transaction it completed, None where that had no data."""
+        """Update the producer's state for a transaction marker that was written.
+
+        Returns the transaction it completed, None where that had no data.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -271,13 +277,13 @@ class Producers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The start of the oldest transaction that is open or whose marker is not replicated."""
+        """The start of the oldest transaction that is open, or whose marker is not replicated yet."""
         starts = [*self._open_transactions.values(), *(done.first_offset for done in self._unreplicated)]
         return min(starts, default=None)
 
     @property
     def has_transactions(self) -> bool:
-        """Whether a transaction is open, or ended above the high watermark."""
+        """Whether a transaction is open, or its marker lies above the high watermark."""
         return bool(self._open_transactions or self._unreplicated)
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -288,7 +294,7 @@ class Producers:
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def restore(self, producers: Iterable[Producer], end_offset: int) -> None:
-        """Replace the state by that of a snapshot."""
+        """Replace the state by the producers of a snapshot that was taken at `end_offset`."""
         self._producers = {producer.producer_id: producer for producer in producers}
         self._open_transactions = {
             p.producer_id: p.transaction_start for p in self._producers.values() if p.transaction_start is not None
@@ -309,7 +315,7 @@ class Producers:
     def has_state_from(self, offset: int) -> bool:
         """Whether any state may come from `offset` or later, so that a truncation there needs a replay.
 
-        An end marker counts as much as data: without it its transaction is open again.
+        A transaction marker counts as much as data: without it its transaction is open again.
         """
         return self._newest_offset >= offset
 

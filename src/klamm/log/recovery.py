@@ -47,9 +47,10 @@ class SegmentRebuild:
         self._last_epoch = NO_LEADER_EPOCH if before is None else before
 
     def run(self, expected: int, flushed_below: int, limit: int | None) -> RebuildResult:
-        """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
+        """Rebuild the segment's indexes and the producer state from its batches. Raises OSError.
 
-        `limit`: the first offset that cannot be in this segment; None where it is not known.
+        `expected` is the lowest allowed offset, `flushed_below` the recovery point, `limit` the first offset that
+        cannot be in this segment (None: not known).
         """
         segment, result = self._segment, RebuildResult(expected)
         size = segment.size
@@ -90,9 +91,9 @@ class SegmentRebuild:
         return result
 
     def _falling_epoch(self, batch: ScannedBatch) -> str | None:
-        """Why an unflushed batch cannot follow the one before it; None where its leader epoch is not lower.
+        """Why an unflushed batch cannot follow the one before it: its leader epoch is lower; None where it is not.
 
-        A power loss may undo a truncation and keep a batch that was written after it. Apache Kafka does not look.
+        A power loss may undo a truncation and keep a batch that was written after it. Apache Kafka does not check this.
         """
         epoch = batch.header.partition_leader_epoch
         if epoch == NO_LEADER_EPOCH or epoch >= self._last_epoch:
@@ -129,7 +130,7 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
 
 
 def match_epochs(epochs: LeaderEpochs, header: BatchHeader) -> None:
-    """Replace the entries that contradict the leader epoch of a batch; the next batches bring those after it.
+    """Replace the leader epoch entries that contradict a batch that was read; later batches bring the entries after it.
 
     The checkpoint may be ahead of the log: a power loss undoes a truncation and the batches of the new leader epoch,
     while the checkpoint that names the epoch is synced already. Apache Kafka only adds newer epochs.

@@ -34,7 +34,7 @@ class RetentionLimits(NamedTuple):
 def expired_segment_count(segments: Sequence[SegmentFacts], end_offset: int, limits: RetentionLimits) -> int:
     """How many of the oldest segments retention deletes; none at or above the high watermark.
 
-    If it is all of them, the caller rolls first, so that an empty segment remains.
+    If all segments have expired, the caller first rolls, so that an empty segment remains.
     """
     excess = sum(segment.size for segment in segments) - limits.retention_bytes
     count = 0

@@ -9,6 +9,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles, SharedFile
+from klamm.log.repair.damage import DamagedRange
 from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer
@@ -37,6 +38,7 @@ class Segment:
         "_suffix",
         "base_offset",
         "created_ms",
+        "damaged",
         "directory",
         "largest",
         "log_path",
@@ -75,6 +77,8 @@ class Segment:
         self.size = 0
         self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
         """The largest timestamp and the last offset of the batch that has it."""
+        self.damaged: tuple[DamagedRange, ...] = ()
+        """What is known to be damaged, in the order of the file; it is not served."""
         self._first_timestamp: int | None = None
         self._bytes_since_entry = 0
         # where offsets next to be read begin; readers at the tail need neither index nor scan
@@ -93,7 +97,10 @@ class Segment:
     def append(
         self, buffers: Sequence[Buffer], size: int, first_offset: int, last_offset: int, max_timestamp: int
     ) -> None:
-        """Write one batch of `size` bytes after the others. Raises OSError; then nothing of it is ever read."""
+        """Write one batch of `size` bytes at the end of the segment.
+
+        Raises OSError; the bytes written until then are never read.
+        """
         position = self.size
         self._files.get(self.log_path).pwrite(buffers, position)
         self.index_batch(position, size, first_offset, last_offset, max_timestamp)
@@ -123,13 +130,13 @@ class Segment:
             del boundaries[next(iter(boundaries))]
 
     def skip_batch(self, position: int, size: int) -> None:
-        """Keep a damaged batch in the file at `position`; the batch after it gets an index entry."""
+        """Leave a damaged batch in the file at `position`, and index the batch after it."""
         self.size = position + size
         self._bytes_since_entry = self._index_interval_bytes + 1
 
     @property
     def first_timestamp(self) -> int | None:
-        """Max timestamp of the first batch, None while there is none: what the age of a segment counts from."""
+        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty."""
         if self._first_timestamp is None and self.size:
             found = next(self.headers(0), None)
             self._first_timestamp = found.header.max_timestamp if found else None
@@ -145,7 +152,7 @@ class Segment:
         return self.offset_index.is_full or self.time_index.is_full
 
     def seal(self) -> None:
-        """End appends: write the last time index entry and the indexes, and free their memory."""
+        """End appends to the segment: write the last time index entry and the indexes, and free their memory."""
         self.time_index.append(*self.largest)
         self.write_indexes()
         self.offset_index.release()
@@ -195,38 +202,48 @@ class Segment:
         return self.headers(0)
 
     def offset_bound(self, position: int) -> int | None:
-        """The base offset of a batch soon after `position`; None where no index entry leads to one."""
+        """The base offset of a batch shortly after `position`; None where no index entry leads to one."""
         entry = self.offset_index.first_at_position(position)
         batch = None if entry is None else next(self.headers(entry.position), None)
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches from this file position on, headers only."""
+        """The batches from this file position on, headers only. Raises CorruptRecords where the chain breaks."""
+        end = position
         try:
-            yield from scan_headers(self._files.get(self.log_path), position, self.size)
+            for found in scan_headers(self._files.get(self.log_path), position, self.size):
+                end = found.position + found.header.size
+                yield found
         except CorruptRecords as error:
             raise CorruptRecords(f"{self.log_path}, {error}") from error
+        if end < self.size:
+            raise CorruptRecords(
+                f"{self.log_path}, byte {end}: the last {self.size - end} bytes of the segment are not a complete batch"
+            )
 
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes of the `.log` file from this position."""
         return self._files.get(self.log_path).pread(count, position)
 
     def lend_file(self) -> SharedFile | None:
-        """The file for a reader to keep; None where too many are kept. Raises OSError."""
+        """Return the open file for a reader to keep; None where readers keep too many. Raises OSError."""
         return self._files.lend(self.log_path)
 
     def file_size(self) -> int:
-        """The real size of the file, less than `size` where another process truncated it."""
+        """The real size of the file; it is below `size` where another process truncated the file."""
         return self._files.get(self.log_path).size()
 
     def largest_timestamp(self) -> TimestampOffset:
-        """The largest timestamp of all batches; without any, the file's modification time at the base offset."""
+        """The largest timestamp of all batches, with its offset.
+
+        Without any timestamp, the file's modification time at the base offset.
+        """
         if self.largest.timestamp >= 0 or not self.size:
             return self.largest
         return TimestampOffset(self.modified_ms(), self.base_offset)
 
     def modified_ms(self) -> int:
-        """When the `.log` file was written last. Raises OSError."""
+        """The modification time of the `.log` file in ms. Raises OSError."""
         return self._files.disk.modified_ms(self.log_path)
 
     def restore_largest_timestamp(self) -> None:
@@ -256,19 +273,15 @@ class Segment:
         """Cut the `.log` file to `size` bytes."""
         self._files.truncate(self.log_path, size)
         self.size = size
+        self.damaged = tuple(damage for damage in self.damaged if damage.position < size)
         self._bytes_since_entry = 0
         self._boundaries = {self.base_offset: 0}
 
     def next_offset(self) -> int:
-        """The offset after the last batch. Raises CorruptRecords where other bytes follow it."""
-        next_offset, position = self.base_offset, 0
+        """The offset after the last batch. Raises CorruptRecords where bytes that are no batch follow it."""
+        next_offset = self.base_offset
         for found in self.headers_from(self.offset_index.last_offset):
-            next_offset, position = found.header.next_offset, found.position + found.header.size
-        if position != self.size:
-            raise CorruptRecords(
-                f"{self.log_path}: the last {self.size - position} bytes, from byte {position}, are not a complete "
-                "batch"
-            )
+            next_offset = found.header.next_offset
         return next_offset
 
     def check_end(self) -> None:
@@ -293,7 +306,7 @@ class Segment:
         return None if batch is None else batch.header.max_timestamp
 
     def reset(self) -> None:
-        """Forget size, timestamps and indexes; the caller reads the file again."""
+        """Forget size, timestamps and indexes; the caller then reads the file again."""
         self.offset_index.reset()
         self.time_index.reset()
         self.largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -307,7 +320,7 @@ class Segment:
         self._files = files
 
     def move_to(self, directory: str) -> None:
-        """The directory was renamed to this one."""
+        """Use these paths from now on, because the log's directory was renamed to `directory`."""
         self.close_files()
         self.directory = directory
         self.log_path = self.path(LOG)

@@ -37,15 +37,15 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def slot_of(self, offset: int) -> int:
-        """The slot of the segment with the greatest base offset not above `offset`; 0 if there is none."""
+        """The position in the list of the segment with the greatest base offset not above `offset`; 0 if none has."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def from_slot(self, slot: int) -> Sequence[Segment]:
-        """The segments from this slot on."""
+        """The segments from this position in the list on."""
         return self._segments[slot:]
 
     def at(self, slot: int) -> Segment | None:
-        """The segment in this slot, or None."""
+        """The segment at this position in the list, or None."""
         return self._segments[slot] if slot < len(self._segments) else None
 
     def add(self, segment: Segment) -> None:
@@ -55,7 +55,7 @@ class Segments:
         self._segments.insert(slot, segment)
 
     def remove(self, segment: Segment) -> None:
-        """Take the segment out of the list; its files stay."""
+        """Remove the segment from the list; its files stay."""
         slot = bisect_left(self._bases, segment.base_offset)
         assert self._segments[slot] is segment
         del self._bases[slot], self._segments[slot]

@@ -36,7 +36,7 @@ class TransactionIndex:
         self.path = path
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Append an entry to the file. Raises OSError, CorruptFile."""
+        """Append an aborted transaction to the index file. Raises OSError, CorruptFile."""
         content = self._load_entries()
         entry = _ENTRY.pack(_VERSION, *aborted)
         file = self._disk.open(self.path, create=True)
@@ -47,7 +47,7 @@ class TransactionIndex:
         content += entry
 
     def check(self) -> None:
-        """Read and check the file. Raises OSError, CorruptFile."""
+        """Read the index file and check its entries. Raises OSError, CorruptFile."""
         self._content = None
         self._load_entries()
 
@@ -78,7 +78,7 @@ class TransactionIndex:
             before = last + 1
 
     def truncate_to(self, offset: int) -> None:
-        """Keep the transactions whose marker is before `offset`. Raises OSError, CorruptFile."""
+        """Remove the transactions whose marker is at `offset` or later. Raises OSError, CorruptFile."""
         content = self._load_entries()
         kept = self._slot_of(content, offset) * _ENTRY.size
         if kept < len(content):
@@ -90,15 +90,15 @@ class TransactionIndex:
             del content[kept:]
 
     def remove(self) -> None:
-        """Remove all entries and the file, to be rebuilt by the caller. Raises OSError."""
+        """Remove all entries and the index file, which the caller rebuilds. Raises OSError."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         self._content = bytearray()
 
     def collect(self, start_offset: int, end_offset: int, into: list[AbortedTransaction]) -> bool:
-        """Add the transactions that overlap [start, end) to `into`; whether later segments can have no more.
+        """Add the aborted transactions that overlap [start, end) to `into`.
 
-        Raises OSError, CorruptFile.
+        Returns whether later segments cannot have more of them. Raises OSError, CorruptFile.
         """
         content = self._load_entries()
         for at in range(self._slot_of(content, start_offset) * _ENTRY.size, len(content), _ENTRY.size):
@@ -112,7 +112,7 @@ class TransactionIndex:
 
     @staticmethod
     def _slot_of(content: bytearray, offset: int) -> int:
-        """Slot of the first entry whose marker is at `offset` or behind."""
+        """The number of the first entry whose marker is at `offset` or later."""
 
         def last_offset(slot: int) -> int:
             """Return the last offset of the transaction in entry number `slot`."""

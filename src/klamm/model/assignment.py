@@ -47,5 +47,5 @@ class ReplicaAssignment(NamedTuple):
 def assignment_of(
     replicas: tuple[BrokerId, ...], adding: tuple[BrokerId, ...] = (), removing: tuple[BrokerId, ...] = ()
 ) -> ReplicaAssignment:
-    """The assignment with these replicas; equal ones are the same object, as in `shared_ids`."""
+    """Return the assignment with these replicas; equal assignments are one object, to save memory."""
     return ReplicaAssignment(shared_ids(replicas), shared_ids(adding), shared_ids(removing))

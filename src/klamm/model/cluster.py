@@ -69,10 +69,10 @@ class Cluster:
 
 
 def listed(brokers: Iterable[int]) -> str:
-    """The brokers as Kafka's tools write a list: `1,2,3`."""
+    """The broker ids as Kafka's tools write a list: `1,2,3`."""
     return ",".join(map(str, brokers))
 
 
 def broker_names(brokers: Sequence[int]) -> str:
-    """The brokers in a sentence: `broker 1`, `brokers 1, 2`."""
+    """The broker ids as words in a sentence: `broker 1`, `brokers 1, 2`."""
     return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

@@ -11,7 +11,10 @@ NO_BROKER = BrokerId(-1)
 
 @lru_cache(maxsize=65_536)
 def shared_ids(ids: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
-    """The tuple, or an equal one returned before: all partitions of a cluster share a few thousand replica lists."""
+    """Return an equal tuple that was passed before, if there is one, to save memory.
+
+    All partitions of a cluster have only a few thousand different replica lists.
+    """
     return ids
 
 

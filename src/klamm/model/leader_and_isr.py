@@ -43,7 +43,7 @@ class LeaderAndIsr(NamedTuple):
         controller_epoch: int,
         recovery: LeaderRecoveryState | None = None,
     ) -> "LeaderAndIsr":
-        """The state that a controller writes: leader epoch raised by one, partition epoch unchanged."""
+        """The next state with this leader and ISR: leader epoch raised by one, partition epoch unchanged."""
         _, leader_epoch, _, _, partition_epoch, before = self
         after = before if recovery is None else recovery
         # without a NamedTuple's keyword handling: they come by the hundred thousand

@@ -14,7 +14,7 @@ _MAX_TEXT: Final = 24
 
 
 def id_to_text(value: uuid.UUID) -> str:
-    """URL-safe base64 without padding: 22 characters."""
+    """Encode a topic id as URL-safe base64 without padding: 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
@@ -36,7 +36,7 @@ def id_from_text(text: str) -> uuid.UUID:
 
 
 def new_topic_id(random_bytes: Callable[[int], bytes]) -> uuid.UUID:
-    """A random id that is not reserved and whose text does not start with a dash."""
+    """Generate a random topic id that is not reserved and whose text does not start with a dash."""
     while True:
         candidate = uuid.UUID(bytes=random_bytes(16), version=4)
         if candidate not in _RESERVED and not id_to_text(candidate).startswith("-"):

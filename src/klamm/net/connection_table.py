@@ -32,7 +32,7 @@ class Connection(Protocol):
         """The address of the client, by which connections are counted."""
 
     def is_idle_since(self, moment: float) -> bool:
-        """Whether the connection may be closed as idle: no byte came or went since `moment`.
+        """Whether the connection may be closed as idle: no byte was received or sent since `moment`.
 
         `moment` is a time of the loop's clock in seconds. A connection with a request in progress is not idle unless
         its client does not read.
@@ -78,7 +78,7 @@ class ConnectionTable:
         return None
 
     def remove(self, connection: Connection) -> None:
-        """Stop counting the connection; nothing happens where it is not in the table."""
+        """Stop counting the connection; does nothing where it is not in the table."""
         if connection in self._open:
             del self._open[connection]
             self._per_address[connection.remote_host] -= 1
@@ -86,7 +86,10 @@ class ConnectionTable:
                 del self._per_address[connection.remote_host]
 
     def _close_least_used(self, connection: Connection) -> bool:
-        """Close the least recently used client for an inter-broker connection; false if there is none."""
+        """Close the least recently used client connection to make room for an inter-broker one.
+
+        False if there is none.
+        """
         others = [c for c in self._open if c.listener != self._protected]
         if connection.listener != self._protected or not others:
             return False

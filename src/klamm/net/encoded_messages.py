@@ -23,7 +23,7 @@ class EncodedMessage:
         self._pieces = pieces
 
     def encode_pieces(self, version: int) -> list[Any]:  # noqa: ARG002 - a message is encoded in the version it is sent
-        """Return the message as encoded before, in a list of byte strings."""
+        """Return the message, which is encoded already, as a list of byte strings."""
         return list(self._pieces)
 
 

@@ -20,14 +20,14 @@ class WaitsForMemory(Protocol):
     """A connection that waits for request memory."""
 
     def on_memory_available(self) -> None:
-        """Memory may be free: try again to reserve it."""
+        """Called when memory may be free: try again to reserve it."""
 
 
 class HoldsMemory(Protocol):
     """A connection with responses in memory."""
 
     def close_stalled(self) -> None:
-        """Close the connection: its peer does not read, and the memory is needed."""
+        """Close the connection, because its peer does not read and the memory is needed."""
 
 
 class RequestMemory:
@@ -52,7 +52,7 @@ class RequestMemory:
         return True
 
     def release(self, size: int) -> None:
-        """Return `size` bytes, and call the waiters while memory is free."""
+        """Return `size` bytes to the limit, and call the waiters while memory is free."""
         self.taken -= size
         while self._waiting and self.taken < self._limit:
             waiter = next(iter(self._waiting))
@@ -80,7 +80,7 @@ class ResponseMemory:
 
     @property
     def chunk_bytes(self) -> int:
-        """How many bytes of a file to read next."""
+        """How many bytes of a file to read next for a response: fewer when much memory is in use."""
         return CHUNK_BYTES if self.held + CHUNK_BYTES <= self._limit else MIN_CHUNK_BYTES
 
     def change(self, difference: int) -> None:
@@ -90,20 +90,20 @@ class ResponseMemory:
             self._close_stalled_connections()
 
     def mark_stalled(self, connection: HoldsMemory) -> None:
-        """The connection's peer has stopped reading."""
+        """Record that the connection's peer has stopped reading."""
         self._stalled[connection] = asyncio.get_running_loop().time()
 
     def mark_reading(self, connection: HoldsMemory) -> None:
-        """The connection's peer reads again, or the connection is closed."""
+        """Record that the connection's peer reads again, or that the connection is closed."""
         self._stalled.pop(connection, None)
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timer that checks the limit."""
         if self._check is not None:
             self._check.cancel()
 
     def _close_stalled_connections(self) -> None:
-        """Close the longest stalled connections until the limit holds, each only after its grace time."""
+        """Close the connections that stalled first, each after its grace time, until memory is below the limit."""
         loop = asyncio.get_running_loop()
         while self.held > self._limit and self._stalled:
             connection, since = next(iter(self._stalled.items()))
@@ -120,7 +120,7 @@ class ResponseMemory:
             self._check = asyncio.get_running_loop().call_at(moment, self._check_limit)
 
     def _check_limit(self) -> None:
-        """The timer fired: close stalled connections while the limit is exceeded."""
+        """Close stalled connections while the limit is exceeded; called by the timer."""
         self._check = None
         if self.held > self._limit:
             self._close_stalled_connections()

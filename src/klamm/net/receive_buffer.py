@@ -51,7 +51,7 @@ class ReceiveBuffer:
         self._filled = 0
 
     def close(self) -> None:
-        """Free the memory, and drop the reference to the owner of `take`."""
+        """Free the memory of the buffer and stop using `take`."""
         self._take = _take_nothing
         self._big = None
         self._small = bytearray()
@@ -69,7 +69,7 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """Count bytes that were written to `writable()`."""
+        """Count bytes that were written to the memory from `writable`."""
         if self._big is None:
             self._end += count
             return
@@ -99,7 +99,7 @@ class ReceiveBuffer:
         return frame
 
     def _prepare_for_frame(self, size: int) -> None:
-        """Make place for an announced frame: in the small buffer, or in a big one if memory is free."""
+        """Make space for an announced frame: in the small buffer, or in a big one if memory is free."""
         if size + 4 <= SMALL_BYTES:
             self._compact(size + 4)
             return
@@ -139,5 +139,5 @@ class ReceiveBuffer:
 
 
 def _take_nothing(_size: int) -> bool:
-    """A `take` that refuses all memory, for a closed buffer."""
+    """Refuse any memory: the `take` function of a closed buffer."""
     return False

@@ -22,7 +22,7 @@ class LateBytes(Protocol):
 
     def __len__(self) -> int: ...
     def read_cached(self, start: int, count: int) -> Buffer | None:
-        """Between one and `count` bytes; None if the disk would have to be read."""
+        """Return between one and `count` bytes; None if the disk would have to be read."""
         ...
 
     async def read(self, start: int, count: int) -> Buffer:

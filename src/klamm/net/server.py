@@ -70,7 +70,7 @@ class Server:
         """Bind an address for one more listener and return its port. Raises OSError."""
 
         def make_connection() -> asyncio.BaseProtocol:
-            """Return the protocol for one accepted client connection."""
+            """Return the asyncio protocol for one accepted client connection."""
             assert self._handle is not None, "a client connected before Server.start"
             return ServerConnection(
                 name,
@@ -194,7 +194,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._received.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take `nbytes` received bytes, and serve the next request if one is complete."""
+        """Process `nbytes` received bytes, and serve the next request if one is complete."""
         self._received.received(nbytes)
         self.last_active = self._loop.time()
         self._serve_next()
@@ -216,7 +216,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- for the table of connections and the limits of memory ---------------------------------------------------------
 
     def is_idle_since(self, moment: float) -> bool:
-        """Whether no bytes came or went since then, and no request is in progress or the peer does not read."""
+        """Whether no bytes were received or sent since `moment`.
+
+        A connection with a request in progress is idle only if its peer does not read.
+        """
         is_blocked = self._writer is not None and self._writer.blocked
         return self.last_active < moment and (is_blocked or not self._busy)
 
@@ -310,7 +313,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _send(self, answer: Answer) -> None:
-        """Write a response, unless none is owed or the connection is closing."""
+        """Write a response, unless the request has none or the connection is closing."""
         transport = self._transport
         if answer is None or transport is None or self._writer is None or transport.is_closing():
             return

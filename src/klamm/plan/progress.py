@@ -81,10 +81,10 @@ def progress_text(progress: PartitionProgress) -> str:
 
 
 def is_over(partitions: list[PartitionProgress]) -> bool:
-    """Whether none of them is being reassigned any more."""
+    """Whether none of the partitions is being reassigned any more."""
     return all(s.state is not MoveState.MOVING for s in partitions)
 
 
 def is_complete(partitions: list[PartitionProgress]) -> bool:
-    """Whether all of them have the wanted replicas."""
+    """Whether all partitions have the wanted replicas."""
     return all(s.state is MoveState.COMPLETE for s in partitions)

@@ -105,7 +105,7 @@ class _Draft:
                 plan.add_reason(at, f"- {broker}: the broker is excluded, and the replication factor is {wanted}")
 
     def move_off_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
-        """Replace replicas on removed brokers."""
+        """Replace the replicas that are on removed brokers."""
         for index, broker in enumerate(self.replicas[at]):
             if self._is_removed(broker):
                 new = self._choose_new_broker(at, without=broker, leads=index == 0)
@@ -178,7 +178,7 @@ class _Draft:
         return len(after) >= len(self._racks_of(at))
 
     def spread_leaders(self, partitions: Iterable[TopicPartition], plan: Plan) -> None:
-        """Put another replica first where this balances the preferred leaders."""
+        """Put another replica first in the list where this balances the preferred leaders."""
         for at in partitions:
             replicas = self.replicas[at]
             first = min(replicas, key=lambda b: (self.led[b], replicas.index(b)))
@@ -206,7 +206,7 @@ class _Draft:
     def _choose_new_broker(
         self, at: TopicPartition, without: BrokerId | None = None, *, leads: bool = False
     ) -> BrokerId:
-        """A broker for a new replica: one in a rack without a replica, then the one with fewest replicas."""
+        """Choose a broker for a new replica: one in a rack without a replica, then the one with fewest replicas."""
         there = self.replicas[at]
         racks = self.goal.racks
         used = Counter(racks[b] for b in there if b in racks and b != without)
@@ -214,7 +214,10 @@ class _Draft:
         return min(free, key=lambda b: (used[racks[b]], self.held[b], self.led[b] if leads else 0, b))
 
     def _choose_surplus_replica(self, at: TopicPartition) -> BrokerId:
-        """The replica to drop: never the preferred leader; one in a rack with two, then of the fullest broker."""
+        """Choose the replica to drop: never the preferred leader.
+
+        It is one in a rack with two replicas, and then the one on the broker with most replicas.
+        """
         replicas, racks = self.replicas[at], self.goal.racks
         used = Counter(racks.get(b) for b in replicas)
         return max(replicas[1:], key=lambda b: (used[racks.get(b)], self.held[b], replicas.index(b)))

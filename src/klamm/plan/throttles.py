@@ -43,7 +43,7 @@ def plan_copies(
 
 
 def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, live: Container[BrokerId]) -> Changes:
-    """Configs to set before the reassignment: throttled replicas per topic, the rate per broker.
+    """Plan the configs to set before the reassignment: throttled replicas of topics, the rate of brokers.
 
     Only live brokers accept configs; a dead one copies nothing.
     """

@@ -52,7 +52,7 @@ class AlterPartitionManager:
         self._closed = False
 
     def submit(self, proposal: IsrProposal) -> bool:
-        """Queue a proposal; False where one of the same partition is still queued or in flight."""
+        """Queue an ISR proposal; False where one of the same partition is still queued or in flight."""
         if self._closed or proposal.topic_partition in self._queued:
             return False
         self._queued[proposal.topic_partition] = proposal
@@ -103,7 +103,7 @@ class AlterPartitionManager:
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics)
 
     def _apply_response(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
-        """Give each partition its answer and return the top-level error; partitions without an answer stay queued."""
+        """Pass each partition its answer and return the top-level error; partitions without an answer stay queued."""
         if response.error_code:
             log.info(
                 "controller refused AlterPartition: sent again after the backoff",

@@ -55,7 +55,10 @@ class ProduceService:
     async def append(
         self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin
     ) -> dict[TopicPartition, AppendResult]:
-        """Append each batch and wait as `acks` asks. Empties `records`: a waiting request keeps no batch in memory."""
+        """Append each batch and wait for replication as `acks` requires.
+
+        Empties `records`, so that a request that waits keeps no batch in memory.
+        """
         if acks not in VALID_ACKS:
             refused = AppendResult(
                 ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not valid. Set acks to -1 (all), 0 or 1."
@@ -181,7 +184,7 @@ class ProduceService:
     def _replication_check(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
     ) -> Callable[[], bool]:
-        """A function that removes decided partitions from `required` and says whether none is left."""
+        """Return a function that removes decided partitions from `required` and tells whether none is left."""
 
         def is_done() -> bool:
             """Whether every partition is replicated up to its required offset or has failed.

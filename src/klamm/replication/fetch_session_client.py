@@ -133,11 +133,11 @@ class FetchSessionClient:
         return not error
 
     def on_request_lost(self) -> None:
-        """A request got no response: make the next one a full fetch that replaces the session."""
+        """Make the next request a full fetch that replaces the session, because a request got no response."""
         self._restart(self._session_id)
 
     def _restart(self, session_id: int) -> None:
-        """Make the next request a full fetch."""
+        """Make the next request a full fetch; session id 0 creates a new session."""
         self._session_id = session_id
         self._epoch = INITIAL_EPOCH
 

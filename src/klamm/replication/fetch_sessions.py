@@ -49,7 +49,7 @@ class FetchRequested(NamedTuple):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch a client sends next; after the greatest comes 1, never 0."""
+    """The fetch session epoch that a client sends next; the greatest epoch is followed by 1, never by 0."""
     return 1 if epoch >= MAX_EPOCH else epoch + 1
 
 
@@ -85,7 +85,7 @@ class FetchSession:
         return self.is_privileged, len(self.partitions), self.id
 
     def update(self, requested: FetchRequested) -> None:
-        """Apply an incremental request: add, change and forget partitions; those named are read again."""
+        """Apply an incremental request: add, change and forget partitions; those in the request are read again."""
         changed = self.waiter.changed
         for wanted in requested.partitions:
             key = partition_key(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
@@ -122,7 +122,7 @@ class FetchContext(ABC):
         """Whether the fetch covers any partition, so that waiting makes sense."""
 
     def is_superseded(self) -> bool:
-        """Whether a newer fetch has used the session, or the session ended: waiting is then pointless."""
+        """Whether a newer fetch has used the session, or the session ended, so that waiting is pointless."""
         return False
 
     @abstractmethod
@@ -131,7 +131,7 @@ class FetchContext(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Free what only this fetch used; called last, also when the fetch was cancelled."""
+        """Free what only this fetch used; called at its end, also when the fetch was cancelled."""
 
 
 class FullFetch(FetchContext):
@@ -152,18 +152,18 @@ class FullFetch(FetchContext):
         self.waiter.changed.update(dict.fromkeys(self._partitions.values()))
 
     def has_partitions(self) -> bool:
-        """Whether the request names any partition."""
+        """Whether the request has any partition."""
         return bool(self._partitions)
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
-        """All results; creates a session for them where a slot is free."""
+        """Build the response with all results, and create a session for them where a slot is free."""
         session_id = NO_SESSION
         if self._sessions is not None and self._partitions:
             session_id = self._create_session(self._sessions, results)
         return FetchAnswer(ErrorCode.NONE, session_id, list(results.items()))
 
     def _create_session(self, sessions: "FetchSessions", results: Mapping[CachedPartition, FetchData]) -> int:
-        """The id of the new session, or NO_SESSION where no slot could be had."""
+        """Create a session and return its id; NO_SESSION where no slot is free and none can be freed."""
         session = sessions.create(self.waiter, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
         if session is None:
             return NO_SESSION
@@ -198,7 +198,10 @@ class IncrementalFetch(FetchContext):
         return self._session.epoch != self._expected_epoch
 
     def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
-        """The changed results; partitions with records move behind those still to be read."""
+        """Build the response with the changed results.
+
+        Partitions with records move behind those still to be read, so that no partition starves.
+        """
         session = self._session
         if self.is_superseded():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
@@ -212,11 +215,11 @@ class IncrementalFetch(FetchContext):
         return FetchAnswer(ErrorCode.NONE, session.id, changed)
 
     def release(self) -> None:
-        """Nothing to free: the session keeps its partitions."""
+        """Do nothing: the session keeps its partitions."""
 
 
 def must_send(cached: CachedPartition, data: FetchData) -> bool:
-    """Whether an incremental response has to name this partition."""
+    """Whether an incremental response has to include this partition."""
     return bool(
         data.error
         or data.records
@@ -248,7 +251,7 @@ class FetchSessions:
         return self._sessions.get(session_id)
 
     def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:
-        """The context for a Fetch request, or the error of its session (70, 71, 106)."""
+        """The context for a Fetch request, or the error code of its fetch session."""
         if requested.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.remove(requested.session_id)
             return FullFetch(requested, self if requested.session_epoch == INITIAL_EPOCH else None)
@@ -270,7 +273,7 @@ class FetchSessions:
     def create(
         self, waiter: FetchWaiter, partitions: dict[PartitionKey, CachedPartition], *, uses_topic_ids: bool
     ) -> FetchSession | None:
-        """A session for these partitions; None where no slot is free and none may be evicted."""
+        """Create a session for these partitions; None where no slot is free and no session may be evicted."""
         now_ms = self._now_ms()
         if len(self._sessions) >= self._slots and not self._evict_one(waiter.is_follower, len(partitions), now_ms):
             return None
@@ -281,7 +284,7 @@ class FetchSessions:
         return session
 
     def remove(self, session_id: int) -> None:
-        """Remove the session and mark it as ended; nothing happens where it does not exist."""
+        """Remove the session and mark it as ended; does nothing where it does not exist."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.epoch = FINAL_EPOCH  # a fetch still waiting in it is void
@@ -298,7 +301,10 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def _evict_one(self, privileged: bool, size: int, now_ms: float) -> bool:
-        """Evict the oldest session if it is stale, else the lowest-ranked below the new one; False if there is none."""
+        """Evict one session to free a slot; False where none may be evicted.
+
+        That is the oldest session if it is stale, else the one that ranks lowest, if it ranks below the new one.
+        """
         stalest = next(iter(self._sessions.values()), None)
         if stalest is None:
             return False

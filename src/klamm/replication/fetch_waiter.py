@@ -9,23 +9,18 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition
+from klamm.replication.fetch_data import FetchPartition
 from klamm.replication.replica import NEVER
 
 
-class FetchablePartition(Protocol):
-    """A hosted partition, as fetches see it."""
+class WatchedPartition(Protocol):
+    """A hosted partition that marks the entries of fetch sessions as changed."""
 
     def add_watcher(self, watcher: "CachedPartition") -> None:
         """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
 
     def remove_watcher(self, watcher: "CachedPartition") -> None:
         """Stop marking this entry of a fetch session."""
-
-    def read(
-        self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
-    ) -> FetchData:
-        """Read the partition for a fetch."""
 
 
 class CachedPartition:
@@ -36,7 +31,7 @@ class CachedPartition:
     def __init__(self, request: FetchPartition, waiter: "FetchWaiter") -> None:
         self.request = request
         self.waiter = waiter
-        self.hosted: FetchablePartition | None = None
+        self.hosted: WatchedPartition | None = None
         self.subscribed = False
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
@@ -48,20 +43,23 @@ class CachedPartition:
         return None if topic is None else TopicPartition(topic, self.request.partition)
 
     def subscribe(self) -> None:
-        """Have the hosted partition call `mark_changed` from now on."""
+        """Have the hosted partition call `mark_changed` of this entry from now on."""
         if self.hosted is not None and not self.subscribed:
             self.hosted.add_watcher(self)
             self.subscribed = True
 
     def unsubscribe(self) -> None:
-        """Stop watching. The next read looks the hosted partition up again."""
+        """Stop being called by the hosted partition; the next read looks the hosted partition up again."""
         if self.hosted is not None and self.subscribed:
             self.hosted.remove_watcher(self)
         self.subscribed = False
         self.hosted = None
 
     def mark_changed(self, *, wakes: bool) -> None:
-        """Called by the partition: read it again, now (`wakes`) or when the fetch is answered."""
+        """Called by the hosted partition when it changed.
+
+        It is read again, at once (`wakes`) or when the fetch is answered.
+        """
         waiter = self.waiter
         waiter.changed[self] = None
         if wakes:
@@ -84,7 +82,7 @@ class FetchWaiter:
         self._wakeup: asyncio.Future[bool] | None = None
 
     def wake(self) -> None:
-        """End the wait in progress, if any."""
+        """End the wait in progress, if there is one."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(True)
 
@@ -114,6 +112,6 @@ class FetchWaiter:
 
 
 def _end_wait(wakeup: asyncio.Future[bool]) -> None:
-    """Set the result of the wait to False: its time is over."""
+    """Set the result of the wait to False, because its time is over."""
     if not wakeup.done():
         wakeup.set_result(False)

@@ -73,13 +73,13 @@ class PartitionFetchState:
         self.retry_at = 0.0
 
     def continue_from(self, offset: int) -> None:
-        """Fetch next from `offset`; the last fetched epoch becomes the log's latest."""
+        """Set the next fetch offset to `offset`, and the last fetched epoch to the latest leader epoch of the log."""
         latest = self.partition.hosted_log.epochs.latest_epoch
         self.fetch_offset = offset
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
     def was_sent_as(self, sent: FetchPosition) -> bool:
-        """Whether a request sent with this position is still current; if not, its response is ignored."""
+        """Whether the position in a sent request is still current; if not, its response is ignored."""
         return sent.fetch_offset == self.fetch_offset and sent.leader_epoch == self.leader_epoch
 
     def position(self) -> FetchPosition:
@@ -225,9 +225,9 @@ class Fetcher:
     # ---- resting partitions
 
     def _delay(self, topic_partition: TopicPartition) -> None:
-        """Do not fetch a partition for a while, at most the backoff time.
+        """Do not fetch the partition for a while, at most the backoff time.
 
-        The first delays are short: most often this broker has learnt of a new leader before that leader has.
+        The first delays are short: mostly this broker has learnt of a new leader before that leader has.
         """
         followed = self._followed.get(topic_partition)
         if followed is None or topic_partition in self._delayed:
@@ -253,7 +253,7 @@ class Fetcher:
                 self._session.forget(topic_partition)
 
     def _resume_delayed(self) -> None:
-        """Fetch delayed partitions again whose delay is over."""
+        """Fetch the partitions again whose delay is over."""
         if not self._delayed:
             return
         now = asyncio.get_running_loop().time()
@@ -263,12 +263,12 @@ class Fetcher:
                 self._session.set_position(topic_partition, followed.position())
 
     def _stop_fetching(self, topic_partition: TopicPartition) -> None:
-        """Do not fetch a partition until the next LeaderAndIsr; the others are fetched on."""
+        """Do not fetch a partition until the next LeaderAndIsr; the other partitions are not affected."""
         self.remove(topic_partition)
         self.failed.add(topic_partition)
 
     def _mark_failed(self, topic_partition: TopicPartition, error: Exception) -> None:
-        """Stop fetching a partition after an error here, and log the error."""
+        """Stop fetching a partition after an error on this broker, and log the error."""
         self._stop_fetching(topic_partition)
         log.error(
             "replica failed: it is not fetched until the next LeaderAndIsr",
@@ -323,7 +323,7 @@ class Fetcher:
     async def _flush_before_next_fetch(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
         """Flush the logs for which `flush.messages` requires it.
 
-        The next fetch offset then covers flushed records only.
+        The next fetch then tells the leader about flushed records only.
         """
         for topic_partition, own_log in unflushed:
             try:
@@ -336,7 +336,7 @@ class Fetcher:
     def _append_records(
         self, topic_partition: TopicPartition, followed: PartitionFetchState, answer: FetchResponsePartitionData
     ) -> None:
-        """Append the fetched records and take over the leader's high watermark and log start."""
+        """Append the fetched records, and apply the leader's high watermark and log start."""
         partition = followed.partition
         try:
             own_log = partition.hosted_log
@@ -397,7 +397,7 @@ class Fetcher:
     def _truncate_diverged(
         self, topic_partition: TopicPartition, followed: PartitionFetchState, leader: EpochEnd
     ) -> None:
-        """Truncate the log to where it diverged from the leader's, as far as this response tells."""
+        """Truncate the log to the offset where it diverged from the leader's, as far as this response shows it."""
         partition = followed.partition
         try:
             own_log = partition.hosted_log

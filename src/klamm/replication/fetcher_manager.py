@@ -62,7 +62,7 @@ class FetcherManager:
         return {tp for fetcher in self._fetchers.values() for tp in fetcher.failed}
 
     def leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
-        """The broker that this partition is fetched from."""
+        """The broker from which this partition is fetched; None where it is not fetched."""
         return next((leader for (leader, _), f in self._fetchers.items() if topic_partition in f), None)
 
     def add(self, following: Mapping[TopicPartition, InitialFetchState]) -> None:
@@ -122,7 +122,7 @@ class FetcherManager:
 
 
 def fetcher_id(topic_partition: TopicPartition, count: int) -> int:
-    """Which of a leader's fetchers takes the partition; as Kafka spreads them."""
+    """The number of the fetcher for the partition among those of its leader, chosen by hash as in Kafka."""
     if count == 1:
         return 0
     spread = _int32(31 * _java_hash(topic_partition.topic) + topic_partition.partition)

@@ -7,14 +7,17 @@ from typing import Final, NamedTuple
 import structlog
 
 from klamm.log.errors import REPLACE_REPLICA, SliceLost, StorageFailed
-from klamm.log.file_slice import FileSlice
+from klamm.log.file_slice import FileSlice, Records
+from klamm.log.repair.batch_reader import intact_bytes
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_data import FetchData, FetchParams
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
 from klamm.wire.codec import LARGE_BYTES
@@ -51,16 +54,22 @@ class FetchService:
         now_ms: Callable[[], float],
         quota: ReplicationQuota,
         limit: int = 20_000,
+        *,
+        on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
+        """`on_corrupt` gets the partition and the offset of a fetch that met damaged records."""
         self._hosted = hosted
         self._sessions = sessions
         self._now_ms = now_ms
         self._quota = quota
         self._limit = limit
         self._waiting = 0
+        self._on_corrupt = on_corrupt
+        self.checks_crcs = True
+        """`klamm.fetch.check.crcs`: whether records of closed segments are checked before they are sent."""
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
-        """Respond at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
+        """Answer a Fetch: at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
         context = self._sessions.open(requested)
         if isinstance(context, ErrorCode):
             return FetchAnswer(context, 0)
@@ -74,6 +83,8 @@ class FetchService:
                 await self._wait_for_data(context, params, results, is_held=outcome.is_held)
             answer = context.answer(results)
             answered = not answer.error
+            if self.checks_crcs:
+                answer = await self._without_damage(answer)
             answer = await _load_small_records(answer)
             if params.is_follower and self._quota.is_on:
                 self._count_throttled_bytes(answer)
@@ -96,7 +107,7 @@ class FetchService:
     async def _wait_for_data(
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_held: bool
     ) -> None:
-        """Read changed partitions again until `min_bytes`, an error, or `max_wait_ms` ends the wait."""
+        """Read partitions again as they change, until there are `min_bytes`, an error, or `max_wait_ms` is over."""
         until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
         self._waiting += 1
         try:
@@ -143,7 +154,7 @@ class FetchService:
         return ReadOutcome(size, is_urgent, is_held)
 
     def _count_throttled_bytes(self, answer: FetchAnswer) -> None:
-        """Count the bytes of throttled partitions sent to a follower, also to one in sync."""
+        """Count the bytes of throttled partitions sent to a follower, including followers that are in sync."""
         quota = self._quota
         size = sum(
             len(data.records)
@@ -159,26 +170,51 @@ class FetchService:
         """Read one partition; every failure becomes the error code of its result."""
         try:
             hosted = cached.hosted
-            if hosted is None:
+            if not isinstance(hosted, Partition):  # it is None before the first read and after a change of roles
                 hosted = self._find_and_subscribe(cached)
-            return hosted.read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            return read_partition(hosted, cached, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error(
-                "corrupt records in a log segment: the fetch is answered with CORRUPT_MESSAGE",
-                partition=str(cached.topic_partition),
-                why=str(error),
-                action=REPLACE_REPLICA,
-            )
+            self._report_damage(cached, str(error))
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
+
+    def _report_damage(self, cached: CachedPartition, problem: str) -> None:
+        """Name damaged records in the log of the node, and have their segment checked."""
+        topic_partition = cached.topic_partition
+        assert topic_partition is not None
+        log.error(
+            "a fetch met damaged records, which are not sent",
+            partition=str(topic_partition),
+            offset=cached.request.fetch_offset,
+            why=problem,
+            action=REPLACE_REPLICA,
+        )
+        self._on_corrupt(topic_partition, cached.request.fetch_offset)
+
+    async def _without_damage(self, answer: FetchAnswer) -> FetchAnswer:
+        """The answer without batches of closed segments that do not match their checksums, and what follows them.
+
+        A partition that has nothing before them gets CORRUPT_MESSAGE.
+        """
+        partitions = list(answer.partitions)
+        slots = [n for n, (_, data) in enumerate(partitions) if isinstance(data.records, FileSlice)]
+        checked = await asyncio.gather(*(_intact_part(partitions[slot][1].records) for slot in slots))
+        for slot, (records, problem) in zip(slots, checked, strict=True):
+            cached, data = partitions[slot]
+            if problem is not None:
+                self._report_damage(cached, problem)
+            partitions[slot] = cached, data._replace(records=records)
+            if problem is not None and not len(records):
+                partitions[slot] = cached, FetchData(ErrorCode.CORRUPT_MESSAGE)
+        return answer._replace(partitions=partitions) if slots else answer
 
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
         """Return the hosted partition, and let it mark `cached` as changed whenever its data changes.
 
-        Raises PartitionRefused (3, 6, 56, 100, 103).
+        Raises PartitionRefused where the partition is unknown, elsewhere, offline, or has another topic id.
         """
         topic_id = cached.request.topic_id
         if cached.request.topic is None:
@@ -201,8 +237,24 @@ class FetchService:
         return partition
 
 
+async def _intact_part(records: Records) -> tuple[Records, str | None]:
+    """The records that may be sent, and what is wrong with the batch behind them; all, where they need no check."""
+    if not isinstance(records, FileSlice) or not records.is_closed:
+        return records, None
+    try:
+        if len(records) > READ_AT_ONCE_BYTES:
+            size, problem = await records.intact_bytes()
+        else:
+            size, problem = intact_bytes(await _read_all(records))
+    except SliceLost:
+        return records, None  # who reads them next notices
+    if problem is None and not size:
+        problem = "the length of the batch exceeds the records that follow"
+    return records.first(size), problem
+
+
 async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
-    """Read small records into memory, where they cost less than a part of the response of their own.
+    """Read small results into memory, since sending them as a separate part of the response would cost more.
 
     A partition whose records cannot be read any more gets KAFKA_STORAGE_ERROR; the others are answered.
     """
@@ -216,7 +268,9 @@ async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
                 partitions[slot] = cached, data._replace(records=await _read_all(records))
             except SliceLost as lost:
                 log.warning(
-                    "records are gone before they were sent", partition=str(cached.topic_partition), why=str(lost)
+                    "records of a fetch response cannot be read any more: the partition gets KAFKA_STORAGE_ERROR",
+                    partition=str(cached.topic_partition),
+                    why=str(lost),
                 )
                 partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer._replace(partitions=partitions)

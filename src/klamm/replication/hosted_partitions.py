@@ -1,6 +1,7 @@
-"""Which replicas this broker hosts. Source: ReplicaManager.scala (HostedPartition)."""
+"""Which replicas this broker hosts, and how many of them are healthy. Source: ReplicaManager.scala (3.9)."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -49,7 +50,11 @@ class HostedPartitions:
         raise PartitionRefused(self.absence_error(topic_partition), f"{topic_partition} is not served by this broker")
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """The error code for a partition that is not hosted online: offline 56, elsewhere 6, unknown 3."""
+        """The error code for a partition that is not hosted online here.
+
+        KAFKA_STORAGE_ERROR if it is offline, NOT_LEADER_OR_FOLLOWER if another broker has it,
+        UNKNOWN_TOPIC_OR_PARTITION otherwise.
+        """
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.metadata.contains(topic_partition):
@@ -57,7 +62,7 @@ class HostedPartitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def create(self, topic_partition: TopicPartition) -> Partition:
-        """Host a new online partition."""
+        """Create a hosted partition, which is online, and return it."""
         partition = self._online[topic_partition] = Partition(topic_partition, self._context)
         return partition
 
@@ -76,3 +81,27 @@ class HostedPartitions:
             partition = self._online.pop(topic_partition, None)
             if partition is not None:
                 partition.stop_hosting()
+
+
+@dataclass(slots=True)
+class PartitionHealth:
+    """Counts of the partitions hosted here; the last four fields count only partitions led here."""
+
+    hosted: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    reassigning: int = 0
+
+    def add(self, partition: Partition) -> None:
+        """Count the partition: hosted, led, under-replicated, under or at min ISR, being reassigned."""
+        self.hosted += 1
+        if not partition.is_leader or partition.log is None:
+            return
+        in_sync = len(partition.isr_state.isr)
+        self.led += 1
+        self.under_replicated += in_sync < len(partition.assignment.origin)
+        self.under_min_isr += in_sync < partition.effective_min_isr
+        self.at_min_isr += in_sync == partition.effective_min_isr
+        self.reassigning += partition.assignment.is_being_reassigned

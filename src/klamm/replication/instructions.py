@@ -45,7 +45,7 @@ class StopInstruction(NamedTuple):
 
 
 def instructions_of(request: LeaderAndIsrRequest, version: int) -> Iterator[PartitionInstruction]:
-    """One instruction per partition of the request, in either layout."""
+    """The instruction for each partition of a LeaderAndIsr request, in either layout of the message."""
     if version < FIRST_LEADER_AND_ISR_BY_TOPIC:
         for state in request.ungrouped_partition_states:
             yield _instruction(state.topic_name, ZERO_ID, state, request.controller_epoch)
@@ -80,7 +80,7 @@ def _broker_ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
 
 
 def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[StopInstruction]:
-    """One instruction per partition of the request, in any of its layouts."""
+    """The instruction for each partition of a StopReplica request, in any layout of the message."""
     deletes = request.delete_partitions
     if version < FIRST_STOP_REPLICA_BY_TOPIC:
         for old in request.ungrouped_partitions:
@@ -99,7 +99,7 @@ def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[
 def answer_instructions(
     instructions: list[PartitionInstruction], errors: Errors, version: int, error: ErrorCode
 ) -> LeaderAndIsrResponse:
-    """The response, by topic id from version 5 on; the zero id stands for a topic without one."""
+    """The LeaderAndIsr response, by topic id from version 5 on; the zero id stands for a topic without one."""
     if version < FIRST_LEADER_AND_ISR_BY_ID:
         answers = [LeaderAndIsrPartitionError(tp.topic, tp.partition, e) for tp, e in errors.items()]
         return LeaderAndIsrResponse(error_code=error, partition_errors=answers)

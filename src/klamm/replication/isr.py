@@ -4,13 +4,13 @@ A leader proposes a change of the ISR and goes on with the proposal pending unti
 Meanwhile the high watermark counts everybody who may be in the ISR by now: the *maximal* ISR.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.replication.replica import RemoteReplica
+from klamm.replication.replica import UNKNOWN_OFFSET, RemoteReplica
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PendingExpand:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The confirmed ISR and the new member."""
+        """The confirmed ISR and the new member, which counts as in sync while the controller decides."""
         return (*self.isr, self.new)
 
     @property
@@ -52,7 +52,7 @@ class PendingShrink:
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The confirmed ISR, from which nobody is removed yet."""
+        """The confirmed ISR: until the controller answers, the members to be removed count as in sync."""
         return self.isr
 
     @property
@@ -80,24 +80,34 @@ IsrState = Committed | PendingExpand | PendingShrink
 
 def next_high_watermark(
     state: IsrState,
-    replicas: Iterable[RemoteReplica],
+    replicas: Mapping[BrokerId, RemoteReplica],
     leader_end: int,
     *,
+    own_id: BrokerId,
     now_ms: float,
     lag_time_max_ms: int,
     is_alive: Callable[[BrokerId], bool],
 ) -> int:
-    """The lowest log end offset among the leader, the maximal ISR and those about to join it.
+    """The lowest log end offset among the leader, the maximal ISR and those about to join it; −1 if one is unknown.
 
     A replica outside the ISR that has caught up and is alive is waited for as well: otherwise the high watermark of a
-    leader alone in its ISR would run ahead of it for ever. The answer is −1 where a member's end is not known yet.
+    leader alone in its ISR would always be ahead of the replica. An end is unknown where the member has not fetched
+    yet, or is not assigned any more. Kafka does not wait for the latter. When a reassignment completes, the leader
+    learns the new assignment before the ISR is shrunk in ZooKeeper; if the controller dies in between, the next one may
+    elect a replica of the old assignment, which would lack what was acknowledged meanwhile.
     """
-    lowest = leader_end
-    for replica in replicas:
+    lowest, members = leader_end, state.maximal
+    for broker in members:
+        if broker != own_id:
+            member = replicas.get(broker)
+            lowest = min(lowest, UNKNOWN_OFFSET if member is None else member.log_end_offset)
+    for broker, replica in replicas.items():
         end = replica.log_end_offset
-        if end < lowest and (
-            replica.broker_id in state.maximal
-            or (replica.is_caught_up(leader_end, now_ms, lag_time_max_ms) and is_alive(replica.broker_id))
+        if (
+            end < lowest
+            and broker not in members
+            and replica.is_caught_up(leader_end, now_ms, lag_time_max_ms)
+            and is_alive(broker)
         ):
             lowest = end
     return lowest

@@ -58,7 +58,7 @@ class LeaderEndPoint:
         return response
 
     async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
-        """The leader's first (EARLIEST) offset or its log end (LATEST). Raises PartitionRefused."""
+        """Ask the leader for its first offset (EARLIEST) or its log end offset (LATEST). Raises PartitionRefused."""
         wanted = ListOffsetsPartition(
             partition_index=topic_partition.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
         )

@@ -157,7 +157,7 @@ class Leadership:
         return None if own_log is None else own_log.topic_id
 
     def _check_same_epoch(self, partition: Partition, instruction: PartitionInstruction) -> ErrorCode:
-        """The error for a leader epoch that is already applied; only the topic id may still change."""
+        """The error for a LeaderAndIsr whose leader epoch is already applied; only the topic id may still be set."""
         own_log = partition.log
         if own_log is None:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -171,9 +171,10 @@ class Leadership:
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     async def _open_logs(self, chunk: Sequence[Accepted], errors: Errors) -> list[Accepted]:
-        """Open or create each replica's log.
+        """Open or create the log of each replica.
 
-        One that gets no log keeps its old leader epoch, so that the controller can send LeaderAndIsr again.
+        A replica whose log cannot be opened keeps its old leader epoch, so that the controller can send LeaderAndIsr
+        again.
         """
         without_log = [(p, o) for p, o in chunk if p.log is None]
         if without_log:
@@ -216,9 +217,10 @@ class Leadership:
         await asyncio.sleep(0)
 
     async def _become_followers(self, chunk: Sequence[Accepted], errors: Errors) -> None:
-        """Make the partitions followers and start fetching; a fetcher also waits for an unknown leader.
+        """Make the partitions followers and start fetching.
 
-        Where there is none, nothing is fetched until the controller has elected one.
+        A partition whose leader is not known yet is fetched once it is. Without a leader nothing is fetched until the
+        controller has elected one.
         """
         moved: dict[TopicPartition, InitialFetchState] = {}
         for partition, instruction in chunk:
@@ -243,14 +245,19 @@ class Leadership:
             if refusal:
                 return StopReplicaResponse(error_code=refusal)
             errors: Errors = {}
-            deleted: list[tuple[TopicPartition, int]] = []
+            deleted: dict[TopicPartition, int] = {}
             for instruction in stop_instructions_of(request, version):
                 error = await self._stop_replica(instruction)
                 errors[instruction.topic_partition] = error
                 if instruction.deletes and not error:
-                    deleted.append((instruction.topic_partition, instruction.leader_epoch))
+                    deleted[instruction.topic_partition] = instruction.leader_epoch
             self._fetchers.stop_idle()
-            self._on_change(LeadershipChange(deleted=tuple(deleted)))
+            if deleted:  # the controller forgets these replicas with the answer: no power loss may bring them back
+                for topic_partition in await self._logs.sync_deletions(deleted):
+                    self._hosted.set_offline([topic_partition])
+                    errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                    del deleted[topic_partition]
+            self._on_change(LeadershipChange(deleted=tuple(deleted.items())))
             answers = [StopReplicaPartitionError(tp.topic, tp.partition, error) for tp, error in errors.items()]
             return StopReplicaResponse(partition_errors=answers)
 
@@ -282,5 +289,5 @@ def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted
 
 
 def _may_stop(instruction_epoch: int, known_epoch: int) -> bool:
-    """Whether the leader epoch allows StopReplica; no epoch and the epoch sentinel of topic deletion always do."""
+    """Whether StopReplica applies: its leader epoch is current, missing, or Kafka's value for a topic deletion."""
     return instruction_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or instruction_epoch >= known_epoch

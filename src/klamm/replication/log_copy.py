@@ -17,7 +17,7 @@ class LogCopy:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the copy has every record of the source, and could take more."""
+        """Whether the copy has every record of the source log, so that it can replace the source."""
         source, copy = self._source, self._copy
         return (
             copy.end_offset == source.end_offset
@@ -44,7 +44,7 @@ class LogCopy:
         return len(content)
 
     def copy_now(self) -> None:
-        """Copy a chunk without waiting. Raises KlammError."""
+        """Copy the next chunk in the calling thread, without awaiting. Raises KlammError."""
         self._align()
         source, copy = self._source, self._copy
         if copy.end_offset < source.end_offset:
@@ -54,7 +54,10 @@ class LogCopy:
         self._copy_epochs_without_records()
 
     def _copy_epochs_without_records(self) -> None:
-        """A new leader's epoch begins before its first record, and followers may ask for it (KAFKA-7415)."""
+        """Copy leader epochs that have no record yet.
+
+        A new leader's epoch begins before its first record, and followers may ask for it (KAFKA-7415).
+        """
         source, copy = self._source, self._copy
         for epoch, start in source.epochs.entries:
             latest = copy.epochs.latest_epoch
@@ -75,7 +78,7 @@ class LogCopy:
         self._follow_offsets()
 
     def _follow_offsets(self) -> None:
-        """Take over high watermark and log start; the segments below the log start are deleted."""
+        """Copy high watermark and log start of the source; segments below the log start are deleted."""
         source, copy = self._source, self._copy
         copy.update_high_watermark(min(source.high_watermark, copy.end_offset))
         if copy.start_offset < source.start_offset <= copy.high_watermark and copy.advance_start_offset(
@@ -86,7 +89,7 @@ class LogCopy:
     def _align(self) -> None:
         """Truncate the copy where its records differ from the source.
 
-        Start it anew where the source deleted what comes next.
+        If the source has deleted the records that come next, the copy starts anew.
         """
         source, copy = self._source, self._copy
         common = self._common_end()

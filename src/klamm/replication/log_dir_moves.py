@@ -51,6 +51,7 @@ class LogDirMoves:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Start the task that copies replicas to other log directories."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="log-dir-moves")
 
     async def close(self) -> None:
@@ -60,7 +61,7 @@ class LogDirMoves:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_replicas_changed(self) -> None:
-        """The controller changed replicas: those with a future log are copied on."""
+        """Called when the controller changed replicas: continue to copy those that have a future log."""
         if self._logs.futures:
             self._retry_at.clear()
             self._wakeup.set()
@@ -68,9 +69,9 @@ class LogDirMoves:
     # ---- AlterReplicaLogDirs
 
     async def alter(self, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
-        """Begin to move each replica to its log directory; one that lies there is left, and its move is cancelled.
+        """Begin to move each replica to its log directory; a move of a replica that is in that directory is cancelled.
 
-        The log of a replica that is not here yet will be created there: it still gets REPLICA_NOT_AVAILABLE.
+        A replica that this broker does not have yet will be created there; its answer is REPLICA_NOT_AVAILABLE.
         """
         async with self._lock:
             return {tp: self._alter_one(tp, directory) for tp, directory in directories.items()}
@@ -104,9 +105,9 @@ class LogDirMoves:
         return ErrorCode.NONE
 
     def _cancel(self, topic_partition: TopicPartition, partition: Partition) -> None:
-        """End the copying and delete the future log."""
+        """Stop the copying of the replica and delete its future log."""
         log.info(
-            "move to another log directory is cancelled",
+            "move of a replica to another log directory is cancelled",
             partition=str(topic_partition),
             to=self._logs.future_directory_of(topic_partition),
         )
@@ -137,7 +138,7 @@ class LogDirMoves:
             return
 
     def _choose(self) -> TopicPartition | None:
-        """The replica to copy now: the one under way, else the first that can be copied."""
+        """The replica to copy now: the one being copied, else the first that can be copied."""
         now = asyncio.get_running_loop().time()
         futures = self._logs.futures
         self._retry_at = {tp: at for tp, at in self._retry_at.items() if tp in futures and at > now}
@@ -152,7 +153,7 @@ class LogDirMoves:
         return partition is not None and partition.log is not None
 
     async def _advance(self, topic_partition: TopicPartition) -> None:
-        """Copy one chunk; if the copy is complete then, it replaces the log."""
+        """Copy one chunk; once the copy is complete, it replaces the log."""
         partition = self._hosted.find(topic_partition)
         source, copy = partition.hosted_log, self._logs.futures[topic_partition]
         if None not in (source.topic_id, copy.topic_id) and source.topic_id != copy.topic_id:
@@ -170,14 +171,20 @@ class LogDirMoves:
         except StorageFailed as error:
             self._on_storage_failed(partition, error)
         except (OffsetOutOfRange, ProducersRestoring) as error:
-            log.debug("copying a replica goes on later", partition=str(topic_partition), why=str(error))
+            log.debug(
+                "copying a replica to another log directory is delayed", partition=str(topic_partition), why=str(error)
+            )
             self._delay(topic_partition)
         except (KlammError, OSError) as error:
-            log.warning("cannot copy a replica; trying again", partition=str(topic_partition), why=str(error))
+            log.warning(
+                "cannot copy a replica to another log directory; trying again",
+                partition=str(topic_partition),
+                why=str(error),
+            )
             self._delay(topic_partition)
         except Exception:
             log.exception(
-                "unexpected error while a replica is copied; trying again",
+                "unexpected error while a replica is copied to another log directory; trying again",
                 partition=str(topic_partition),
                 action=_REPORT,
             )
@@ -189,7 +196,7 @@ class LogDirMoves:
         self._retry_at[topic_partition] = asyncio.get_running_loop().time() + BACKOFF_S
 
     def _on_storage_failed(self, partition: Partition, error: StorageFailed) -> None:
-        """Give up the move whose source or target directory failed; if the future log is still there, retry it."""
+        """Cancel the move if its source or target directory failed; if the future log still exists, try again later."""
         topic_partition = partition.topic_partition
         log.warning("copying a replica failed", partition=str(topic_partition), why=str(error))
         if topic_partition not in self._logs.futures:

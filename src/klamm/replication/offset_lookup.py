@@ -36,9 +36,10 @@ class FoundOffset(NamedTuple):
 def look_up_offset(
     partition: Partition, timestamp: int, replica_id: BrokerId, isolation: Isolation, current_leader_epoch: int
 ) -> FoundOffset:
-    """The offset for a timestamp or one of `Timestamp`. A consumer sees no further than it may read.
+    """The offset for a timestamp, or for a special one such as earliest; consumers get none above their visible end.
 
-    Raises PartitionRefused: 6, 74, 75, and 78 while a new leader's high watermark has not reached its epoch.
+    Raises PartitionRefused: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and OFFSET_NOT_AVAILABLE
+    while a new leader's high watermark has not reached its epoch.
     """
     partition.check_leader_epoch(current_leader_epoch)
     own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
@@ -62,9 +63,9 @@ def look_up_offset(
 
 
 def segment_offsets_before(partition: Partition, timestamp: int, most: int, replica_id: BrokerId) -> list[int]:
-    """ListOffsets version 0: where segments begin, newest first; a consumer gets the high watermark for those above it.
+    """The base offsets of segments up to a timestamp, newest first, for version 0 of ListOffsets.
 
-    Raises PartitionRefused (6), StorageFailed.
+    For segments above the high watermark a consumer gets the high watermark. Raises PartitionRefused, StorageFailed.
     """
     own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
     offsets = own_log.segment_offsets_before(timestamp, most)
@@ -74,14 +75,14 @@ def segment_offsets_before(partition: Partition, timestamp: int, most: int, repl
 
 
 def _visible_end(own_log: Log, isolation: Isolation, is_client: bool) -> int:
-    """The offset up to which the requester may see records."""
+    """The offset below which the requester may see records, by its isolation level."""
     if not is_client:
         return own_log.end_offset
     return own_log.last_stable_offset if isolation is Isolation.READ_COMMITTED else own_log.high_watermark
 
 
 def _require_committed_epoch(partition: Partition, own_log: Log) -> None:
-    """Raise PartitionRefused (78) until the high watermark reaches the start of the leader epoch.
+    """Raise PartitionRefused (OFFSET_NOT_AVAILABLE) until the high watermark reaches the start of the leader epoch.
 
     Until then the log end is not known for sure, and an answer could go backwards for the client.
     """

@@ -4,40 +4,26 @@ Nothing here awaits: each method is one step that no other step can interrupt.
 """
 
 import uuid
-from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 import structlog
 
-from klamm.log.epochs import EpochEnd
 from klamm.log.errors import UnexpectedOffset
-from klamm.log.file_slice import Records
 from klamm.log.leader_append import CheckedBatch
 from klamm.log.log import AppendInfo, Log
 from klamm.log.producers import Origin
-from klamm.log.transactions import AbortedTransaction
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.context import ReplicationContext
-from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.isr import (
-    BACK_TO_COMMITTED,
-    WAIT_FOR_LEADER_AND_ISR,
     Committed,
     IsrState,
-    Pending,
-    PendingExpand,
-    PendingShrink,
-    may_join,
     next_high_watermark,
-    out_of_sync,
 )
-from klamm.replication.ports import IsrAnswer, IsrProposal, PartitionRefused
+from klamm.replication.ports import PartitionRefused
 from klamm.replication.replica import RemoteReplica
 from klamm.runtime.disk import Buffer
 
@@ -52,9 +38,9 @@ class Partition:
 
     __slots__ = (
         "_consumers",
-        "_context",
         "_followers",
         "assignment",
+        "context",
         "controller_epoch",
         "future_log",
         "is_leader",
@@ -70,7 +56,7 @@ class Partition:
 
     def __init__(self, topic_partition: TopicPartition, context: ReplicationContext) -> None:
         self.topic_partition = topic_partition
-        self._context = context
+        self.context = context
         self.controller_epoch = 0
         self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start: int | None = None
@@ -129,7 +115,7 @@ class Partition:
 
         A follower's is that of its last fetch.
         """
-        is_alive = self._context.metadata.is_alive
+        is_alive = self.context.metadata.is_alive
         followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
         own_start = self.leader_log.start_offset
         if self.future_log is not None and not self.future_log.has_failed:
@@ -159,7 +145,7 @@ class Partition:
         only where somebody deleted the state znode and wrote it anew, so that its versions start over.
         """
         own_log = self.hosted_log
-        context = self._context
+        context = self.context
         was_leader = self.is_leader
         self.controller_epoch = state.controller_epoch
         self.assignment = assignment
@@ -181,7 +167,7 @@ class Partition:
         self.is_leader = True
         self._on_role_changed()
         if self.advance_high_watermark():
-            self._on_high_watermark_moved()
+            self.on_high_watermark_moved()
         return not was_leader
 
     def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
@@ -237,7 +223,7 @@ class Partition:
         if own_log.end_offset != old_end:
             self._on_log_end_moved(old_end)
             if self.advance_high_watermark():
-                self._on_high_watermark_moved()
+                self.on_high_watermark_moved()
         return info
 
     def delete_records(self, offset: int) -> int:
@@ -283,7 +269,7 @@ class Partition:
         bounded = max(own_log.start_offset, min(leader_high_watermark, own_log.end_offset))
         if bounded != own_log.high_watermark:
             own_log.update_high_watermark(bounded)
-            self._on_high_watermark_moved()
+            self.on_high_watermark_moved()
         if own_log.start_offset < leader_log_start <= own_log.high_watermark:
             own_log.advance_start_offset(leader_log_start)
 
@@ -305,193 +291,10 @@ class Partition:
         self.hosted_log.truncate_fully_and_start_at(offset)
         self._on_role_changed()
 
-    # ---- reading
-
-    def read(
-        self, watcher: CachedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
-    ) -> FetchData:
-        """Read one partition for a fetch; `is_first` is False when the same request reads it again after waiting.
-
-        Raises PartitionRefused, StorageFailed. Offsets in the answer are those from before this fetch had an effect.
-        """
-        request = watcher.request
-        self.check_leader_epoch(request.current_leader_epoch)
-        is_follower = params.is_follower
-        is_committed = not is_follower and params.isolation is Isolation.READ_COMMITTED
-        own_log = self.leader_log if is_follower or params.leader_only else self.hosted_log
-        replica = self._assigned_follower(params.replica_id, request.current_leader_epoch) if is_follower else None
-        high_watermark, end = own_log.high_watermark, own_log.end_offset
-        start, stable = own_log.start_offset, own_log.last_stable_offset
-        offset = request.fetch_offset
-        if request.last_fetched_epoch >= 0:
-            ours = self._find_divergence(own_log, request.last_fetched_epoch, offset)
-            if ours is not None:
-                return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
-        if offset > end or offset < start:
-            raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
-            )
-        if is_follower:
-            bound = end
-        elif is_committed:
-            bound = stable
-        else:
-            bound = high_watermark
-        records: Records = b""
-        aborted: Sequence[AbortedTransaction] | None = None
-        is_held = replica is not None and offset < bound and self._is_throttled(replica)
-        if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
-            result = own_log.slice(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
-            records = result.records
-            aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
-        if replica is not None and is_first:
-            self._on_follower_fetch(replica, offset, request.log_start_offset, end)
-        settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
-        return FetchData(
-            ErrorCode.NONE,
-            high_watermark,
-            stable,
-            start,
-            records,
-            aborted=aborted or () if is_committed else None,
-            settled=settled,
-            held=is_held,
-        )
-
-    def _is_throttled(self, replica: RemoteReplica) -> bool:
-        """Whether this follower has to wait; never one that is in sync: it would leave the ISR for that."""
-        quota = self._context.leader_quota
-        if not quota.is_on or replica.broker_id in self.isr_state.isr:
-            return False
-        return quota.covers(self.topic_partition) and quota.is_exceeded()
-
-    def _assigned_follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
-        """The state of an assigned follower. Raises PartitionRefused (6, 75) for other brokers."""
-        replica = self.replicas.get(replica_id)
-        if replica is None:
-            # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch == NO_LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not an assigned replica")
-        return replica
-
-    def _find_divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Return the end of the last epoch that this log shares with the follower's.
-
-        None where the follower's has not diverged. Raises PartitionRefused.
-        """
-        epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
-        if epoch < 0 or offset < own_log.start_offset:
-            raise PartitionRefused(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: the leader has no records of leader epoch {last_fetched_epoch}, from which "
-                f"the follower fetched, or offset {offset} is before the log start {own_log.start_offset}",
-            )
-        return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
-
-    def end_of_epoch(self, epoch: int, current_leader_epoch: int) -> EpochEnd:
-        """Answer OffsetForLeaderEpoch; only the leader can. Raises PartitionRefused (6, 74, 75)."""
-        self.check_leader_epoch(current_leader_epoch)
-        own_log = self.leader_log
-        return own_log.epochs.end_offset_for(epoch, own_log.end_offset)
-
-    # ---- followers and the ISR
-
-    def _on_follower_fetch(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
-        """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
-        context = self._context
-        previous, previous_start = replica.log_end_offset, replica.log_start_offset
-        replica.record_fetch(offset, log_start, leader_end, context.now_ms())
-        if replica.broker_id not in self.isr_state.isr:
-            self._maybe_expand_isr(replica)
-        if previous != offset and self.advance_high_watermark():
-            self._on_high_watermark_moved()
-        if previous_start != log_start:
-            self.check_waiting_deletes()
-
-    def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
-        """Propose the follower as an ISR member if it has caught up."""
-        if may_join(
-            self.isr_state,
-            replica,
-            alive=self._context.metadata.is_alive(replica.broker_id),
-            high_watermark=self.leader_log.high_watermark,
-            epoch_start_offset=self.leader_epoch_start,
-        ):
-            self._propose_isr(PendingExpand(self.isr_state.isr, replica.broker_id))
-
     def recheck_high_watermark(self) -> None:
         """Advance the high watermark if it waited for a replica that is now dead or lags for too long."""
         if self.is_leader and self.advance_high_watermark():
-            self._on_high_watermark_moved()
-
-    def maybe_shrink_isr(self) -> None:
-        """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
-        state, own_log = self.isr_state, self.log
-        if not self.is_leader or own_log is None or not isinstance(state, Committed):
-            return
-        context = self._context
-        out = out_of_sync(
-            state,
-            self.replicas,
-            own_log.end_offset,
-            own_id=context.broker_id,
-            now_ms=context.now_ms(),
-            lag_time_max_ms=context.lag_time_max_ms,
-        )
-        if out:
-            self._propose_isr(PendingShrink(state.isr, out))
-
-    def _propose_isr(self, pending: Pending) -> None:
-        """Queue an ISR change for the controller."""
-        self.isr_state = pending
-        proposal = IsrProposal(
-            self.topic_partition,
-            self.topic_id or ZERO_ID,
-            self.leader_epoch,
-            self.partition_epoch,
-            pending.proposed,
-            partial(self.on_isr_answer, pending),
-        )
-        if self._context.alter_partition.submit(proposal):
-            log.debug("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
-        else:
-            self.isr_state = Committed(pending.isr)
-
-    def on_isr_answer(self, pending: Pending, answer: IsrAnswer) -> None:
-        """Apply the controller's answer to `pending`; ignored once a LeaderAndIsr has replaced that proposal."""
-        if self.isr_state is not pending:
-            return
-        counts = self._context.counts
-        is_stale = answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch
-        if answer.error or is_stale:
-            counts.failed_isr_updates += 1
-        if answer.error in BACK_TO_COMMITTED:
-            self._set_committed_isr(pending.isr)
-        elif answer.error in WAIT_FOR_LEADER_AND_ISR:
-            log.debug("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
-        elif answer.error:
-            self._propose_isr(pending)
-        elif not is_stale:
-            if isinstance(pending, PendingShrink):
-                counts.isr_shrinks += 1
-            else:
-                counts.isr_expands += 1
-            self._commit_isr(answer)
-
-    def _commit_isr(self, answer: IsrAnswer) -> None:
-        """Adopt the ISR that the controller confirmed."""
-        self.partition_epoch = answer.partition_epoch
-        log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
-        self._set_committed_isr(answer.isr)
-
-    def _set_committed_isr(self, isr: tuple[BrokerId, ...]) -> None:
-        """End a pending change; the high watermark then no longer waits for joining or leaving members."""
-        self.isr_state = Committed(isr)
-        if self.advance_high_watermark():
-            self._on_high_watermark_moved()
-        else:
-            self.check_waiting_produces()
+            self.on_high_watermark_moved()
 
     # ---- high watermark
 
@@ -500,11 +303,12 @@ class Partition:
         own_log = self.log
         if own_log is None or not self.is_leader or self.is_under_min_isr:
             return False
-        context = self._context
+        context = self.context
         offset = next_high_watermark(
             self.isr_state,
-            self.replicas.values(),
+            self.replicas,
             own_log.end_offset,
+            own_id=context.broker_id,
             now_ms=context.now_ms(),
             lag_time_max_ms=context.lag_time_max_ms,
             is_alive=context.metadata.is_alive,
@@ -554,7 +358,7 @@ class Partition:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
-    def _on_high_watermark_moved(self) -> None:
+    def on_high_watermark_moved(self) -> None:
         """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:
             watcher.mark_changed(wakes=True)
@@ -580,8 +384,8 @@ class Partition:
 
     def check_waiting_produces(self) -> None:
         """Complete the acks=all produce requests whose records are replicated now."""
-        self._context.produces.check(self.topic_partition)
+        self.context.produces.check(self.topic_partition)
 
     def check_waiting_deletes(self) -> None:
         """Complete the DeleteRecords requests that every live replica has carried out now."""
-        self._context.deletes.check(self.topic_partition)
+        self.context.deletes.check(self.topic_partition)

@@ -1,7 +1,7 @@
 """The interfaces that replication needs: metadata, logs, other brokers, the controller."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from klamm.log.log import Log
@@ -30,7 +30,11 @@ class LogsPort(Protocol):
         ...
 
     async def delete(self, topic_partition: TopicPartition) -> None:
-        """Delete the partition's log; nothing happens where there is none. Raises StorageFailed."""
+        """Delete the partition's log; does nothing where there is none. Raises StorageFailed."""
+        ...
+
+    async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
         ...
 
     async def checkpoint_high_watermarks(self) -> None:
@@ -60,21 +64,21 @@ class FutureLogsPort(Protocol):
         ...
 
     def future_directory_of(self, partition: TopicPartition) -> str | None:
-        """The log directory that has its copy, or None."""
+        """The log directory of the partition's future log, or None."""
         ...
 
     def prefer_directory(self, partition: TopicPartition, directory: str) -> None:
-        """Create the partition's log there, if it is created at all."""
+        """Have the partition's log created in this log directory, if it is created on this broker."""
 
     def create_future(self, partition: TopicPartition, directory: str) -> Log:
-        """Begin a copy of the partition's log. Raises StorageFailed."""
+        """Begin a future log of the partition in this log directory. Raises StorageFailed."""
         ...
 
     def delete_future(self, partition: TopicPartition) -> None:
-        """Delete the copy, if there is one."""
+        """Delete the partition's future log, if there is one."""
 
     def promote_future(self, partition: TopicPartition) -> Log:
-        """Replace the partition's log by its copy, which is returned. Raises StorageFailed."""
+        """Replace the partition's log by its future log, which is returned. Raises StorageFailed."""
         ...
 
 
@@ -121,5 +125,5 @@ class AlterPartitionPort(Protocol):
     """Sends ISR proposals to the controller."""
 
     def submit(self, proposal: IsrProposal) -> bool:
-        """Queue a proposal; False where one of the same partition is still under way."""
+        """Queue an ISR proposal for the controller; False where one of the same partition is still under way."""
         ...

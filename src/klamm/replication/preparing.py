@@ -32,7 +32,7 @@ class PreparationQueue:
         self._last: dict[TopicPartition, asyncio.Future[None]] = {}
 
     def is_busy(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch that comes now has to wait for others."""
+        """Whether earlier batches of the partition are being prepared, so that a new batch has to wait for them."""
         return topic_partition in self._last
 
     async def append_in_order(

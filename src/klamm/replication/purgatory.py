@@ -21,7 +21,7 @@ class DelayedOperation:
         self.future = future
 
     def complete(self, in_time: bool) -> None:
-        """End the wait; `in_time` is its result."""
+        """End the wait of the operation; `in_time` is false if it timed out."""
         if not self.future.done():
             self.future.set_result(in_time)
 
@@ -39,11 +39,11 @@ class Purgatory(Generic[KeyT]):
 
     @property
     def keys(self) -> Iterable[KeyT]:
-        """The keys that at least one operation waits for."""
+        """The keys for which at least one operation waits."""
         return self._by_key.keys()
 
     async def wait(self, keys: Iterable[KeyT], is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until `is_done()` holds; False where time ran out first or the purgatory is full."""
+        """Wait until `is_done()` is true; False where the timeout came first or the purgatory is full."""
         if is_done():
             return True
         if timeout_s <= 0 or self._waiting >= self._limit:
@@ -60,7 +60,7 @@ class Purgatory(Generic[KeyT]):
             self._forget(operation, own_keys)
 
     def check(self, key: KeyT) -> int:
-        """Complete the operations under `key` that are done now, and return how many."""
+        """Complete the operations under `key` whose condition is true now, and return how many."""
         operations = self._by_key.get(key)
         if not operations:
             return 0

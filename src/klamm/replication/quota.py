@@ -25,7 +25,7 @@ class _Sample:
         self.restart(now_ms)
 
     def restart(self, now_ms: float) -> None:
-        """Begin an empty window now."""
+        """Begin a new sample window with no bytes at this time."""
         self.amount = 0
         self.start_ms = now_ms
         self.last_ms = now_ms
@@ -55,7 +55,7 @@ class ByteRate:
         sample.last_ms = now_ms
 
     def _start_sample(self, now_ms: float) -> _Sample:
-        """Open the next window, in place of the oldest where all are used."""
+        """Open the next sample window; if all are used, it replaces the oldest."""
         self._current = (self._current + 1) % self._most
         if self._current == len(self._ring):
             self._ring.append(_Sample(now_ms))
@@ -74,7 +74,7 @@ class ByteRate:
         return self._total_bytes() * 1000 / max(elapsed_ms, self._window_ms)
 
     def earliest_below(self, limit: int, now_ms: float) -> float:
-        """The earliest time at which the rate can be at or below `limit`. Call `rate_at` first."""
+        """The earliest time at which the rate can have fallen to `limit`. Call `rate_at` first."""
         total = self._total_bytes()
         expires_ms = min(s.last_ms for s in self._ring if s.amount) + self._span_ms
         falls_ms = min(s.start_ms for s in self._ring) + total * 1000 / limit if limit > 0 else expires_ms
@@ -106,7 +106,7 @@ class ReplicationQuota:
         self._exceeded_until_ms = 0.0
 
     def throttle(self, topic: str, partitions: frozenset[int] | None) -> None:
-        """Set which partitions of a topic are throttled: `ALL`, or an empty set for none."""
+        """Set which partitions of a topic are throttled; None means all, an empty set none."""
         if partitions is ALL or partitions:
             self._partitions[topic] = partitions
         else:
@@ -155,5 +155,5 @@ class ReplicationQuotas(NamedTuple):
 
     @classmethod
     def new(cls, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> "ReplicationQuotas":
-        """Create the quotas, without a limit."""
+        """Create the quotas of leader and follower replication, without a limit."""
         return cls(*(ReplicationQuota(now_ms, samples, window_s) for _ in cls._fields))

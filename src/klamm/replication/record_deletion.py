@@ -35,7 +35,7 @@ class RecordDeletion:
     ) -> dict[TopicPartition, DeletionResult]:
         """Delete the records before each offset (-1: the high watermark), and wait for the live replicas.
 
-        Errors are in the results, by partition: 1, 3, 6, 7, 44, 56.
+        Errors are in the results, by partition.
         """
         results: dict[TopicPartition, DeletionResult] = {}
         required: dict[TopicPartition, int] = {}
@@ -59,7 +59,7 @@ class RecordDeletion:
     def _completion_check(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, DeletionResult]
     ) -> Callable[[], bool]:
-        """A function that removes decided partitions from `required` and says whether none is left."""
+        """Return a function that removes decided partitions from `required` and tells whether none is left."""
 
         def is_done() -> bool:
             """Whether every partition has its final result; final results are moved from `required` to `results`."""

@@ -50,7 +50,7 @@ class RemoteReplica:
             self.last_fetch_ms = at_ms
 
     def reset(self, *, in_isr: bool, was_leader: bool, epoch_start_offset: int, now_ms: float) -> None:
-        """Start over in a new leader epoch; `was_leader` tells whether this broker also led the previous epoch.
+        """Reset the follower's progress in a new leader epoch; `was_leader`: this broker also led the previous epoch.
 
         An ISR member counts as caught up now, so that the whole lag time remains until it must fetch.
         """

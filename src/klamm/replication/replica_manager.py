@@ -19,13 +19,14 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import FetchService
-from klamm.replication.health import PartitionHealth
-from klamm.replication.hosted_partitions import HostedPartitions
+from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealth
+from klamm.replication.isr_changes import maybe_shrink_isr
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
+from klamm.replication.partition_reads import end_of_epoch
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
@@ -72,6 +73,7 @@ class ReplicaManager:
         *,
         quotas: ReplicationQuotas | None = None,
         future_logs: FutureLogsPort | None = None,
+        on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
         """`broker_epoch()` is the czxid of our registration.
 
@@ -134,20 +136,20 @@ class ReplicaManager:
         self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
+        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader, on_corrupt=on_corrupt)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
     # ---- life
 
     def start(self) -> None:
-        """Start the task that shrinks ISRs; the high watermarks are kept from the first LeaderAndIsr on."""
+        """Start the periodic task that proposes smaller ISRs."""
         self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         if self._moves is not None:
             self._moves.start()
 
     def begin_shutdown(self) -> None:
-        """Controlled shutdown began: partitions that become followers here are no longer fetched."""
+        """Stop fetching partitions that become followers here from now on, because controlled shutdown began."""
         self._fetchers.refuse_new_partitions()
 
     async def close(self) -> None:
@@ -182,11 +184,14 @@ class ReplicaManager:
         return await self._leadership.stop_replicas(request, version)
 
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
-        """Check the epochs of an UpdateMetadata (errors 77, 11) and remember its controller epoch."""
+        """Check the epochs of an UpdateMetadata, and remember its controller epoch.
+
+        Returns STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH or NONE.
+        """
         return self._leadership.check_epochs(broker_epoch, controller_epoch)
 
     def on_live_brokers_changed(self) -> None:
-        """Recheck the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
+        """Check again the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
             partition.check_waiting_deletes()
@@ -196,10 +201,9 @@ class ReplicaManager:
     async def append(
         self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin = Origin.CLIENT
     ) -> dict[TopicPartition, AppendResult]:
-        """Append one batch to each partition and wait as `acks` asks: for −1 until the in-sync replicas have it.
+        """Append one batch to each partition and wait as `acks` requires: with −1 until the in-sync replicas have it.
 
-        Empties `records`, so that a waiting request keeps no batch in memory.
-        Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
+        Empties `records`, so that a waiting request keeps no batch in memory. Errors are in the results, by partition.
         """
         return await self._produce.append(acks, timeout_ms, records, origin)
 
@@ -227,7 +231,10 @@ class ReplicaManager:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         current_leader_epoch: int = -1,
     ) -> FoundOffset:
-        """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
+        """Answer ListOffsets for one partition.
+
+        See `offset_lookup`. Requests below version 5 get LEADER_NOT_AVAILABLE instead of OFFSET_NOT_AVAILABLE.
+        """
         try:
             partition = self._hosted.find(topic_partition)
             return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
@@ -243,6 +250,10 @@ class ReplicaManager:
                 action=REPLACE_REPLICA,
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
+
+    def check_crcs(self, *, is_on: bool) -> None:
+        """Whether records of closed segments are checked before they are sent: `klamm.fetch.check.crcs`."""
+        self._fetches.checks_crcs = is_on
 
     def segment_offsets_before(
         self, topic_partition: TopicPartition, timestamp: int, most: int, replica_id: BrokerId
@@ -264,7 +275,7 @@ class ReplicaManager:
     ) -> tuple[ErrorCode, EpochEnd]:
         """Answer OffsetForLeaderEpoch for one partition: its error, and the end offset of the requested epoch."""
         try:
-            return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
+            return ErrorCode.NONE, end_of_epoch(self._hosted.find(topic_partition), leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
             return refusal.code, EpochEnd(-1, -1)
 
@@ -275,7 +286,7 @@ class ReplicaManager:
     def start_verification(
         self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
     ) -> Verification | None:
-        """What has to be verified before the producer's transactional batch is appended (KIP-890).
+        """Return what the coordinator must confirm before the producer's transactional batch is appended (KIP-890).
 
         None where its transaction is open on the partition, or where the append itself will be refused.
         """
@@ -338,7 +349,7 @@ class ReplicaManager:
     async def _shrink_isrs(self) -> None:
         """Propose to remove lagging members from the ISR of every partition led here."""
         for count, partition in enumerate(self._hosted, 1):
-            partition.maybe_shrink_isr()
+            maybe_shrink_isr(partition)
             partition.recheck_high_watermark()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)

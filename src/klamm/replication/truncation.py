@@ -4,10 +4,10 @@ from klamm.log.epochs import EpochEnd, LeaderEpochs
 
 
 def truncation_offset(leader: EpochEnd, own: EpochEnd, own_end: int, fetch_offset: int) -> int:
-    """The offset to truncate to, after the leader said where its epoch nearest to our last one ends.
+    """The offset to which a follower truncates, after the leader said where its epoch nearest to our last one ends.
 
-    `own` is where the *leader's* epoch ends in our log (our largest epoch not above it). Where we never had that
-    epoch, everything from the end of our smaller one on is foreign: cut there, and the next fetch asks again.
+    `own` is where the leader's epoch ends in our log (our largest epoch not above it). Where we never had that epoch,
+    everything after the end of our smaller one may differ: truncate there, and the next fetch compares again.
     """
     if leader.end_offset < 0:
         return fetch_offset
@@ -21,7 +21,7 @@ def truncation_offset(leader: EpochEnd, own: EpochEnd, own_end: int, fetch_offse
 def common_end(
     source: LeaderEpochs, source_end: int, copy: LeaderEpochs, copy_end: int, *, without_epochs: int
 ) -> int | None:
-    """Up to which offset two logs have the same records; None where they share no leader epoch.
+    """The offset up to which two logs have the same records; None where they share no leader epoch.
 
     Records of one epoch come from one leader: two logs that have the epoch differ only in where it ends. Where one of
     the logs has no epochs, the answer is `without_epochs`, at most the end of both.

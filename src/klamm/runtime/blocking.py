@@ -17,11 +17,11 @@ class BlockingConnection(Protocol):
         """Send the buffers in order; returns when the system has taken all bytes. Raises OSError."""
 
     def receive(self, count: int) -> bytes:
-        """Return exactly `count` bytes; blocks until they are there. Raises OSError."""
+        """Return exactly `count` bytes; blocks until they have arrived. Raises OSError."""
         ...
 
     def is_quiet(self) -> bool:
-        """Whether the peer has neither closed the connection nor sent anything; never raises."""
+        """Whether the connection is open and nothing has arrived on it; never raises."""
         ...
 
     def close(self) -> None:
@@ -32,14 +32,14 @@ class BlockingWorld(Protocol):
     """Network, time and processors for code without an event loop."""
 
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
-        """Open a connection and return it. Sending and each received part may take `answer_timeout_s`.
+        """Open a connection and return it.
 
-        Raises OSError.
+        Sending, and each part received, may take `answer_timeout_s`. Raises OSError.
         """
         ...
 
     def now_s(self) -> float:
-        """A monotonic time; only differences have a meaning."""
+        """A monotonic time in seconds, for measuring durations."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as in record and znode timestamps; may jump."""
+        """The wall clock time in milliseconds since 1970, as in record and znode timestamps; may jump."""
         ...
 
 

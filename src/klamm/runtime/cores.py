@@ -48,7 +48,7 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
 
 
 def _with_limit(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
-    """The items, each when the gate has room, so that only a limited number is in flight."""
+    """Yield each item once the semaphore allows it, so that only a limited number is in flight."""
     for item in items:
         gate.acquire()
         if closing.is_set():

@@ -8,12 +8,15 @@ import fcntl
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+PathText = str | os.PathLike[str]
+"""A path as text or as `pathlib.Path`, in functions that other programs call."""
 
 
 class DiskUsage(NamedTuple):
@@ -36,7 +39,7 @@ class File(Protocol):
         ...
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other from `position`; the number of bytes. Raises OSError."""
+        """Write all buffers one after the other from `position`; returns the number of bytes. Raises OSError."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -46,7 +49,7 @@ class File(Protocol):
         """Return the file's size in bytes."""
 
     def sync(self) -> None:
-        """fsync; waits for the device, so call it through `Disk.in_thread`."""
+        """Make the content of the file durable (fsync); waits for the device, so call it through `Disk.in_thread`."""
         ...
 
     def close(self) -> None:
@@ -62,7 +65,7 @@ class Disk(Protocol):
     """Paths are plain text. Every call raises OSError as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; raises FileNotFoundError unless `create`."""
+        """Open the file for reading and writing. Raises FileNotFoundError unless `create`."""
         ...
 
     def open_read(self, path: str) -> File:
@@ -76,7 +79,10 @@ class Disk(Protocol):
         ...
 
     def temporary_name(self, path: str) -> str:
-        """A name beside `path` that no other writer uses; it ends in `.tmp`, leftovers are removed at a start."""
+        """A path beside `path`, ending in `.tmp`, that no other writer uses.
+
+        Such files that a crash leaves behind are removed at the next start.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -122,7 +128,7 @@ class Disk(Protocol):
         """Return total and usable bytes of the file system that has the path."""
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that waits for the device without holding the loop."""
+        """Run a call that waits for the device in a thread, so that it does not hold the event loop."""
         ...
 
 
@@ -315,9 +321,19 @@ class RealDisk:
 
 @contextlib.contextmanager
 def _open_descriptor(path: str, flags: int) -> Iterator[int]:
-    """A file descriptor for the block; closed at its end."""
+    """Open a file descriptor for the block, and close it at its end."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def path_text(path: PathText) -> str:
+    """The path as text."""
+    return os.fspath(path)
+
+
+def make_temporary_directory(prefix: str) -> str:
+    """Create a directory that no other process uses, where the system keeps temporary files; its path."""
+    return tempfile.mkdtemp(prefix=prefix)

@@ -35,7 +35,10 @@ class Rest(Generic[T]):
 
 
 def first_step(coroutine: Coroutine[Any, Any, T]) -> T | Rest[T]:
-    """Run the coroutine up to its first wait; returns its result if it ended, else a `Rest`. Raises what it raises."""
+    """Run the coroutine up to its first wait.
+
+    Returns its result if it ended, else a `Rest` to await. Raises what it raises.
+    """
     try:
         first = coroutine.send(None)
     except StopIteration as done:

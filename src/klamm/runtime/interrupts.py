@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def exiting_at_once_on_interrupt(status: int) -> Iterator[None]:
-    """End the process on Ctrl-C in the block, without an exception that an import could catch."""
+    """A context in which Ctrl-C ends the process at once, without an exception that an import could catch."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         """Handle the signal: end the process at once with the exit status, without cleanup."""

@@ -20,7 +20,7 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 
 
 def allow_many_open_files() -> int:
-    """Raise this process's limit of open files to the system's maximum; the new limit."""
+    """Raise this process's limit of open files to the system's maximum; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -29,7 +29,10 @@ def allow_many_open_files() -> int:
 
 
 def freeze_startup_objects(young_objects: int = 10_000) -> None:
-    """Exclude the startup objects from garbage collection, and collect after `young_objects` new ones."""
+    """Exclude the objects that exist after startup from garbage collection.
+
+    From then on a collection runs after `young_objects` new objects.
+    """
     freeze_objects()
     gc.set_threshold(young_objects, 10, 100)  # the second generation then has 100,000 objects, which takes a few ms
 

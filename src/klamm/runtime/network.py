@@ -26,7 +26,7 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The bound port, also if port 0 was requested."""
+        """The bound port, also if port 0 was requested and the system chose one."""
         ...
 
     async def start(self) -> None:
@@ -40,7 +40,7 @@ class Listener(Protocol):
 
 class Network(Protocol):
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
-        """Connect, and return the protocol. Raises OSError; has no timeout of its own."""
+        """Connect, and return the protocol that `make` made. Raises OSError; has no timeout of its own."""
         ...
 
     async def listen(
@@ -74,7 +74,7 @@ class _RealListener:
         await self._server.start_serving()
 
     async def close(self) -> None:
-        """Stop accepting connections; open ones stay."""
+        """Stop accepting connections; accepted ones stay open."""
         self._server.close()
 
 

@@ -17,7 +17,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Free ports below the range of outgoing connections.
+    """Find free ports below the range of outgoing connections.
 
     A port of that range could be taken by any outgoing connection before its owner listens on it.
     """
@@ -54,7 +54,7 @@ def is_listening(host: str, port: int, timeout_s: float = 1.0) -> bool:
 
 
 def ask(host: str, port: int, question: bytes, timeout_s: float = 1.0, most_bytes: int = 1 << 20) -> bytes:
-    """Send `question`, and return what arrives until the peer closes; empty if nobody listens."""
+    """Send `question` to the port, and return what arrives until the peer closes; empty if nothing listens there."""
     answer = bytearray()
     try:
         with socket.create_connection((host, port), timeout_s) as connection:

@@ -1,7 +1,7 @@
 """Child processes, each with its own session and log file; they end with their parent.
 
 Each child asks the kernel (Linux) to kill it when its parent dies, also if the parent is killed. The kernel watches the
-thread that spawned the child: spawn from a thread that lives on.
+thread that spawned the child: all but the main thread let one spawn that lives as long as the process.
 """
 
 import contextlib
@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NewType
 
 ExitStatus = NewType("ExitStatus", int)
@@ -34,6 +36,7 @@ except OSError as error:
     os._exit(127)
 """
 _POLL_S: Final = 0.01
+_SPAWNER: Final = ThreadPoolExecutor(1, "spawner")
 
 
 class Child:
@@ -42,6 +45,7 @@ class Child:
     def __init__(self, name: str, process: subprocess.Popen[bytes], log_path: str) -> None:
         self.name = name
         self.log_path = log_path
+        self.is_paused = False
         self._process = process
 
     @property
@@ -61,30 +65,32 @@ class Child:
         return self.exit_status is None
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Wait until it ends; None if it still runs after `timeout_s`."""
+        """Wait until the process ends and return its exit status; None if it still runs after `timeout_s`."""
         try:
             return ExitStatus(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
             return None
 
     def terminate(self) -> None:
-        """SIGTERM: ask for an orderly stop."""
+        """Send SIGTERM, which asks the process to stop in order."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to it and its children, and wait until it has ended."""
+        """Send SIGKILL to the process and its children, and wait until it has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
-        """Send SIGSTOP: it keeps its connections, and does nothing."""
+        """Send SIGSTOP: the process keeps its connections, and does nothing."""
         self._signal(signal.SIGSTOP)
+        self.is_paused = True
 
     def resume(self) -> None:
         """Let a stopped process continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
+        self.is_paused = False
 
     def stop(self, timeout_s: float) -> ExitStatus:
         """Send SIGTERM, also to a paused process; SIGKILL if it has not ended within `timeout_s`."""
@@ -116,26 +122,37 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     directory: str | None = None,
 ) -> Child:
-    """Start `command` with its output appended to `log_path`, and an empty standard input.
+    """Start `command` as a child process; its output is appended to `log_path`, its standard input is empty.
 
-    `environment` is added to this process's. Raises FileNotFoundError if the program does not exist.
+    Any thread may call it. `environment` is added to this process's. Raises FileNotFoundError for an unknown program.
     """
     program = shutil.which(command[0])
     if program is None:
         raise FileNotFoundError(f"{command[0]} is not on the PATH. Install it, or add its directory to PATH.")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
+    variables = {**os.environ, **(environment or {})}
+    if threading.current_thread() is threading.main_thread():
+        process = _launch(launch, log_path, variables, directory)
+    else:
+        process = _SPAWNER.submit(_launch, launch, log_path, variables, directory).result()
+    return Child(name, process, log_path)
+
+
+def _launch(
+    command: Sequence[str], log_path: str, variables: Mapping[str, str], directory: str | None
+) -> subprocess.Popen[bytes]:
+    """Start the command in a session of its own."""
     with open(log_path, "ab") as log:
-        process = subprocess.Popen(
-            launch,
+        return subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env=variables,
             cwd=directory,
             start_new_session=True,
         )
-    return Child(name, process, log_path)
 
 
 def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
@@ -182,7 +199,7 @@ def ask_to_stop(pid: int) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """The full path of a program by its name on PATH, or by its own path; None if there is none."""
+    """The full path of a program, given by its name on PATH or by a path; None if there is none."""
     return shutil.which(name)
 
 
@@ -202,7 +219,7 @@ def set_environment_default(name: str, value: str) -> None:
 
 
 def pause_s(seconds: float) -> None:
-    """Sleep, for the command line, which has no event loop."""
+    """Sleep for this many seconds; for the command line, which has no event loop."""
     time.sleep(seconds)
 
 

@@ -11,11 +11,11 @@ class Randomness(Protocol):
     """The source of random numbers."""
 
     def stream(self, name: str) -> random.Random:
-        """The generator of this name; the same name returns the same generator."""
+        """Return the random generator of this name; each name has one."""
         ...
 
     def bytes(self, count: int) -> bytes:
-        """Unpredictable bytes, for ids."""
+        """Return unpredictable bytes, for ids."""
         ...
 
 

@@ -12,7 +12,7 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def on_stop_signals(callback: Callable[[], None]) -> None:
-    """Call `callback` in the running loop on each of these signals."""
+    """Call `callback` in the running loop on each SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     for number in STOPPING:
         loop.add_signal_handler(number, callback)
@@ -20,7 +20,7 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
 
 @contextmanager
 def interrupted_by_stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block on each of these signals; for code without a loop."""
+    """A context in which SIGTERM and SIGINT raise KeyboardInterrupt; for code without an event loop."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         """Handle the stop signal: raise KeyboardInterrupt in the main thread."""
@@ -36,7 +36,7 @@ def interrupted_by_stop_signals() -> Iterator[None]:
 
 @contextmanager
 def ignoring_stop_signals() -> Iterator[None]:
-    """Ignore these signals in the block, so that a second Ctrl-C does not interrupt cleaning up."""
+    """A context in which SIGTERM and SIGINT are ignored, so that a second Ctrl-C does not interrupt cleaning up."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield

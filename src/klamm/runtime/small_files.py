@@ -29,13 +29,13 @@ class SmallFile:
         self._durable_version = 0
 
     def next_version(self) -> int:
-        """Count a change of the content; returns the new version."""
+        """Count a change of the file's content; returns the new version."""
         self.version += 1
         return self.version
 
     @property
     def is_changed(self) -> bool:
-        """Whether the newest content is not durable yet."""
+        """Whether the newest content of the file is not durable yet."""
         return self.version > self._durable_version
 
     def replacement(self, content: bytes) -> "Replacement":
@@ -43,7 +43,7 @@ class SmallFile:
         return Replacement(self, self.version, content)
 
     def place(self, disk: Disk, temporary: str, version: int) -> bool:
-        """Rename the temporary file over the file, or remove it if the file has newer content.
+        """Rename the temporary file over the file, or remove it if a newer version is in place already.
 
         Returns whether it was renamed. Raises OSError.
         """
@@ -56,7 +56,7 @@ class SmallFile:
             return True
 
     def mark_durable(self, version: int) -> None:
-        """Record that this version is durable."""
+        """Record that this version of the file is durable on disk."""
         with self._lock:
             self._durable_version = max(self._durable_version, version)
 

@@ -27,10 +27,10 @@ class SliceObserver(Protocol):
     """Is notified of the end of slices and of the work (see `memory.LongWork`)."""
 
     def on_slice_end(self) -> None:
-        """A slice of the work has ended, and other callbacks of the event loop run next."""
+        """Called when a slice of the work has ended, before other callbacks of the event loop run."""
 
     def on_work_end(self) -> None:
-        """The whole work has ended."""
+        """Called when the whole work has ended."""
 
 
 class Slices(Protocol):
@@ -55,7 +55,7 @@ class Slices(Protocol):
         """Remove all entries of the dict, some in each time slice: freeing 100,000 objects at once takes tens of ms."""
 
     def close(self) -> None:
-        """End the work: the objects that it created may be garbage collected."""
+        """End the work and notify the observer."""
 
 
 class _Pieces(ABC):
@@ -173,5 +173,5 @@ class CountedSlices(_Pieces):
         self._count = 0
 
     def _next_pass(self) -> None:
-        """A new pass of the loop begins: count items from zero again."""
+        """Count items from zero again, because a new pass of the event loop begins."""
         self._count = 0

@@ -41,14 +41,14 @@ class Workers(Protocol):
         ...
 
     def pool(self, processes: int) -> "Workers":
-        """Return new workers for one kind of work, at most `processes` processes; the caller closes them.
+        """Return new workers for one kind of work, with at most `processes` processes; the caller closes them.
 
         With one process, what a call leaves in memory is there for the next call.
         """
         ...
 
     async def close(self) -> None:
-        """End running calls, whose callers get WorkerFailed."""
+        """Stop all worker processes; callers of running calls get WorkerFailed."""
         ...
 
 
@@ -135,7 +135,7 @@ class ProcessWorkers:
         return False, f"the worker process ended twice, last with exit status {status}"
 
     def _take_worker(self, *, is_new: bool) -> "_Worker | None":
-        """An idle or new worker; None if the workers are closed. Raises OSError if no process can be started."""
+        """Return an idle or new worker; None if the workers are closed. Raises OSError if no process can be started."""
         with self._lock:
             if self._is_closed:
                 return None
@@ -218,7 +218,7 @@ def _read_exactly(pipe: IO[bytes], count: int) -> bytearray:
 
 
 def serve() -> None:
-    """A worker process: answer requests from standard input until it is closed."""
+    """Run as a worker process: answer requests from standard input until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which closes the pipe
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_WORKER_BYTES, MAX_WORKER_BYTES))

@@ -6,10 +6,9 @@ from dataclasses import fields
 from typing import Any, Final
 
 from klamm.runtime.clock import RealClock
-from klamm.sim.campaign import Campaign, silence_logging
+from klamm.sim.campaign import CONTROLLER, TIERS, Campaign, Tier, silence_logging
 from klamm.sim.cluster import Outcome
 from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test
-from klamm.sim.tiers import CONTROLLER, TIERS, Tier
 
 _MIN_SHRINKING_S: Final = 20.0
 
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(tier: Tier, seed: int) -> int:
-    """Run one seed and print its story; the exit code is 1 if it breaks an invariant."""
+    """Run one seed and print its log; the exit code is 1 if it violates an invariant."""
     print(describe_options(tier.options.of(seed)))
     outcome = tier.run_schedule(seed, with_story=True)
     for line in outcome.story:
@@ -62,7 +61,7 @@ def _replay(tier: Tier, seed: int) -> int:
 
 
 def _shrink(tier: Tier, seed: int, seconds: float) -> int:
-    """Run one seed, shrink its script, and print the reproducer."""
+    """Run one seed, make its script as small as possible, and print the code that reproduces the violation."""
     outcome = tier.run_schedule(seed)
     if outcome.violation is None:
         print(f"seed {seed}: every invariant held")

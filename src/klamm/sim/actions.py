@@ -51,7 +51,7 @@ class NodeUnderTest(Protocol):
 
     @property
     def session(self) -> int:
-        """The id of its ZooKeeper session; 0 where it has none."""
+        """The id of the node's ZooKeeper session; 0 where it has none."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class NodeUnderTest(Protocol):
 
     @property
     def waits_for_alter_partition(self) -> bool:
-        """Whether it leads a partition whose ISR change has no answer yet."""
+        """Whether the node leads a partition whose ISR change has no answer yet."""
         ...
 
 
@@ -86,12 +86,12 @@ class ScheduledCluster(Protocol):
 
     @property
     def admin(self) -> World:
-        """The machine from which an operator works."""
+        """The simulated machine of the operator."""
         ...
 
     @property
     def store(self) -> Store:
-        """The operator's session with ZooKeeper."""
+        """The operator's ZooKeeper session."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class ScheduledCluster(Protocol):
         """Start a new process of the node with this number."""
 
     def power_off(self, number: int) -> None:
-        """The node's machine loses power."""
+        """Cut the power of the node's machine."""
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run a coroutine in the background on the operator's machine."""

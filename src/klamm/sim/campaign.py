@@ -1,12 +1,15 @@
-"""Runs random schedules on all cores until the time is over or an invariant is violated, and prints the progress."""
+"""The tiers of the simulation, and campaigns: random schedules on all cores, with progress.
+
+A campaign ends when its time is over or an invariant is violated.
+"""
 
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -14,8 +17,30 @@ from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.signals import interrupted_by_stop_signals
+from klamm.sim import cluster
+from klamm.sim.cluster import Outcome
+from klamm.sim.cluster_tier import run
+from klamm.sim.cluster_tier.options import Options as ClusterOptions
 from klamm.sim.coverage_goals import GOALS, SCHEDULES_TO_REACH_ALL_GOALS, unreached_goals
-from klamm.sim.tiers import CONTROLLER, TIERS, Tier
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import Script
+
+
+class Tier(NamedTuple):
+    name: str
+    options: Any
+    """The class of its options."""
+    run_schedule: Callable[..., Outcome]
+    """By seed."""
+    run_script: Callable[[Script], Outcome]
+    has_goals: bool
+    """Whether a long campaign must reach each of the coverage goals."""
+
+
+CONTROLLER: Final = Tier("controller", Options, cluster.run_schedule, cluster.run_script, has_goals=True)
+CLUSTER: Final = Tier("cluster", ClusterOptions, run.run_schedule, run.run_script, has_goals=False)
+TIERS: Final = {tier.name: tier for tier in (CONTROLLER, CLUSTER)}
+
 
 MIN_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
@@ -41,7 +66,7 @@ class Report(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether so little was written that the schedule proves nothing."""
+        """Whether so little was written to ZooKeeper that the schedule proves nothing."""
         return self.violation is None and self.effects < MIN_EFFECTS
 
 
@@ -154,7 +179,7 @@ class Campaign:
 
     @property
     def _replay(self) -> str:
-        """The command that tells the story of the first broken seed."""
+        """The command that repeats the first broken seed and prints its log."""
         tier = "" if self._tier is CONTROLLER else f" TIER={self._tier.name}"
         return f"make seed N={self.first_broken}{tier}"
 

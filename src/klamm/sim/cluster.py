@@ -221,11 +221,11 @@ class SimulatedCluster(ScheduledRun):
     # ---- what happens, as it happens
 
     def _on_refused(self, writer: int) -> None:
-        """Note, for the checks, that an injected ACL error refused a ZooKeeper write of this node."""
+        """Record, for the checks, that an injected ACL error refused a ZooKeeper write of this node."""
         self.history.controllers.refused.add(BrokerId(writer))
 
     def _verb_worked(self, what: str) -> None:
-        """Count the verb in the coverage: it ended without error."""
+        """Count the operation in the coverage goals, because it ended without error."""
         if what in VERBS:
             self.coverage.count_verb(what)
 
@@ -286,14 +286,14 @@ class Outcome:
 
 
 def run_schedule(seed: int, with_story: bool = False) -> Outcome:
-    """Run the schedule of a seed; keep its story on request."""
+    """Run the schedule of a seed; with `with_story` keep its log."""
     return run_script(write_script(Options.of(seed)), with_story)
 
 
 def run_script(script: Script, with_story: bool = False, watch: Callable[[Step], None] | None = None) -> Outcome:
-    """Run to the end; every violation, error, deadlock and overrun is in `violation`.
+    """Run a script to its end; a violation, error, deadlock or overrun is in `violation` of the result.
 
-    `watch` is told of each step of a node, from the moment that the script sets a trap.
+    `watch` is called with each step of a node after the script sets an injection.
     """
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)

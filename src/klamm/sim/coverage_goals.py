@@ -111,16 +111,16 @@ class CoverageGoals:
         }
 
     def count_event(self, event: Event) -> None:
-        """Count the goals that an event reaches; call it before the history absorbs the event."""
+        """Count the goals that an event reaches; call it before the event is added to the history."""
         if (look := self._sees.get(type(event))) is not None:
             look(event)
 
     def count_verb(self, verb: str) -> None:
-        """Count a verb that took effect."""
+        """Count an operation that took effect."""
         self.reached[f"work: {verb}"] += 1
 
     def count_faults(self, faults: Iterable[str], story: Iterable[tuple[float, object]]) -> None:
-        """Count each fault whose sign appears in the story."""
+        """Count each fault whose effect appears in the log."""
         text = "\n".join(what for _, what in story if isinstance(what, str))
         performed = set(faults)
         for row in FAULT_ROWS:

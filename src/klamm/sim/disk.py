@@ -10,7 +10,7 @@ import errno
 import posixpath
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from klamm.runtime.disk import TEMPORARY, Buffer, DirectoryLock, DiskUsage, File
 from klamm.runtime.randomness import Rng
@@ -35,19 +35,19 @@ class DiskObserver:
     """Told of what a process does to files, before it is done."""
 
     def on_write(self, path: str) -> None:
-        """The file is about to be written."""
+        """Called before the file is written."""
         return
 
     def on_truncate(self, path: str, size: int) -> None:
-        """The file is about to be set to `size` bytes."""
+        """Called before the file is set to `size` bytes."""
         return
 
     def on_remove(self, path: str) -> None:
-        """A file is removed, or gets another name."""
+        """Called when a file is removed or renamed."""
         return
 
     def on_error(self, call: str, path: str) -> None:
-        """A call fails by a fault."""
+        """Called when a fault makes a call fail."""
         return
 
 
@@ -103,7 +103,7 @@ class Inode:
         return kept
 
     def flip_bit(self, bit: int) -> None:
-        """Damage the content as the device does: nobody writes, and a sync changes nothing."""
+        """Change one bit of the content, as a failing device does; writes and syncs do not notice it."""
         for content in (self.content, self.durable):
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << bit % 8
@@ -124,6 +124,63 @@ Names = dict[str, Inode | None]
 """Path -> file, or None for a directory."""
 
 
+class NameChanged(NamedTuple):
+    """A name was created or removed."""
+
+    path: str
+    inode: Inode | None
+    is_there: bool
+
+    def apply(self, names: Names) -> None:
+        """Map the path to its file if `is_there` (None stands for a directory), else remove it."""
+        if self.is_there:
+            names[self.path] = self.inode
+        else:
+            names.pop(self.path, None)
+
+    def is_in(self, directory: str) -> bool:
+        """Whether a sync of the directory makes this change durable."""
+        return posixpath.dirname(self.path) == directory
+
+    def is_below(self, path: str) -> bool:
+        """Whether the name is this path, or below it."""
+        return (self.path + "/").startswith(path + "/")
+
+    def after(self, rename: "DirectoryRenamed") -> "NameChanged":
+        """The same change once the directory has its new name."""
+        return self._replace(path=rename.renamed(self.path)) if self.is_below(rename.source) else self
+
+
+class DirectoryRenamed(NamedTuple):
+    """A directory got another name, with everything below it, at once."""
+
+    source: str
+    target: str
+
+    def apply(self, names: Names) -> None:
+        """Give everything below the directory its new name."""
+        for path in [p for p in names if (p + "/").startswith(self.source + "/")]:
+            names[self.renamed(path)] = names.pop(path)
+
+    def is_in(self, directory: str) -> bool:
+        """Whether a sync of the directory makes this change durable."""
+        return directory in (posixpath.dirname(self.source), posixpath.dirname(self.target))
+
+    def is_below(self, path: str) -> bool:
+        """Whether the directory has this path, or one below it."""
+        return (self.source + "/").startswith(path + "/")
+
+    def renamed(self, path: str) -> str:
+        """The new name of a path below the directory."""
+        return self.target + path[len(self.source) :]
+
+    def after(self, rename: "DirectoryRenamed") -> "DirectoryRenamed":
+        """The same change once a directory above has its new name."""
+        if not self.is_below(rename.source):
+            return self
+        return DirectoryRenamed(rename.renamed(self.source), rename.renamed(self.target))
+
+
 class SimulatedDisk:
     """The disk of one simulated machine; implements the `Disk` port."""
 
@@ -137,8 +194,8 @@ class SimulatedDisk:
         """Whether the next bytes of a file are only on the device."""
         self._names: Names = {"/": None}
         self._durable: Names = {"/": None}
-        self._unsynced: list[tuple[str, Inode | None, bool]] = []
-        """Changes of names since their directory was synced: (path, file, is there now)."""
+        self._unsynced: list[NameChanged | DirectoryRenamed] = []
+        """Changes of names since their directory was synced."""
         self._locks: set[str] = set()
         self._temporary_files = 0
         self.observer = DiskObserver()
@@ -150,14 +207,15 @@ class SimulatedDisk:
     # ---- what befalls it
 
     def process_died(self) -> None:
-        """Release the directory locks of the process."""
+        """Release the directory locks of a process that has died."""
         self._locks.clear()
 
     def lose_power(self, how: PowerLoss = PowerLoss.BYTES) -> None:
         """Discard unsynced data and directory entries at random, as a power loss does."""
-        for path, inode, is_there in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
-            _set_name(self._durable, path, inode, is_there)
+        for change in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
+            change.apply(self._durable)
         self._unsynced.clear()
+        self._durable = _without_orphans(self._durable)
         self._names = dict(self._durable)
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
@@ -165,16 +223,16 @@ class SimulatedDisk:
         self._locks.clear()
 
     def fail(self, directory: str) -> None:
-        """The device of this directory dies: every call in it fails."""
+        """Make every call below this directory fail, as when its device dies."""
         self._failed[directory] = None
 
     def replace(self, directory: str) -> None:
-        """A new, empty device takes the place of the dead one."""
+        """Put a new, empty device in place of the failed one."""
         del self._failed[directory]
         for names in (self._names, self._durable):
             for path in [p for p in names if p == directory or p.startswith(directory + "/")]:
                 del names[path]
-        self._unsynced = [u for u in self._unsynced if not (u[0] + "/").startswith(directory + "/")]
+        self._unsynced = [change for change in self._unsynced if not change.is_below(directory)]
 
     def is_failed(self, path: str) -> bool:
         """Whether the path lies in a directory whose disk an injected fault made fail."""
@@ -213,7 +271,7 @@ class SimulatedDisk:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._require_parent_directory(path)
             inode = Inode()
-            self._record_name(path, inode, True)
+            self._record(NameChanged(path, inode, True))
         return SimulatedFile(self, path, inode)
 
     def open_read(self, path: str) -> File:
@@ -246,28 +304,27 @@ class SimulatedDisk:
         source, target = self._check_call("rename", source), _normalize_path(target)
         self._require_existing(source)
         self._require_parent_directory(target)
-        if self._names[source] is not None:
+        inode = self._names[source]
+        if inode is None:
+            self._record(DirectoryRenamed(source, target))
+        else:
             self.observer.on_remove(source)
-        below = [p for p in self._names if p == source or p.startswith(source + "/")]
-        for path in below:
-            inode = self._names[path]
-            self._record_name(target + path[len(source) :], inode, True)
-        for path in below:
-            self._record_name(path, self._names[path], False)
+            self._record(NameChanged(target, inode, True))
+            self._record(NameChanged(source, inode, False))
 
     def remove(self, path: str) -> None:
         """Remove the file; a power loss undoes it until the directory is synced."""
         path = self._check_call("remove", path)
         self._file("remove", path)
         self.observer.on_remove(path)
-        self._record_name(path, None, False)
+        self._record(NameChanged(path, None, False))
 
     def remove_tree(self, path: str) -> None:
         """Remove the directory and everything below it."""
         path = self._check_call("remove", path)
         self._require_existing(path)
         for each in sorted((p for p in self._names if p == path or p.startswith(path + "/")), reverse=True):
-            self._record_name(each, None, False)
+            self._record(NameChanged(each, None, False))
 
     def make_directories(self, path: str) -> None:
         """Create the directory and its missing parents."""
@@ -278,7 +335,7 @@ class SimulatedDisk:
             if self._names.get(each) is not None:
                 raise FileExistsError(errno.EEXIST, "is a file", each)
             if each not in self._names:
-                self._record_name(each, None, True)
+                self._record(NameChanged(each, None, True))
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names directly below the path, sorted."""
@@ -306,12 +363,14 @@ class SimulatedDisk:
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable, so that a power loss keeps them."""
         path = self._check_call("sync", path)
-        left = []
+        left: list[NameChanged | DirectoryRenamed] = []
         for change in self._unsynced:
-            if posixpath.dirname(change[0]) == path:
-                _set_name(self._durable, *change)
-            else:
+            if not change.is_in(path):
                 left.append(change)
+                continue
+            change.apply(self._durable)
+            if isinstance(change, DirectoryRenamed):
+                left = [earlier.after(change) for earlier in left]
         self._unsynced = left
 
     def sync_filesystem(self, path: str) -> None:
@@ -363,7 +422,7 @@ class SimulatedDisk:
         return path
 
     def _file(self, call: str, path: str) -> Inode:
-        """The file with this path. Raises FileNotFoundError, or the error injected for this call."""
+        """Return the file with this path. Raises FileNotFoundError, or the error injected for this call."""
         path = self._check_call(call, path)
         inode = self._names.get(path)
         if inode is None:
@@ -382,18 +441,19 @@ class SimulatedDisk:
         if self._names.get(parent, parent) is not None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
 
-    def _record_name(self, path: str, inode: Inode | None, is_there: bool) -> None:
-        """Create or remove a directory entry, which a power loss may undo until its directory is synced."""
-        _set_name(self._names, path, inode, is_there)
-        self._unsynced.append((path, inode, is_there))
+    def _record(self, change: NameChanged | DirectoryRenamed) -> None:
+        """Change the names; a power loss may undo it until the directory is synced."""
+        change.apply(self._names)
+        self._unsynced.append(change)
 
 
-def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> None:
-    """Map `path` to its file if `is_there` (None stands for a directory), else remove it."""
-    if is_there:
-        names[path] = inode
-    else:
-        names.pop(path, None)
+def _without_orphans(names: Names) -> Names:
+    """The names whose directories are all there: what was synced in a directory that was not is lost with it."""
+    kept: Names = {"/": None}
+    for path in sorted(names):
+        if posixpath.dirname(path) in kept:
+            kept[path] = names[path]
+    return kept
 
 
 def _normalize_path(path: str) -> str:
@@ -448,7 +508,7 @@ class SimulatedFile:
         self._inode.sync()
 
     def close(self) -> None:
-        """Does nothing: no resource is held."""
+        """Do nothing: an open file holds no resource."""
 
 
 class _Lock:

@@ -73,7 +73,7 @@ class Host:
         self.context.run(CURRENT_HOST.set, self)
 
     def add(self, task: "Task[Any]") -> None:
-        """Record a task that was started on this host."""
+        """Record a task that was started in this host's process."""
         self.started.append(task)
         if len(self.started) % _TASKS_BETWEEN_CLEANUPS == 0:
             self.started = self.unfinished()

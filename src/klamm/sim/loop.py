@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import warnings
 from array import array
 from asyncio import AbstractEventLoop, Task, events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -19,7 +20,30 @@ from typing import Any, Final, TypeVar
 from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import CURRENT_HOST, Host, ScheduledCallback
 from klamm.sim.schedules import Policy, new_schedule
-from klamm.sim.waiting import discard_tasks, waiting_line
+
+
+def waiting_line(task: "Task[Any]") -> str:
+    """The innermost source line of klamm at which a task waits."""
+    awaited: Any = task.get_coro()
+    line = "its first step"
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            line = f"{frame.f_code.co_filename.rpartition('/klamm/')[2]}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return line
+
+
+def discard_tasks(tasks: "Iterable[Task[Any]]") -> None:
+    """Close tasks that will never run again, so the garbage collector does not finalize them at a random moment."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what they were about to await has not begun: so be it
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            with contextlib.suppress(RuntimeError, ValueError):  # it awaits in a `finally`, or is running
+                coroutine.close()
+
 
 T = TypeVar("T")
 
@@ -69,10 +93,10 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     # ---- running
 
     def run(self, main: Coroutine[Any, Any, T], limit_s: float = float("inf"), max_steps: int = 1 << 62) -> T:
-        """Run to the end of `main`, then cancel what it left behind on hosts that live.
+        """Run to the end of `main`, then cancel the tasks it left on hosts that are alive.
 
         Raises what `main` raises, AssertionError with what other callbacks raised, Deadlock, and OutOfTime beyond
-        `limit_s` virtual seconds or `max_steps` callbacks.
+        `limit_s` simulated seconds or `max_steps` callbacks.
         """
         outer = events._get_running_loop()
         events._set_running_loop(None)
@@ -162,7 +186,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     # ---- the digest
 
     def add_to_digest(self, what: str) -> None:
-        """Add a text to the digest."""
+        """Add a text to the digest, the hash by which two runs are compared."""
         self._trace.append(self._label_number(what))
 
     def add_bytes_to_digest(self, host: Host, port: int, size: int) -> None:
@@ -190,7 +214,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return self._digest.hexdigest()
 
     def _cancel_remaining_tasks(self) -> None:
-        """Cancel the tasks of live hosts and let them end within a virtual minute; close all others."""
+        """Cancel the tasks of live hosts and let them end within a simulated minute; close all others."""
         for host in self.hosts:
             host.step_s = 0.0
             self._resume_callbacks(host)
@@ -252,17 +276,17 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._resume_callbacks(host)
 
     def slow(self, host: Host, step_s: float) -> None:
-        """Let each callback of a host take this long; 0 ends that."""
+        """Make each callback of a host take this long; 0 ends that."""
         host.step_s = step_s
 
     def _pause_ready_callbacks(self, host: Host) -> None:
-        """Park a slow host's callbacks until the time of its current callback is over."""
+        """Hold back a slow host's callbacks until the time of its current callback is over."""
         if not host.is_paused:
             host.is_paused = True
             self.call_on(self.main_host, self.now + host.step_s, self._resume_callbacks, host)
 
     def _resume_callbacks(self, host: Host) -> None:
-        """Make a host's parked callbacks ready again."""
+        """Make a host's held-back callbacks ready again."""
         if host.is_paused and host.is_alive:
             host.is_paused = False
             while host.parked:
@@ -283,7 +307,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return entry
 
     def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> ScheduledCallback:
-        """Call a function on another host at this time: the way events reach a host from outside."""
+        """Call a function on another host at this time, as events from outside reach a host."""
         entry = ScheduledCallback(host, callback, args, host.context, when)
         heapq.heappush(self._timers, (when, next(self._sequence), entry))
         return entry

@@ -91,7 +91,7 @@ class SimulatedNetwork:
             self.mend(source, target)
 
     def restore(self, source: str, target: str) -> None:
-        """Give a link its original latency and bandwidth; a cut stays."""
+        """Set a link to its original latency and bandwidth; a cut link stays cut."""
         link, plain = self.link(source, target), self._default
         link.latency_s, link.jitter_s, link.bytes_per_s = plain.latency_s, plain.jitter_s, plain.bytes_per_s
         link.torn_after = None
@@ -125,7 +125,7 @@ class SimulatedNetwork:
         self.loop.kill(host)
 
     def _died(self, host: Host) -> None:
-        """Reset the connections of a dead process; a machine without power sends nothing."""
+        """Reset the connections of a process that died; a machine without power sends nothing."""
         for address in [a for a, listener in self._listeners.items() if listener.host is host]:
             del self._listeners[address]
         for end in list(self._ends):
@@ -135,7 +135,7 @@ class SimulatedNetwork:
     # ---- what hosts ask
 
     def can_exchange(self, one: str, other: str) -> bool:
-        """Whether a request between these hosts would be answered now: neither direction is cut, no power is off."""
+        """Whether a request between these hosts would be answered: both directions work, and both have power."""
         if one in self._down or other in self._down:
             return False
         there, back = self._links.get((one, other)), self._links.get((other, one))
@@ -167,7 +167,7 @@ class SimulatedNetwork:
     def _deliver_connect(
         self, host: Host, name: str, port: int, answered: "asyncio.Future[ConnectionEnd | None]"
     ) -> None:
-        """Handle a connection attempt at its target, and send the result back over the link."""
+        """Handle a connection attempt on the target host, and send the result back over the link."""
         if answered.done():
             return  # given up
         there, back = self.link(host.name, name), self.link(name, host.name)

@@ -88,7 +88,7 @@ class ScheduledRun(ABC):
         return
 
     def _verb_worked(self, what: str) -> None:
-        """Called when a verb ended without error and had made a decision."""
+        """Called when an operation of the schedule ended without error and had an effect."""
         return
 
     # ---- what faults, verbs and invariants look at
@@ -153,7 +153,7 @@ class ScheduledRun(ABC):
         """Host names of the ZooKeeper servers."""
 
     async def _sleep_until(self, at_s: float) -> None:
-        """Sleep until this virtual time or until a violation, whichever comes first."""
+        """Sleep until this simulated time or until a violation, whichever comes first."""
         if at_s > self.loop.now and self.violation is None:
             self._sleeper = self.loop.create_future()
             alarm = self.loop.call_at(at_s, _wake_sleeper, self._sleeper)
@@ -161,7 +161,7 @@ class ScheduledRun(ABC):
             alarm.cancel()
 
     def _run_action(self, action: ScheduledAction) -> None:
-        """Run one scheduled fault or verb, and record its random decisions."""
+        """Run one scheduled fault or operation, and record its random decisions."""
         at_s, what, given = action
         draw = Draw(Rng(f"{self.seed}/{at_s}/{what}"), given)
         self.performed.append(ScheduledAction(at_s, what, draw.facts))
@@ -179,7 +179,7 @@ class ScheduledRun(ABC):
         self.loop.spawn(self._admin_host, coroutine, what)
 
     async def _run_verb(self, what: str, draw: Draw) -> None:
-        """Run a verb within its time limit; an error that a healthy client does not expect is a violation."""
+        """Run an operation within its time limit; an error that a healthy client does not expect is a violation."""
         try:
             async with asyncio.timeout(self.verb_timeout_s):
                 await self.verbs[what](self, draw)
@@ -225,7 +225,7 @@ class ScheduledRun(ABC):
         return loss
 
     def _record_violation(self, what: str) -> None:
-        """Keep the first violation, and end the run's sleep."""
+        """Keep the first violation, and wake the run so that it ends."""
         if self.violation is None:
             self.violation = what
             self.log(f"VIOLATION {what}")
@@ -245,6 +245,6 @@ def describe_exception(error: Exception) -> str:
 
 
 def _wake_sleeper(sleeper: "asyncio.Future[None]") -> None:
-    """Complete the future unless it is done."""
+    """Complete the future unless it is done already."""
     if not sleeper.done():
         sleeper.set_result(None)

@@ -91,7 +91,7 @@ class HostQueues:
         return entry
 
     def _choose(self) -> int:
-        """The index of the host to run next."""
+        """The index of the host whose callback runs next."""
         return int(self._random() * len(self._busy))
 
 

@@ -37,7 +37,7 @@ class StepRun(NamedTuple):
 
     @property
     def action(self) -> ScheduledAction:
-        """The action that sets the fault."""
+        """The action that injects the fault at the step."""
         return ScheduledAction(
             BEGINS_AT_S, "at step", {"kind": self.kind.value, "number": self.number, "what": self.fault}
         )
@@ -54,7 +54,7 @@ class StepResult(NamedTuple):
 
 
 def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
-    """Run an operation without faults; its outcome and the steps it took."""
+    """Run an operation without faults; return its outcome and the steps it took."""
     steps: list[Step] = []
     unharmed = StepRun(operation, StepKind.WRITE, _NO_STEP, next(iter(STEP_FAULTS)))
     outcome = run_script(script_of(operation, unharmed.action), watch=steps.append)
@@ -62,7 +62,7 @@ def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
 
 
 def runs_of(operation: str) -> Iterator[StepRun]:
-    """One run for every step of the operation and every fault that can hit it."""
+    """One run for every step of the operation and every fault that can occur at it."""
     _, steps = clean_run(operation)
     counts = Counter(step.kind for step in steps)
     for kind in StepKind:
@@ -107,7 +107,10 @@ class Steps:
         self._began = self._told = self._clock.now_ms()
 
     def run_remaining(self, cores: int | None) -> int:
-        """Run what is left; the exit code is 1 if an invariant was violated, 130 if the user stopped it, else 0."""
+        """Run the runs that are not done; return the exit code.
+
+        It is 1 if an invariant was violated, 130 if the user stopped it, else 0.
+        """
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:
             with interrupted_by_stop_signals():

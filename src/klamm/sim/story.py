@@ -19,7 +19,7 @@ _OMITTED_EVENTS = (
 
 
 def lines(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
-    """The lines of the log."""
+    """The lines of the log of a run, as text."""
     for at_s, what in story:
         if isinstance(what, str):
             yield f"{at_s:9.3f}  {what}"

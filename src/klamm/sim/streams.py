@@ -36,7 +36,7 @@ class Link:
     """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
     def delay_s(self, roll: Callable[[], float]) -> float:
-        """A latency with random jitter."""
+        """A random delay of the link in seconds: its latency with jitter."""
         return self.latency_s + self.jitter_s * roll() if self.jitter_s else self.latency_s
 
 
@@ -65,7 +65,7 @@ class ConnectionEnd(asyncio.Transport):
         self.address = address
         self._link = link
         self._protocol: BaseProtocol | None = None
-        self._feed: Callable[[bytes], object]
+        self._feed: Callable[[bytes], bytes | None]
         """How the protocol takes bytes."""
         self.is_open = True
         self._under_way: deque[bytes | StreamMark] = deque()
@@ -95,7 +95,7 @@ class ConnectionEnd(asyncio.Transport):
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
     def mend(self) -> None:
-        """Deliver what the link kept back while it was cut."""
+        """Deliver what the link held back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):
             self._schedule(0)
@@ -171,7 +171,7 @@ class ConnectionEnd(asyncio.Transport):
         self.peer._deliver_received()
 
     def _deliver_received(self) -> None:
-        """Hand received bytes and marks to the protocol, unless it paused reading."""
+        """Pass received bytes and marks to the protocol, unless it paused reading."""
         source = self.peer
         while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
@@ -188,7 +188,10 @@ class ConnectionEnd(asyncio.Transport):
                 source._resume_writing_if_drained()
             if self.is_open:
                 self._wires.loop.add_bytes_to_digest(self.host, self.address[1], size)
-                self._feed(piece)
+                if rest := self._feed(piece):
+                    source._under_way.appendleft(rest)
+                    source._arrived += 1
+                    source._bytes_under_way += len(rest)
             elif source.is_open:
                 self._send(StreamMark.RESET)
 
@@ -212,7 +215,7 @@ class ConnectionEnd(asyncio.Transport):
     # ---- asyncio.Transport
 
     def write(self, data: Any) -> None:
-        """Send the bytes to the other end; nothing happens on a closed connection."""
+        """Send the bytes to the other end; does nothing on a closed connection."""
         if self.is_open and len(data):
             self._send(bytes(data))
 
@@ -266,9 +269,24 @@ class ConnectionEnd(asyncio.Transport):
         """Deliver received bytes to this protocol."""
         self._protocol = protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
-            self._feed = partial(_fill, protocol)
+            self._feed = partial(self._fill, protocol)
         else:
             self._feed = cast(asyncio.Protocol, protocol).data_received
+
+    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> bytes | None:
+        """Copy data into the buffers of the protocol; returns the rest where it pauses reading."""
+        position, end = 0, len(data)
+        while position < end and self.is_open:
+            if not self._reads:
+                return data[position:]
+            room: Any = protocol.get_buffer(end - position)
+            size = min(len(room), end - position)
+            if not size:
+                raise RuntimeError(f"{protocol!r} gave an empty buffer without pausing")
+            room[:size] = data[position : position + size]
+            position += size
+            protocol.buffer_updated(size)
+        return None
 
     def get_protocol(self) -> BaseProtocol:
         """Return the protocol that gets the received bytes."""
@@ -288,14 +306,3 @@ def connect_ends(
 def _reset() -> ConnectionResetError:
     """The error of a reset connection."""
     return ConnectionResetError("connection reset by peer")
-
-
-def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Copy data into the buffers of a BufferedProtocol."""
-    position, end = 0, len(data)
-    while position < end:
-        room: Any = protocol.get_buffer(end - position)
-        size = min(len(room), end - position)
-        room[:size] = data[position : position + size]
-        position += size
-        protocol.buffer_updated(size)

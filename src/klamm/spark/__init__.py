@@ -1,5 +1,5 @@
 """Floor 6: the Spark source `klamm`, and a session with the settings it likes."""
 
-from klamm.spark.sessions import session
+from klamm.spark.sessions import register, session
 
-__all__ = ["session"]
+__all__ = ["register", "session"]

@@ -12,10 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
+from klamm.spark.losses import LostRange
 from klamm.wire.vectors.fields import Fields, HeaderFields, Slices
 from klamm.wire.vectors.varints import Longs
 
 HEADER_STRUCT: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+LOSS_STRUCT: Final = pa.struct([pa.field("endOffset", pa.int64()), pa.field("reason", pa.string())])
 
 SCHEMA: Final = pa.schema(
     [
@@ -27,9 +30,10 @@ SCHEMA: Final = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
         pa.field("timestampType", pa.int32()),
         pa.field("headers", pa.list_(HEADER_STRUCT)),
+        pa.field("dataLoss", LOSS_STRUCT),
     ]
 )
-"""Spark's Kafka source has these columns; `headers` only where they are asked for."""
+"""The columns of Spark's Kafka source, and `dataLoss`; `headers` and it only where they are asked for."""
 
 
 class Rows(NamedTuple):
@@ -48,6 +52,18 @@ def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.Reco
     """The selected rows as an Arrow record batch with the named columns, in that order."""
     arrays = [_COLUMNS[name](rows, chosen) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def lost_rows(lost: LostRange, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """One row that says which offsets are lost: from `offset` to before `dataLoss.endOffset`."""
+    known = {
+        "topic": lost.topic_partition.topic,
+        "partition": lost.topic_partition.partition,
+        "offset": lost.first,
+        "dataLoss": {"endOffset": lost.end, "reason": lost.reason},
+    }
+    schema = arrow_schema(columns)
+    return pa.RecordBatch.from_arrays([pa.array([known.get(f.name)], f.type) for f in schema], schema=schema)
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
@@ -117,4 +133,5 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows, Longs], pa.Array]]] = {
     "timestamp": _timestamp_column,
     "timestampType": lambda rows, chosen: pa.array(rows.timestamp_types[chosen]),
     "headers": _headers_column,
+    "dataLoss": lambda rows, chosen: pa.nulls(len(chosen), LOSS_STRUCT),
 }

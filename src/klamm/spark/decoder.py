@@ -31,9 +31,9 @@ class RecordSelection(NamedTuple):
 def decode(
     run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None = None, find: Finder = find_bodies
 ) -> Iterator[pa.RecordBatch]:
-    """The selected records of the run. `aborted` is None for read_uncommitted.
+    """Decode the selected records of the run. `aborted` is None for read_uncommitted.
 
-    Raises CorruptBatch, naming the partition and offset, before anything of a damaged group is given out.
+    Raises CorruptBatch, naming the partition and offset, before any record of a damaged group is yielded.
     """
     try:
         check_order(run)

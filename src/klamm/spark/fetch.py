@@ -3,26 +3,27 @@
 The next fetch is in flight while the batches of the last one are decoded.
 """
 
-import warnings
+import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.spark.errors import READ_AGAIN, RangeLost
+from klamm.spark.errors import READ_AGAIN
+from klamm.spark.losses import LostRange, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
+from klamm.spark.sizes import GUESSED_BYTES
 from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
 from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 
-BYTES_PER_OFFSET: Final = 1024.0
-"""A guess, until the first records came."""
+_LOG: Final = logging.getLogger("klamm.spark")
 MIN_FETCH_BYTES: Final = 64 * 1024
 
 
@@ -33,7 +34,10 @@ class Fetched(NamedTuple):
 
 
 class RangeReader:
-    """Goes from the range's start to its end; each batch that reaches into the range is given out once."""
+    """Goes from the range's start to its end; each batch that reaches into the range is given out once.
+
+    Where records are lost it raises DataLoss or, as the option onDataLoss says, gives out what is lost and goes on.
+    """
 
     def __init__(self, brokers: ReadClient, offset_range: OffsetRange) -> None:
         self._brokers = brokers
@@ -44,20 +48,20 @@ class RangeReader:
         self._topic_id = offset_range.topic_id
         self._in_flight: BlockingConnection | None = None
         self._min_bytes = min(MIN_FETCH_BYTES, brokers.options.fetch_bytes)
-        self._bytes_per_offset = BYTES_PER_OFFSET
+        self._bytes_per_offset = GUESSED_BYTES
         self._checked_by_name = False
         if self._topic_id is not None:
             brokers.cluster.topic_ids[self._partition.topic] = self._topic_id
         else:
             brokers.cluster.topic_ids.pop(self._partition.topic, None)
 
-    def __iter__(self) -> Iterator[Fetched]:
+    def __iter__(self) -> Iterator[Fetched | LostRange]:
         backoff = self._brokers.backoff(self._options.progress_timeout_s)
         while self._position < self._end:
             try:
                 fetched = self._fetch_batches()
             except TopicGone as gone:
-                self._skip_lost(self._end, gone.reason)
+                yield self._pass_over(self._end, gone.reason)
                 continue
             except (ConnectionLost, RetriableError) as error:
                 self._brokers.cluster.forget_leader(self._partition)
@@ -65,18 +69,16 @@ class RangeReader:
                 self._brokers.client.world.sleep(wait_s)
                 continue
             backoff.restart()
-            if fetched is not None:
-                yield fetched
+            yield fetched
 
-    def _fetch_batches(self) -> Fetched | None:
-        """The next batches; None where the range became shorter instead.
+    def _fetch_batches(self) -> Fetched | LostRange:
+        """The next batches, or what is lost instead.
 
         Raises ConnectionLost, RetriableError, TopicGone.
         """
         answer = self._receive_answer()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._on_out_of_range()
-            return None
+            return self._on_out_of_range()
         if answer.error_code:
             raise RetriableError(retriable_or_raise(self._partition, answer.error_code))
         run = self._complete_batches(answer)
@@ -133,7 +135,7 @@ class RangeReader:
         return partition_data_of(response, self._partition, self._topic_id)
 
     def _send_request(self) -> BlockingConnection:
-        """Send the next fetch to the leader; the connection on which its answer comes."""
+        """Send the next fetch to the leader; returns the connection on which the answer comes."""
         client, request = self._brokers.client, self._build_request()
         address = client.run(self._brokers.cluster.leader(self._partition))
         try:
@@ -146,7 +148,7 @@ class RangeReader:
         return connection
 
     def _send_ahead(self) -> None:
-        """Send the next fetch before the last one is decoded; an error here is met again by the next fetch."""
+        """Send the next fetch before the last one is decoded; an error here occurs again at the next fetch."""
         if self._position >= self._end:
             return
         try:
@@ -157,12 +159,18 @@ class RangeReader:
     def _build_request(self) -> Request:
         """Return a Fetch request from the current position of the partition."""
         limits = FetchLimits(
-            self._fetch_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed
+            self._fetch_bytes,
+            self._options.fetch_wait_ms,
+            self._options.fetch_min_bytes,
+            self._options.read_committed,
         )
         return fetch_request(self._partition, self._topic_id, self._position, limits)
 
     def _check_topic_id_once(self, connection: BlockingConnection, request: Request) -> None:
-        """Compare the topic's id with the metadata once, where a fetch cannot name it. Raises as `leader` does."""
+        """Compare the topic's id with the metadata, once, if the fetch version has no topic ids.
+
+        Raises as `leader` does.
+        """
         if self._topic_id is None or self._checked_by_name:
             return
         version = connection.version(request)
@@ -170,39 +178,36 @@ class RangeReader:
             self._checked_by_name = True
             self._brokers.cluster.forget_leader(self._partition)
             self._brokers.client.run(self._brokers.cluster.leader(self._partition))
-            warnings.warn(
-                f"{self._partition}: broker {connection.address} offers Fetch only up to version {version}, which has "
-                "no topic ids: this read cannot notice that the topic is deleted and created again. Do not recreate it "
-                "during the read, or upgrade the broker.",
-                stacklevel=2,
-            )
+            _LOG.warning(
+                "%s: broker %s offers Fetch only up to version %d, which has no topic ids: this read cannot notice "
+                "that the topic is deleted and created again. Do not recreate it now, or upgrade the broker.",
+                self._partition, connection.address, version,
+            )  # fmt: skip
 
     # ---- what is not there
 
-    def _on_out_of_range(self) -> None:
-        """Skip to the log start or end where records were lost, as data loss. Raises RetriableError otherwise."""
+    def _on_out_of_range(self) -> LostRange:
+        """Pass over what is before the log start or behind its end. Raises DataLoss, and RetriableError otherwise."""
         earliest = self._list_offset(EARLIEST)
         latest = self._list_offset(LATEST)
         if self._position < earliest:
             reason = f"retention or a DeleteRecords request deleted them; the log now begins at offset {earliest}"
-            self._skip_lost(min(earliest, self._end), reason)
-        elif self._position > latest:
-            self._skip_lost(
+            return self._pass_over(min(earliest, self._end), reason)
+        if self._position > latest:
+            return self._pass_over(
                 self._end, f"the log now ends at offset {latest}; it was truncated, or the topic was created again"
             )
-        else:
-            raise RetriableError(
-                f"{self._partition}: offset {self._position} is out of range; the log has {earliest} to {latest}"
-            )
+        raise RetriableError(
+            f"{self._partition}: offset {self._position} is out of range; the log has {earliest} to {latest}"
+        )
 
     def _list_offset(self, time: int) -> int:
         """Ask the leader for the partition's offset of this timestamp, or of the special values for start and end."""
         return self._brokers.offsets({self._partition: time})[self._partition]
 
-    def _skip_lost(self, behind: int, reason: str) -> None:
-        """Skip to offset `behind` with a warning; raises the data loss where failOnDataLoss is set."""
-        loss = RangeLost(self._partition, self._position, behind, reason)
-        if self._options.fail_on_data_loss:
-            raise loss
-        warnings.warn(f"records are skipped, as the option failOnDataLoss is false: {loss.lost}", stacklevel=2)
-        self._position = behind
+    def _pass_over(self, end: int, reason: str) -> LostRange:
+        """Continue at offset `end`; what is lost. Raises DataLoss where the option onDataLoss says so."""
+        lost = LostRange(self._partition, self._position, end, reason)
+        pass_over(lost, self._options.on_data_loss)
+        self._position = end
+        return lost

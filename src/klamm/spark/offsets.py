@@ -4,12 +4,17 @@ Source: KafkaSourceProvider.scala (`getKafkaOffsetRangeLimit`, `validateBatchOpt
 """
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
+
+WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_EMPTY: Final = {"starting": LATEST, "ending": EARLIEST}
+"""The bound with which a batch read has no rows."""
 
 
 class Subscription(NamedTuple):
@@ -18,6 +23,12 @@ class Subscription(NamedTuple):
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] | None = None
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Whether the read is for this partition, provided that it exists and is not internal."""
+        if self.pattern is not None:
+            return re.search(self.pattern, partition.topic) is not None
+        return partition.topic in (self.topics or ()) or partition in (self.partitions or ())
 
 
 class Bound(NamedTuple):
@@ -33,7 +44,7 @@ class Bound(NamedTuple):
     by_time: bool = False
 
     def of(self, partition: TopicPartition) -> int:
-        """The value for this partition."""
+        """The bound of this partition: an offset, a time, or a special value for earliest or latest."""
         if self.each is not None:
             return self.each[partition]
         assert self.everywhere is not None
@@ -50,36 +61,55 @@ def subscription(value: Mapping[str, Any]) -> Subscription:
     return Subscription(*(value[name] for name in names))
 
 
-def bound(side: str, value: Mapping[str, Any]) -> Bound:
+def bound(side: str, value: Mapping[str, Any], streaming: bool = False) -> Bound:
     """The starting or ending bound: one time for all, else times per partition, else offsets. Raises BadOption."""
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if value[one_time] is not None:
         return Bound(one_time, everywhere=_parse_time(one_time, value[one_time]), by_time=True)
     if value[times] is not None:
         return Bound(times, each=_checked_times(times, parse_offsets(times, value[times])), by_time=True)
-    return _parse_offsets_option(side, offsets, value[offsets])
+    text = value[offsets] or ("latest" if streaming else "earliest")
+    return _parse_offsets_option(offsets, text, None if streaming else _EMPTY[side])
 
 
-def _parse_offsets_option(side: str, option: str, text: str) -> Bound:
-    """Return the bound that the option's text names: earliest, latest, or offsets by partition. Raises BadOption."""
-    word, number, other = ("latest", LATEST, "earliest") if side == "starting" else ("earliest", EARLIEST, "latest")
-    if text.lower() == word:
-        raise BadOption(f"option {option}={word} would read nothing in a batch read; give {other} or offsets as JSON")
-    if text.lower() == other:
-        return Bound(option, everywhere=EARLIEST if side == "starting" else LATEST)
+def _parse_offsets_option(option: str, text: str, empty: int | None) -> Bound:
+    """Return the bound that the option's text names: earliest, latest, or offsets by partition.
+
+    `empty` is the special offset with which a batch read would have no rows; None for streaming reads. Raises
+    BadOption.
+    """
+    word = text.lower()
+    if word in WORDS:
+        if WORDS[word] == empty:
+            raise BadOption(
+                f"option {option}={word} would read nothing in a batch read; give {_other_word(word)} or offsets as "
+                "JSON"
+            )
+        return Bound(option, everywhere=WORDS[word])
     each = parse_offsets(option, text)
     for partition, offset in each.items():
-        if offset == number:
-            raise BadOption(
-                f"option {option} has {number} ({word}) for {partition}, which would read nothing in a batch read; "
-                f"give {other} or an offset"
-            )
-        if offset < EARLIEST:
-            raise BadOption(
-                f"option {option} has {offset} for {partition}, which is not valid; give an offset, -2 (earliest) or "
-                "-1 (latest)"
-            )
+        _check_offset(option, partition, offset, empty)
     return Bound(option, each=each)
+
+
+def _check_offset(option: str, partition: TopicPartition, offset: int, empty: int | None) -> None:
+    """Raise BadOption for an offset that is not valid, or with which the read has no rows."""
+    if offset == empty:
+        word = next(w for w, special in WORDS.items() if special == offset)
+        raise BadOption(
+            f"option {option} has {offset} ({word}) for {partition}, which would read nothing in a batch read; give "
+            f"{_other_word(word)} or an offset"
+        )
+    if offset < EARLIEST:
+        raise BadOption(
+            f"option {option} has {offset} for {partition}, which is not valid; give an offset, -2 (earliest) or "
+            "-1 (latest)"
+        )
+
+
+def _other_word(word: str) -> str:
+    """The word for the other end of the log."""
+    return next(w for w in WORDS if w != word)
 
 
 def _parse_time(option: str, text: str) -> int:
@@ -120,7 +150,7 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """JSON as `{"orders": [0, 1]}`. Raises ValueError."""
+    """Parse the option assign, JSON like `{"orders": [0, 1]}`. Raises ValueError."""
     try:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}

@@ -4,13 +4,32 @@ Source: KafkaSourceProvider.scala; which rules are kept is in the table's parser
 """
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from klamm.model.cluster import Address, parse_addresses
+from klamm.model.cluster import Address
 from klamm.spark.errors import BadOption
-from klamm.spark.offsets import Bound, Subscription, bound, parse_assign, subscription
+from klamm.spark.kafka_options import reason_without_effect, refusal
+from klamm.spark.offsets import Bound, Subscription, bound, subscription
+from klamm.spark.option_parsers import OnDataLoss
+from klamm.spark.option_table import BY_NAME, TABLE, Option, Reads
+
+NO_OPTIONS = (
+    "no option is set. Set kafka.bootstrap.servers and one of subscribe, subscribePattern and assign. Spark does not "
+    "pass the options of CREATE TABLE to Python sources: create a view instead, with CREATE TEMPORARY VIEW name USING "
+    "klamm OPTIONS (kafka.bootstrap.servers 'HOST:PORT', subscribe 'TOPIC'), or give the options at each use, with "
+    "SELECT ... FROM name WITH (`kafka.bootstrap.servers` = 'HOST:PORT', subscribe = 'TOPIC')"
+)
+
+
+class TriggerLimits(NamedTuple):
+    """How much one micro-batch may have, and must; None where there is no limit."""
+
+    max_offsets: int | None
+    max_bytes: int | None
+    min_offsets: int | None
+    max_delay_s: float
 
 
 class ReadOptions(NamedTuple):
@@ -21,166 +40,122 @@ class ReadOptions(NamedTuple):
     start: Bound
     end: Bound
     no_offset_for_time_is_latest: bool
-    fail_on_data_loss: bool
+    on_data_loss: OnDataLoss
     min_partitions: int | None
     max_records_per_partition: int | None
+    trigger: TriggerLimits
     include_headers: bool
     client_id: str
     read_committed: bool
+    connect_timeout_s: float
     request_timeout_s: float
     api_timeout_s: float
     progress_timeout_s: float
     backoff_s: float
+    max_backoff_s: float
     fetch_bytes: int
+    fetch_min_bytes: int
     fetch_wait_ms: int
 
-
-class Option(NamedTuple):
-    name: str
-    parse: Callable[[str], Any]
-    default: str | None = None
-
-
-def _parse_boolean(text: str) -> bool:
-    """Return the boolean; raises ValueError unless the text is `true` or `false`."""
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
+    @property
+    def reports_losses(self) -> bool:
+        """Whether each lost range becomes a row."""
+        return self.on_data_loss is OnDataLoss.REPORT
 
 
-def _parse_positive(text: str) -> int:
-    """Return a whole number of at least 1. Raises ValueError."""
-    number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
-    if number < 1:
-        raise ValueError("it must be a whole number, at least 1")
-    return number
+def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOptions:
+    """Parse all options of a batch or streaming read; names may be in any case, as Spark passes them in lower case.
 
-
-def _parse_seconds(text: str) -> float:
-    """Return the seconds for a text that gives milliseconds. Raises ValueError."""
-    return _parse_positive(text) / 1000
-
-
-def _parse_topics(text: str) -> tuple[str, ...]:
-    """Return the names between the commas, each once. Raises ValueError where there is none."""
-    topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
-    if not topics:
-        raise ValueError("it has no topic; give one or more names, separated by commas")
-    return topics
-
-
-def _parse_pattern(text: str) -> str:
-    """Return the text; raises ValueError where it is not a regular expression."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"it is not a regular expression ({error}); correct it") from error
-    return text
-
-
-def _parse_one_of(*allowed: str) -> Callable[[str], str]:
-    """Return a parser that accepts only these words."""
-
-    def parse(text: str) -> str:
-        """Return the word in lower case; raises ValueError where it is not allowed."""
-        if text.lower() not in allowed:
-            raise ValueError(f"it must be {' or '.join(allowed)}")
-        return text.lower()
-
-    return parse
-
-
-def _parse_text(text: str) -> str:
-    """Return the text unchanged."""
-    return text
-
-
-TABLE: Final = (
-    Option("kafka.bootstrap.servers", parse_addresses),
-    Option("subscribe", _parse_topics),
-    Option("subscribePattern", _parse_pattern),
-    Option("assign", parse_assign),
-    Option("startingOffsets", _parse_text, "earliest"),
-    Option("endingOffsets", _parse_text, "latest"),
-    Option("startingOffsetsByTimestamp", _parse_text),
-    Option("endingOffsetsByTimestamp", _parse_text),
-    Option("startingTimestamp", _parse_text),
-    Option("endingTimestamp", _parse_text),
-    Option("startingOffsetsByTimestampStrategy", _parse_one_of("error", "latest"), "error"),
-    Option("failOnDataLoss", _parse_boolean, "true"),
-    Option("minPartitions", _parse_positive),
-    Option("maxRecordsPerPartition", _parse_positive),
-    Option("includeHeaders", _parse_boolean, "false"),
-    Option("kafkaConsumer.pollTimeoutMs", _parse_seconds, "120000"),
-    Option("kafka.client.id", _parse_text, "klamm-spark"),
-    Option("kafka.isolation.level", _parse_one_of("read_uncommitted", "read_committed"), "read_uncommitted"),
-    Option("kafka.security.protocol", _parse_one_of("plaintext"), "PLAINTEXT"),
-    Option("kafka.request.timeout.ms", _parse_seconds, "30000"),
-    Option("kafka.default.api.timeout.ms", _parse_seconds, "60000"),
-    Option("kafka.retry.backoff.ms", _parse_seconds, "100"),
-    Option("kafka.max.partition.fetch.bytes", _parse_positive, "8388608"),
-    Option("kafka.fetch.max.wait.ms", _parse_positive, "500"),
-)
-_BY_NAME: Final = {option.name.lower(): option for option in TABLE}
-
-_STREAMING: Final = "is only for streaming reads, and the klamm source reads in batches: remove it"
-_NO_GROUP: Final = "has no effect, because the klamm source reads without a consumer group: remove it"
-_OURS: Final = (
-    "must not be set, because the source returns key and value as bytes: remove it, and cast the column instead"
-)
-REFUSED: Final = {
-    "maxOffsetsPerTrigger": _STREAMING,
-    "minOffsetsPerTrigger": _STREAMING,
-    "maxTriggerDelay": _STREAMING,
-    "groupIdPrefix": _NO_GROUP,
-    "kafka.group.id": _NO_GROUP,
-    "kafka.enable.auto.commit": _NO_GROUP,
-    "kafka.auto.offset.reset": "must not be set: remove it, and set startingOffsets instead",
-    "kafka.key.deserializer": _OURS,
-    "kafka.value.deserializer": _OURS,
-    "kafka.interceptor.classes": "must not be set, because the klamm source uses no Java client: remove it",
-}
-_REFUSED: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
-
-
-def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Parse the options; names in any case, as Spark passes them in lower case. Raises BadOption."""
+    Raises BadOption.
+    """
+    if not given:
+        raise BadOption(NO_OPTIONS)
     lower = {name.lower(): value for name, value in given.items()}
     for name in lower:
-        _check_known(name)
+        _check_known(name, reads)
     value = {o.name: _parse_option(o, lower) for o in TABLE}
     if value["kafka.bootstrap.servers"] is None:
         raise BadOption("option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT]")
+    streaming = reads is Reads.STREAM
     return ReadOptions(
         bootstrap=value["kafka.bootstrap.servers"],
         subscription=subscription(value),
-        start=bound("starting", value),
-        end=bound("ending", value),
+        start=bound("starting", value, streaming),
+        end=bound("ending", value, streaming),
         no_offset_for_time_is_latest=value["startingOffsetsByTimestampStrategy"] == "latest",
-        fail_on_data_loss=value["failOnDataLoss"],
+        on_data_loss=_on_data_loss(lower, value),
         min_partitions=value["minPartitions"],
         max_records_per_partition=value["maxRecordsPerPartition"],
+        trigger=_trigger_limits(value),
         include_headers=value["includeHeaders"],
         client_id=value["kafka.client.id"],
         read_committed=value["kafka.isolation.level"] == "read_committed",
+        connect_timeout_s=value["kafka.socket.connection.setup.timeout.ms"],
         request_timeout_s=value["kafka.request.timeout.ms"],
         api_timeout_s=value["kafka.default.api.timeout.ms"],
         progress_timeout_s=value["kafkaConsumer.pollTimeoutMs"],
         backoff_s=value["kafka.retry.backoff.ms"],
-        fetch_bytes=value["kafka.max.partition.fetch.bytes"],
+        max_backoff_s=max(value["kafka.retry.backoff.ms"], value["kafka.retry.backoff.max.ms"]),
+        fetch_bytes=min(value["kafka.max.partition.fetch.bytes"], value["kafka.fetch.max.bytes"]),
+        fetch_min_bytes=value["kafka.fetch.min.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
     )
 
 
-def _check_known(name: str) -> None:
-    """Raise BadOption for an unknown or unsupported option, with the nearest known one."""
-    if name in _BY_NAME:
+def warn_without_effect(given: Mapping[str, str]) -> None:
+    """Warn of each option that is accepted but changes nothing."""
+    for name in given:
+        if why := reason_without_effect(name):
+            warnings.warn(f"option {name} has no effect: {why}", stacklevel=2)
+
+
+def _trigger_limits(value: Mapping[str, Any]) -> TriggerLimits:
+    """Return the limits of a micro-batch. Raises BadOption where the least is more than the most."""
+    limits = TriggerLimits(
+        value["maxOffsetsPerTrigger"],
+        value["maxBytesPerTrigger"],
+        value["minOffsetsPerTrigger"],
+        value["maxTriggerDelay"],
+    )
+    if None not in (limits.min_offsets, limits.max_offsets) and limits.min_offsets > limits.max_offsets:  # type: ignore[operator]
+        raise BadOption(
+            f"option minOffsetsPerTrigger={limits.min_offsets} is more than maxOffsetsPerTrigger={limits.max_offsets}; "
+            "lower it"
+        )
+    return limits
+
+
+def _on_data_loss(given: Mapping[str, str], value: Mapping[str, Any]) -> OnDataLoss:
+    """Return what to do on data loss. Raises BadOption where failOnDataLoss and onDataLoss disagree."""
+    chosen: OnDataLoss = value["onDataLoss"]
+    fails: bool | None = value["failOnDataLoss"]
+    if fails is None:
+        return chosen
+    if "ondataloss" in given and fails != (chosen is OnDataLoss.FAIL):
+        raise BadOption(
+            f"options failOnDataLoss={str(fails).lower()} and onDataLoss={chosen} contradict each other; remove "
+            "failOnDataLoss"
+        )
+    if "ondataloss" in given:
+        return chosen
+    return OnDataLoss.FAIL if fails else OnDataLoss.SKIP
+
+
+def _check_known(name: str, reads: Reads) -> None:
+    """Raise BadOption for an unknown or refused option, with the nearest known one."""
+    if name in BY_NAME:
+        option = BY_NAME[name]
+        if reads not in option.reads:
+            kind, other = ("batch", "streaming") if reads is Reads.BATCH else ("streaming", "batch")
+            raise BadOption(f"option {option.name} is only for {other} reads, and this is a {kind} read: remove it")
         return
-    if name in _REFUSED:
-        raise BadOption(f"option {_REFUSED[name][0]} {_REFUSED[name][1]}")
-    near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+    if why := refusal(name):
+        raise BadOption(f"option {name} must not be set, because {why}")
+    if reason_without_effect(name):
+        return
+    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.5)
     if near:
-        raise BadOption(f"option {name} does not exist. Did you mean {_BY_NAME[near[0]].name}?")
+        raise BadOption(f"option {name} does not exist. Did you mean {BY_NAME[near[0]].name}?")
     raise BadOption(f"option {name} does not exist. Use some of: {', '.join(o.name for o in TABLE)}")
 
 

@@ -1,29 +1,44 @@
-"""From options to offset ranges: the partitions there are, and the bounds as plain offsets.
+"""From options to what a batch read reads: offset ranges, what is lost of them, and how many bytes their offsets have.
 
-Source: KafkaOffsetReaderAdmin.scala (`getOffsetRangesFromUnresolvedOffsets`), ConsumerStrategy.scala.
+Source: KafkaOffsetReaderAdmin.scala (`getOffsetRangesFromUnresolvedOffsets`).
 """
 
-import difflib
-import re
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
 
-from klamm.client.cluster import TopicGone, topic_ids_of
-from klamm.client.errors import RetriableError, code_name, recovery
-from klamm.client.offsets import LATEST, NO_OFFSET
-from klamm.model.errors import ErrorCode
+from klamm.client.cluster import TopicGone
+from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
 from klamm.model.ids import TopicPartition
-from klamm.spark.errors import BadOption, DataLoss, RangeLost
+from klamm.spark.errors import BadOption
+from klamm.spark.filters import EVERY_ROW, RowFilter
+from klamm.spark.losses import LostRange, pass_over
 from klamm.spark.offsets import Bound
-from klamm.spark.ranges import OffsetRange
+from klamm.spark.partitions import check_complete, find_partitions, warn_without_ids
+from klamm.spark.ranges import MIN_TASK_OFFSETS, OffsetRange, TaskLimits, TaskRanges, plan_tasks
 from klamm.spark.read_client import ReadClient
-from klamm.wire.messages import MetadataResponseTopic
-
-MAX_TIMES_UNKNOWN: Final = 3  # a topic just created is not known to every broker at once
+from klamm.spark.sizes import bytes_per_offset, describe_sizes
 
 
-def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
+@dataclass(slots=True)
+class Plan:
+    """What a batch read reads; `lost` is what planning found to be missing."""
+
+    ranges: list[OffsetRange] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+
+
+def plan_batch(brokers: ReadClient, wanted: RowFilter, processors: int) -> list[TaskRanges]:
+    """The tasks of a batch read, in order of topic and partition. Raises as `plan_ranges` does."""
+    plan = plan_ranges(brokers, wanted)
+    options = brokers.options
+    limits = TaskLimits(processors, options.min_partitions, options.max_records_per_partition)
+    tasks = plan_tasks(plan.ranges, average_bytes(brokers, plan.ranges), limits)
+    if options.reports_losses and plan.lost:
+        tasks.append(TaskRanges((), tuple(plan.lost)))
+    return tasks
+
+
+def plan_ranges(brokers: ReadClient, wanted: RowFilter = EVERY_ROW) -> Plan:
     """Resolve the options to offset ranges, in order of topic and partition; empty ranges are left out.
 
     Raises BadOption for topics and partitions that do not exist, DataLoss for starts and ends beyond the log and for
@@ -31,62 +46,54 @@ def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
     """
     partitions = find_partitions(brokers)
     for given in (brokers.options.start, brokers.options.end):
-        _check_complete(given, partitions)
-    _warn_without_ids(brokers, partitions)
+        check_complete(given, partitions)
+    warn_without_ids(brokers, partitions)
+    partitions = [p for p in partitions if wanted.may_have(p)]
+    plan = Plan()
     while partitions:
         try:
-            return _resolve_ranges(brokers, partitions)
+            plan.ranges = _resolve_ranges(brokers, partitions, wanted, plan.lost)
+            break
         except TopicGone as gone:
-            _warn_or_raise(brokers, DataLoss(gone.reason))
+            for p in (p for p in partitions if p.topic == gone.topic):
+                _lose(brokers, plan.lost, LostRange(p, 0, None, gone.reason))
             partitions = [p for p in partitions if p.topic != gone.topic]
-    return []
+    return plan
 
 
-def _resolve_ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
-    """The offset range of each partition."""
+def average_bytes(brokers: ReadClient, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
+    """The average bytes of one offset of each partition; nothing where there is too little to read to matter."""
+    if sum(r.size for r in ranges) < 2 * MIN_TASK_OFFSETS:
+        return {}
+    partitions = list(dict.fromkeys(r.topic_partition for r in ranges))
+    sizes = brokers.client.run(describe_sizes(brokers.cluster, partitions))
+    starts = brokers.offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
+    return {p: bytes_per_offset(sizes.get(p), starts[p], ends[p]) for p in partitions}
+
+
+def _resolve_ranges(
+    brokers: ReadClient, partitions: Sequence[TopicPartition], wanted: RowFilter, lost: list[LostRange]
+) -> list[OffsetRange]:
+    """The offset range of each partition; what is lost of it is added to `lost`."""
     options = brokers.options
     latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
-    starts = _resolve_offsets(brokers, options.start, partitions)
-    ends = _resolve_offsets(brokers, options.end, partitions)
-    log_ends = _log_ends(brokers, latest, starts)
+    earliest = brokers.offsets(dict.fromkeys(partitions, EARLIEST))
+    starts = checked_starts(brokers, resolve_offsets(brokers, options.start, partitions), latest, lost)
+    ends = resolve_offsets(brokers, options.end, partitions)
+    first = _starts_by_time(brokers, partitions, wanted, earliest)
     ranges = []
     for p in partitions:
-        start = _checked_start(brokers, p, starts[p], latest[p], log_ends[p])
-        end = _checked_end(brokers, p, start, latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p])
+        end = _checked_end(brokers, p, starts[p], latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p], lost)
+        start, end = wanted.clip(starts[p], end)
+        start = _after_deleted(brokers, p, start, end, earliest[p], lost)
+        start = max(start, first.get(p, start))
         if start < end:
             ranges.append(OffsetRange(p, start, end, brokers.cluster.topic_ids.get(p.topic)))
     return ranges
 
 
-def _log_ends(
-    brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, int]:
-    """The high watermarks, requested only where a last stable offset is before a start."""
-    beyond = [p for p in latest if starts[p] > latest[p]]
-    if not brokers.options.read_committed or not beyond:
-        return latest
-    return {**latest, **brokers.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
-
-
-def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
-    """Warn if a topic has no id, because a recreated topic then cannot be detected."""
-    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
-        warnings.warn(
-            f"topic {topic} has no topic id, because the brokers or their inter.broker.protocol.version are older "
-            "than 2.8: this read cannot notice that the topic is deleted and created again. Do not recreate it during "
-            "the read.",
-            stacklevel=2,
-        )
-
-
-def _warn_or_raise(brokers: ReadClient, loss: DataLoss) -> None:
-    """Warn of data loss, or raise it where failOnDataLoss is set."""
-    if brokers.options.fail_on_data_loss:
-        raise loss
-    warnings.warn(f"records are skipped, as the option failOnDataLoss is false: {loss.lost}", stacklevel=2)
-
-
-def _resolve_offsets(
+def resolve_offsets(
     brokers: ReadClient, given: Bound, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The offset for each partition; times, earliest and latest are resolved by the brokers."""
@@ -95,96 +102,84 @@ def _resolve_offsets(
     return values | (brokers.offsets(asked) if asked else {})
 
 
-def _checked_start(brokers: ReadClient, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
-    """The first offset to read. Raises DataLoss beyond the log end, BadOption where no record has the time."""
+def checked_starts(
+    brokers: ReadClient,
+    starts: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    lost: list[LostRange],
+) -> dict[TopicPartition, int]:
+    """Check the first offsets to read, at most the log end.
+
+    Raises DataLoss for a start behind the log end, BadOption where no record has the time.
+    """
     option = brokers.options.start
-    if start > log_end:
-        reason = f"option {option.option} says {start}, but the log ends at {log_end}; give an offset up to {log_end}"
-        _warn_or_raise(brokers, RangeLost(partition, log_end, start, reason))
-    if start != NO_OFFSET:
-        return start
-    if brokers.options.no_offset_for_time_is_latest:
+    log_ends = _log_ends(brokers, latest, starts)
+    checked = {}
+    for p, start in starts.items():
+        if start == NO_OFFSET and not brokers.options.no_offset_for_time_is_latest:
+            raise BadOption(
+                f"option {option.option}: {p} has no record at or after time {option.of(p)}. Give an earlier time, or "
+                "set startingOffsetsByTimestampStrategy to latest to begin at the end of this partition."
+            )
+        if start > log_ends[p]:
+            end = log_ends[p]
+            reason = f"option {option.option} says {start}, but the log ends at {end}; give an offset up to {end}"
+            _lose(brokers, lost, LostRange(p, end, start, reason))
+        checked[p] = latest[p] if start == NO_OFFSET else min(start, log_ends[p])
+    return checked
+
+
+def _log_ends(
+    brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """The high watermarks of the partitions.
+
+    They are requested only where a last stable offset is before a start; elsewhere `latest` is used.
+    """
+    beyond = [p for p in latest if p in starts and starts[p] > latest[p]]
+    if not brokers.options.read_committed or not beyond:
         return latest
-    raise BadOption(
-        f"option {option.option}: {partition} has no record at or after time {option.of(partition)}. Give an earlier "
-        "time, or set startingOffsetsByTimestampStrategy to latest to read nothing from this partition."
-    )
+    return {**latest, **brokers.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
 
 
-def _checked_end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int) -> int:
-    """The end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
+def _checked_end(
+    brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int, lost: list[LostRange]
+) -> int:
+    """Check the end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
     if end <= latest:
         return end
     if start < end:
         reason = f"option {brokers.options.end.option} says {end}, but the log ends at {latest}"
-        _warn_or_raise(brokers, RangeLost(partition, max(start, latest), end, reason))
+        _lose(brokers, lost, LostRange(partition, max(start, latest), end, reason))
     return latest
 
 
-def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
-    """Raise BadOption unless the option names exactly the partitions to read."""
-    if given.each is None:
-        return
-    if missing := [str(p) for p in partitions if p not in given.each]:
-        raise BadOption(f"option {given.option} must have every partition of the read. Add {', '.join(missing)}.")
-    if unexpected := [str(p) for p in given.each if p not in partitions]:
-        raise BadOption(
-            f"option {given.option} has {', '.join(unexpected)}, which subscribe, subscribePattern or assign does not "
-            "include. Remove it."
-        )
+def _after_deleted(
+    brokers: ReadClient, partition: TopicPartition, start: int, end: int, earliest: int, lost: list[LostRange]
+) -> int:
+    """The first offset of the range that is not deleted. Raises DataLoss where the option asked for deleted ones."""
+    if start >= min(earliest, end):
+        return start
+    reason = f"retention or a DeleteRecords request deleted them; the log now begins at offset {earliest}"
+    _lose(brokers, lost, LostRange(partition, start, min(earliest, end), reason))
+    return min(earliest, end)
 
 
-# ---- which partitions
+def _starts_by_time(
+    brokers: ReadClient,
+    partitions: Sequence[TopicPartition],
+    wanted: RowFilter,
+    earliest: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    """The first offset that may have the filter's least timestamp; all before it are older."""
+    if wanted.min_time_ms is None:
+        return {}
+    found = brokers.offsets(dict.fromkeys(partitions, max(0, wanted.min_time_ms)))
+    ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
+    return {p: ends[p] if offset == NO_OFFSET else max(offset, earliest[p]) for p, offset in found.items()}
 
 
-def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
-    """Return the partitions to read, and store topic ids in `brokers.cluster`.
-
-    Raises BadOption for what does not exist.
-    """
-    topics, pattern, assigned = brokers.options.subscription
-    if pattern is not None:
-        every = brokers.topics(None)
-        found = {n: t for n, t in every.items() if re.search(pattern, n) and not t.is_internal}
-    else:
-        found = _existing_topics(brokers, topics or sorted({p.topic for p in assigned or ()}))
-    brokers.cluster.topic_ids = topic_ids_of(found)
-    partitions = _partitions_of(found)
-    if assigned is None:
-        return partitions
-    if missing := [str(p) for p in assigned if p not in set(partitions)]:
-        raise BadOption(f"option assign has {', '.join(missing)}, which does not exist in the cluster. Remove it.")
-    return list(assigned)
-
-
-def _partitions_of(topics: Mapping[str, MetadataResponseTopic]) -> list[TopicPartition]:
-    """Return all partitions of the topics, sorted."""
-    return sorted(TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
-
-
-def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> dict[str, MetadataResponseTopic]:
-    """The metadata of the named topics. Raises BadOption for unknown ones, RetriableError while leaders are missing."""
-    backoff = brokers.backoff(brokers.options.api_timeout_s)
-    times_unknown = 0
-    while True:
-        found = brokers.topics(names)
-        codes = {n: t.error_code for n, t in found.items() if t.error_code}
-        if not codes:
-            return found
-        unknown = [n for n, code in codes.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
-        times_unknown += bool(unknown)
-        if refused or times_unknown >= MAX_TIMES_UNKNOWN:
-            raise _unknown_topic_error(brokers, refused, unknown)
-        cause = RetriableError(f"no leader yet for {', '.join(sorted(codes))}")
-        brokers.client.world.sleep(backoff.next_wait_s("asking for metadata", cause))
-
-
-def _unknown_topic_error(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
-    """Return the error for topics that do not exist or that the brokers refuse to describe, with a hint."""
-    if refused:
-        name, code = next(iter(refused.items()))
-        return BadOption(f"the brokers refuse to describe topic {name!r}: {code_name(code)}. Check the topic's name.")
-    near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
-    hint = f"Did you mean {near[0]}?" if near else "Correct the option subscribe or assign."
-    return BadOption(f"topic {', '.join(unknown)} does not exist. {hint}")
+def _lose(brokers: ReadClient, lost: list[LostRange], found: LostRange) -> None:
+    """Note what is lost. Raises DataLoss where the option onDataLoss says so."""
+    pass_over(found, brokers.options.on_data_loss)
+    lost.append(found)

@@ -36,7 +36,7 @@ class ClientPool:
     def lend(
         self, world: BlockingWorld, bootstrap: Sequence[Address], settings: BlockingSettings
     ) -> Iterator[BlockingClient]:
-        """A client for these brokers; it is closed where its reader fails, else kept for the next one."""
+        """Lend a client for these brokers; after an error it is closed, else kept for the next reader."""
         key = _Key(tuple(bootstrap), settings)
         self._close_expired(world.now_s())
         client = self._take_idle(key) or BlockingClient(world, bootstrap, settings)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.blocking import BlockingClient, BlockingSettings
@@ -14,8 +13,6 @@ from klamm.spark.options import ReadOptions
 from klamm.spark.pool import ClientPool
 from klamm.wire.messages import MetadataResponseTopic
 
-MAX_CONNECT_TIMEOUT_S: Final = 10.0
-
 
 class ReadClient:
     def __init__(self, client: BlockingClient, options: ReadOptions) -> None:
@@ -25,10 +22,10 @@ class ReadClient:
 
     def backoff(self, total_s: float) -> Backoff:
         """Return a backoff whose retries end after `total_s` seconds."""
-        return Backoff(self.client.world.now_s, total_s, self.options.backoff_s)
+        return Backoff(self.client.world.now_s, total_s, self.options.backoff_s, self.options.max_backoff_s)
 
     def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
-        """The metadata of the named topics, or of all, in order of names; unknown ones have an error code.
+        """Read the metadata of the named topics, or of all, in order of names; unknown ones have an error code.
 
         Raises Unreachable.
         """
@@ -38,7 +35,10 @@ class ReadClient:
     def offsets(
         self, times: Mapping[TopicPartition, int], read_committed: bool | None = None
     ) -> dict[TopicPartition, int]:
-        """The offsets for these times, see `list_offsets`; `read_committed` None means as in the options."""
+        """The partitions' offsets for these times, see `list_offsets`.
+
+        With `read_committed` None the isolation level is that of the options.
+        """
         committed = self.options.read_committed if read_committed is None else read_committed
         backoff = self.backoff(self.options.api_timeout_s)
         return self.client.run(list_offsets(self.cluster, times, backoff, committed))
@@ -48,7 +48,7 @@ def settings_of(options: ReadOptions) -> BlockingSettings:
     """Return the client settings that follow from the options of the read."""
     return BlockingSettings(
         client_id=options.client_id,
-        connect_timeout_s=min(MAX_CONNECT_TIMEOUT_S, options.request_timeout_s),
+        connect_timeout_s=min(options.connect_timeout_s, options.request_timeout_s),
         answer_timeout_s=options.request_timeout_s + options.fetch_wait_ms / 1000,
     )
 

@@ -1,40 +1,101 @@
-"""A Spark session with the settings that make Python sources fast."""
+"""A Spark session with the settings that make Python sources fast, and `klamm` in sessions that others made."""
 
+import shlex
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Final
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from klamm.model.errors import KlammError
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.java import java_home
-from klamm.runtime.processes import python, set_environment_default
+from klamm.runtime.processes import environment_variable, find_program, python, set_environment_default
+from klamm.spark.source import KlammSource
 
-SETTINGS: Final = {
+FAST_SETTINGS: Final = {
     # a task in Python costs 45 ms less per slot than over TCP, where Nagle meets the delayed ACK
     "spark.python.unix.domain.socket.enabled": "true",
+    # conditions on partition, offset and timestamp reach the source
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # what workers log, passed-over losses among it, can be read in the driver: spark.tvf.python_worker_logs()
+    "spark.sql.pyspark.worker.logging.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Of any session, unless its configuration says otherwise."""
+LOCAL_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+"""Where nobody chose a master: all of Spark runs on this machine."""
+
+
+class WorkersLackKlamm(KlammError):
+    """The interpreter of Spark's Python workers cannot import klamm."""
 
 
 def session(
     app_name: str = "klamm", *, cores: int | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A local session, `cores` None for all of the machine; `settings` come on top and win.
+    """A session with settings that suit klamm; `settings` come on top and win.
 
-    Where a session is already running it is returned, and only settings that may change at run time take effect.
-    Raises NoJava.
+    Under spark-submit, or with PYSPARK_SUBMIT_ARGS or SPARK_REMOTE, the master and all settings chosen there are kept.
+    Otherwise the session is local, with `cores` processors (None: all of the machine). Where a session is already
+    running it is returned, and only settings that may change at run time take effect. Raises NoJava.
     """
-    set_environment_default("JAVA_HOME", java_home())
-    # else Spark starts the first python3 on the path, without klamm
-    set_environment_default("PYSPARK_PYTHON", python())
-    processors = cores or RealBlockingWorld().processors()
-    builder = SparkSession.builder.master(f"local[{processors}]").appName(app_name)
-    defaults = SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}
-    for name, value in (defaults | dict(settings or {})).items():
+    chosen = _chosen_settings()
+    builder = SparkSession.builder.appName(app_name)
+    defaults = dict(FAST_SETTINGS)
+    if not _has_master(chosen):
+        set_environment_default("JAVA_HOME", java_home())
+        # else Spark starts the first python3 on the path, without klamm
+        set_environment_default("PYSPARK_PYTHON", python())
+        processors = cores or RealBlockingWorld().processors()
+        builder = builder.master(f"local[{processors}]")
+        defaults |= LOCAL_SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}
+    for name, value in ({n: v for n, v in defaults.items() if n not in chosen} | dict(settings or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("klamm")` known to a session that somebody else made.
+
+    It is only needed where Spark answers DATA_SOURCE_NOT_FOUND: Spark looks for sources with the first python3 on the
+    path, unless PYSPARK_PYTHON says otherwise. A local session then uses the running interpreter for its workers.
+    Raises WorkersLackKlamm for a session on a cluster whose workers have another interpreter.
+    """
+    context = spark.sparkContext
+    worker_python = context.pythonExec
+    if find_program(worker_python) != find_program(python()):
+        if not str(context.master).startswith("local["):
+            raise WorkersLackKlamm(
+                f"the workers of {context.master} run {worker_python}, which may lack klamm. Set PYSPARK_PYTHON (or "
+                "spark.pyspark.python) to an interpreter that has klamm on every worker, before the session starts."
+            )
+        context.pythonExec = python()
+    spark.dataSource.register(KlammSource)
+
+
+def _chosen_settings() -> Mapping[str, str]:
+    """The settings that spark-submit or the environment chose for this process."""
+    if environment_variable("PYSPARK_GATEWAY_PORT"):  # spark-submit started Java before this process
+        return dict(SparkConf().getAll())
+    words = shlex.split(environment_variable("PYSPARK_SUBMIT_ARGS") or "")
+    chosen = {"spark.remote": remote} if (remote := environment_variable("SPARK_REMOTE")) else {}
+    for option, value in pairwise(words):
+        if option == "--master":
+            chosen["spark.master"] = value
+        if option in ("--conf", "-c") and "=" in value:
+            name, _, setting = value.partition("=")
+            chosen[name] = setting
+    return chosen
+
+
+def _has_master(chosen: Mapping[str, str]) -> bool:
+    """Whether the settings say where Spark runs."""
+    return "spark.master" in chosen or "spark.remote" in chosen

@@ -1,55 +1,43 @@
 """The data source `klamm`: what Spark calls, in the driver to plan and in its Python workers to read."""
 
 import sys
-from collections.abc import Iterator, MutableMapping
-from typing import Final
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Final, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
 
-from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
-from klamm.runtime.memory import freeze_objects
-from klamm.spark.decoder import RecordSelection, decode
+from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.errors import BadOption
-from klamm.spark.fetch import RangeReader
-from klamm.spark.options import ReadOptions, read_options
-from klamm.spark.plan import plan_ranges
-from klamm.spark.pool import ClientPool
-from klamm.spark.ranges import TaskRanges, pack, task_count
+from klamm.spark.filters import Condition, RowFilter, take_filters
+from klamm.spark.option_table import Reads
+from klamm.spark.options import ReadOptions, read_options, warn_without_effect
+from klamm.spark.plan import plan_batch
 from klamm.spark.read_client import read_client
+from klamm.spark.schema import columns_of, source_schema
+from klamm.spark.stream import KlammStreamReader
+from klamm.spark.tasks import POOL, Job, run_task
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-HEADERS: Final = StructField("headers", ArrayType(_HEADER))
-FIELDS: Final = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
+_ONLY_READS: Final = (
+    "is not possible, because klamm only reads topics. Write with a Kafka producer inside foreachPartition or "
+    "foreachBatch, or with Spark's own format kafka."
 )
-_POOL: Final = ClientPool()
-"""For all reads of this process: a Spark worker lives through many tasks."""
-READS_BEFORE_FREEZE: Final = 3  # modules are still imported during the first ones
+_TABLE_PROPERTIES: Final = frozenset(
+    ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location")
+)
+"""What CREATE TABLE passes besides its options. Source: TableCatalog.java."""
+_PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class KlammSource(DataSource):
-    """`spark.read.format("klamm")`: the rows of Spark's own Kafka source, without its jars."""
+    """`format("klamm")`: the rows of Spark's own Kafka source, without its jars."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._read_options = read_options(options)
+        self._given = _without_table_properties(options)
+        self._for_schema = _options_of_either(self._given) if self._given else None
+        warn_without_effect(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -57,66 +45,76 @@ class KlammSource(DataSource):
         return "klamm"
 
     def schema(self) -> StructType:
-        """Return the Spark schema; with the option includeHeaders it has the column `headers`."""
-        return StructType([*FIELDS, HEADERS] if self._read_options.include_headers else list(FIELDS))
+        """Return the Spark schema; some options add columns.
+
+        Without options it is that of Spark's own source: CREATE TABLE passes none to Python sources.
+        """
+        return source_schema(self._for_schema)
 
     def reader(self, schema: StructType) -> "KlammReader":
-        """Return the reader for the columns that Spark needs."""
-        return KlammReader(self._read_options, columns_of(schema))
+        """Return the reader of a batch read for the columns that Spark needs. Raises BadOption."""
+        options = read_options(self._given, Reads.BATCH)
+        # Spark refuses a reader that takes filters where its configuration does not offer any
+        kind = FilteringReader if _PUSHDOWN_PLANNER in sys.modules else KlammReader
+        return kind(Job(options, columns_of(schema)))
+
+    def streamReader(self, schema: StructType) -> KlammStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of a streaming read. Raises BadOption."""
+        return KlammStreamReader(Job(read_options(self._given, Reads.STREAM), columns_of(schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Raise BadOption, since klamm only reads."""
+        raise BadOption(f'df.write.format("klamm") {_ONLY_READS}')
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # Spark's name
+        """Raise BadOption, since klamm only reads."""
+        raise BadOption(f'df.writeStream.format("klamm") {_ONLY_READS}')
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that the user's schema selects, in its order. Raises BadOption for any other column or type."""
-    known = {field.name: field for field in (*FIELDS, HEADERS)}
-    for field in schema.fields:
-        if field.name not in known or field.dataType != known[field.name].dataType:
-            raise BadOption(
-                f"the schema has the column {field.name} {field.dataType.simpleString()}, which klamm does not have. "
-                "Use some of: " + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
-            )
-    return tuple(field.name for field in schema.fields)
+def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, str]:
+    """The options alone; CREATE TABLE passes those of the table behind `option.`, beside the table's properties."""
+    of_table = {name.removeprefix("option."): value for name, value in options.items() if name.startswith("option.")}
+    return of_table or {name: value for name, value in options.items() if name.lower() not in _TABLE_PROPERTIES}
+
+
+def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
+    """The options as those of a batch read or, where that cannot be, of a streaming read. Raises BadOption.
+
+    Spark says only later which of the two it is.
+    """
+    try:
+        return read_options(given, Reads.BATCH)
+    except BadOption as error:
+        try:
+            return read_options(given, Reads.STREAM)
+        except BadOption:
+            raise error from None
 
 
 class KlammReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self._options = options
-        self._columns = columns
+    """A batch read whose filters all stay with Spark."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read, each with the offset ranges that it reads."""
         world = RealBlockingWorld()
-        with read_client(world, self._options, _POOL) as brokers:
-            ranges = plan_ranges(brokers)
-        total = sum(r.size for r in ranges)
-        options = self._options
-        tasks = task_count(total, world.processors(), options.min_partitions, options.max_records_per_partition)
-        return [InputPartition(task) for task in pack(ranges, tasks)]
+        with read_client(world, self._job.options, POOL) as brokers:
+            tasks = plan_batch(brokers, self._job.wanted, world.processors())
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of a task; nothing for a partition that was not planned here."""
-        if isinstance(partition.value, TaskRanges):
-            yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
-        freeze_heap()
+        """Read the ranges of a task. Yields nothing for a partition that this source did not plan."""
+        return run_task(self._job, partition.value)
 
 
-def read_ranges(
-    world: BlockingWorld,
-    options: ReadOptions,
-    columns: tuple[str, ...],
-    task: TaskRanges,
-    pool: ClientPool | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the task's offset ranges as Arrow record batches."""
-    with read_client(world, options, pool) as brokers:
-        for offset_range in task.ranges:
-            selection = RecordSelection(*offset_range[:3], columns)
-            for run, aborted in RangeReader(brokers, offset_range):
-                yield from decode(run, selection, aborted)
+class FilteringReader(KlammReader):
+    """A batch read that itself applies conditions on topic, partition, offset and timestamp."""
 
-
-def freeze_heap() -> None:
-    """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
-    done = getattr(sys, "_klamm_reads", 0)
-    if done < READS_BEFORE_FREEZE:
-        freeze_objects()
-        sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Take the filters that the source applies; return those that stay with Spark."""
+        taken: list[Condition] = []
+        left = list(take_filters(filters, taken))
+        self._job = self._job._replace(wanted=RowFilter(tuple(taken)))
+        return left

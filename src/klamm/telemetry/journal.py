@@ -33,7 +33,7 @@ class Sink(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """A number that grows with each start and each change of directory; it is part of event ids."""
+        """A number that increases with each start and each change of directory; it is part of event ids."""
 
     def write(self, lines: bytes) -> None:
         """Append the lines to the journal. Raises OSError where they could not be kept."""
@@ -122,7 +122,7 @@ class Journal:
         return cause
 
     def found(self, cause: str, **facts: Any) -> None:
-        """Write what the event found in ZooKeeper, such as dead brokers or new topics."""
+        """Write what the event read from ZooKeeper, such as dead brokers or new topics."""
         self.line(cause, "found", **facts)
 
     def decision(
@@ -204,7 +204,7 @@ class Journal:
             self.line(cause, kind, **facts)
 
     def begin_retry(self, key: Hashable) -> None:
-        """Note that the event that begins failed before, or that ZooKeeper refused a part of it."""
+        """Record that the event that begins is a retry: it failed before, or ZooKeeper refused a part of it."""
         self._retried = key
 
     def end_event(self, is_retried: bool) -> None:
@@ -236,7 +236,7 @@ class Journal:
         self._end_line()
 
     def _end_line(self) -> None:
-        """End the line; flush when the buffer is full."""
+        """Add the line to the buffer, and flush the buffer when it is full."""
         self._buffer += b"\n"
         self._buffered_lines += 1
         if len(self._buffer) >= FLUSH_BYTES:

@@ -46,6 +46,9 @@ class JournalDisk(Protocol):
     def make_directories(self, path: str) -> None:
         """Create the directory and its missing parents."""
 
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+
     def remove(self, path: str) -> None:
         """Remove the file."""
 
@@ -54,7 +57,7 @@ class JournalDisk(Protocol):
 
 
 def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
-    """(node, number, path) of each journal file in a directory, in order; empty without such a directory."""
+    """The journal files in a directory as (node, number, path), in order; empty if the directory does not exist."""
     if not disk.exists(directory):
         return []
     matches = (_NAME.fullmatch(name) for name in disk.list_directory(directory))
@@ -65,7 +68,7 @@ class JournalFiles:
     """A sink that writes files; each start begins a new file, whose number is the incarnation.
 
     Files are in `directory`, or in one of `others` while that one has failed. Lines are written to the page cache only:
-    they survive a killed process, but not a power loss.
+    they survive a killed process, but not a power loss. `reserve_incarnation` makes the incarnation survive it.
     """
 
     def __init__(
@@ -90,22 +93,36 @@ class JournalFiles:
         self._position = 0
         self._file: _File | None = None
 
+    def reserve_incarnation(self) -> None:
+        """Create the first file of this start, so that no later start gets its number, even after a power loss.
+
+        Waits for the device. An error is left to the first write.
+        """
+        with contextlib.suppress(OSError):
+            self._open()
+            self._disk.sync_directory(self._directory)
+
+    def _open(self) -> _File:
+        """The current file, created where it is missing; a new one replaces the oldest beyond the limits."""
+        if self._file is None:
+            self._file = self._disk.open(self._path(self._number), create=True)
+            self._remove_oldest()
+        return self._file
+
     def write(self, lines: bytes) -> None:
         """Append the lines to the current file, or to a new one where it would become too large.
 
-        Raises OSError; what was written in part is cut off.
+        Raises OSError; a part that was written is truncated.
         """
         if self._position and self._position + len(lines) > self._max_file_bytes:
             self.close()
             self._number += 1
             self._position = 0
-        if self._file is None:
-            self._file = self._disk.open(self._path(self._number), create=True)
-            self._remove_oldest()
+        file = self._open()
         try:
-            self._position += self._file.pwrite([lines], self._position)
+            self._position += file.pwrite([lines], self._position)
         except OSError:
-            self._file.truncate(self._position)  # no half line in front of the next one
+            file.truncate(self._position)  # no half line in front of the next one
             raise
 
     def move_from(self, failed: str, directory: str) -> None:

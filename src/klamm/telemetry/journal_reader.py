@@ -62,13 +62,16 @@ _HEAD: Final = 160
 
 
 def about(*words: str) -> Wanted:
-    """A filter for lines with one of these words as JSON string; lines of rare kinds always pass."""
+    """A filter for journal lines that contain one of these words as a JSON string; lines of rare kinds always pass."""
     quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
     return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
 
 
 def read_journals(disk: JournalDisk, directories: Iterable[str], wanted: Wanted | None = None) -> Iterator[Entry]:
-    """Every line of every node, file by file; a torn last line (the process was killed) is left out."""
+    """Yield every journal line of every node, file by file.
+
+    An incomplete last line, as a kill leaves it, is left out.
+    """
     for directory in directories:
         for _, _, path in journal_files(disk, directory):
             yield from parse_lines(disk.read(path), wanted)
@@ -88,7 +91,7 @@ def parse_lines(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]
 
 
 def distinct(entries: Iterable[Entry]) -> list[Entry]:
-    """Each line once: the journal topic may have duplicates. Causes contain the node's incarnation."""
+    """Remove repeated journal lines: the journal topic may have duplicates."""
     seen: set[tuple[int, str, int, int, str]] = set()
     found: list[Entry] = []
     for e in entries:
@@ -116,7 +119,7 @@ def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -
 
 
 def _lists_none_of_many(entry: Entry) -> bool:
-    """Whether the line is a request with so many partitions that they are not listed."""
+    """Whether the line is a request with so many partitions that it has only their number."""
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
@@ -165,7 +168,7 @@ def _changed_leader(facts: Mapping[str, Any]) -> bool:
 
 
 def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
-    """Return the change of leader that the entry tells; `event` is the controller event that caused it, or None."""
+    """Return the change of leader in the journal entry; `event` is the controller event that caused it, or None."""
     facts = entry.facts
     return LeaderChange(
         entry.ts_ms,
@@ -180,14 +183,14 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
 
 
 def describe_event(event: Entry) -> str:
-    """An event in words: its kind and its facts."""
+    """Describe a controller event in words: its kind and its facts."""
     told = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
     facts = ", ".join(f"{name} {value}" for name, value in told.items())
     return f"{event.facts.get('event', event.kind)}: {facts}" if facts else str(event.facts.get("event", event.kind))
 
 
 def controller_terms(entries: Iterable[Entry]) -> list[Term]:
-    """Who was controller, from when to when, in order of epochs."""
+    """The terms of all controllers: who was controller, from when to when, in order of epochs."""
     terms: dict[int, Term] = {}
     for e in in_order(entries):
         if e.kind == "elected":
@@ -207,7 +210,7 @@ def was_handed_over(before: Term, after: Term) -> bool:
 
 
 def controller_absence_ms(before: Term, after: Term, lost_at_ms: int | None = None) -> int | None:
-    """The time from the end of one term to the next controller being ready; None if it is not yet ready.
+    """The ms from the end of one term until the next controller was ready; None if it is not ready yet.
 
     The end is the time of the resignation, unless that is after the next election: a frozen controller learns of that
     when it wakes. For such a controller, and for a killed one, pass `lost_at_ms`; without it the time of its last line

@@ -12,12 +12,12 @@ class Position(NamedTuple):
     offset: int = 0
 
     def encode(self) -> bytes:
-        """Return number and offset as one line of text."""
+        """Return the position as one line of text: file number and offset."""
         return f"{self.number} {self.offset}\n".encode()
 
     @classmethod
     def decode(cls, text: bytes) -> Self:
-        """Parse a saved position; a damaged one is the start, since repeated lines do less harm than lost ones."""
+        """Parse a saved position; a damaged one becomes the start, since repeated lines do less harm than lost ones."""
         words = text.split()
         if len(words) == 2 and all(word.isdigit() for word in words):
             return cls(int(words[0]), int(words[1]))

@@ -31,7 +31,7 @@ class Timer:
             self._next = (self._next + 1) % _KEPT
 
     def forget(self) -> None:
-        """Drop the values behind the quantiles; count and sum continue, as counters must."""
+        """Remove the durations of which the quantiles are computed; count and sum continue, as counters must."""
         del self._kept[:]
         self._next = 0
 

@@ -86,13 +86,16 @@ class Api(NamedTuple):
     first_flexible: int
 
     def request_header_version(self, version: int) -> int:
-        """0: without client id; 1: with client id; 2: with tagged fields too."""
+        """The version of the request header: 0 has no client id, 1 has one, 2 has tagged fields, too."""
         if self.key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:
             return 0
         return 2 if version >= self.first_flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """0: only the correlation id; 1: with tagged fields. ApiVersions keeps 0, for older clients."""
+        """The version of the response header: 0 has only the correlation id, 1 has tagged fields, too.
+
+        ApiVersions always has 0, for older clients.
+        """
         return 1 if version >= self.first_flexible and self.key is not ApiKey.API_VERSIONS else 0
 
 

@@ -32,7 +32,10 @@ _PREFIX_BYTES: Final = {"b": 1, "B": 1, "h": 2, "i": 4}
 
 
 def compile_decoder(message: Message, version: int, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
-    """A function (buffer, position of the body) -> instance; `classes` by struct name."""
+    """Compile a decoder: a function of a buffer and the position of the body that returns an instance.
+
+    `classes` has the class of each struct by name.
+    """
     return _Decoder(message, version, classes).function()
 
 
@@ -44,13 +47,13 @@ class _Run:
         self._waiting: list[tuple[str, str, int]] = []
 
     def add(self, character: str, size: int) -> str:
-        """Add one field; the name of the variable that will hold it."""
+        """Add one field to be unpacked with the others; returns the name of the variable that will hold it."""
         name = self._source.name("v")
         self._waiting.append((character, name, size))
         return name
 
     def read(self) -> None:
-        """Emit the code that unpacks the added fields."""
+        """Emit source that unpacks the added fields."""
         if not self._waiting:
             return
         line = self._source.line
@@ -104,7 +107,7 @@ class _Decoder:
         )
 
     def _struct(self, struct_: Struct) -> str:
-        """Emit the decoding of all fields; the expression that creates the instance."""
+        """Emit source that decodes all fields; returns the expression that creates the instance."""
         run = _Run(self.source)
         values = {f.name: self._field(f, run) for f in struct_.in_order(self._version)}
         if self._flexible:
@@ -122,7 +125,7 @@ class _Decoder:
         return struct_.name
 
     def _default(self, field: Field) -> str:
-        """The expression of a field's default."""
+        """The source expression of a field's default."""
         if field.null_default:
             return "None"
         if field.is_array:
@@ -136,7 +139,10 @@ class _Decoder:
         return {Kind.BOOL: "False", Kind.STR: "''", Kind.BYTES: "b''", Kind.F64: "0.0"}.get(field.element, "0")
 
     def _tagged(self, struct_: Struct, count: str) -> dict[str, str]:
-        """Emit the decoding of a tagged section whose count is in `count`; variable names by field."""
+        """Emit source that decodes a section of tagged fields, whose number is in `count`.
+
+        Returns variable names by field.
+        """
         line, source = self.source.line, self.source
         known = struct_.tagged(self._version)
         if not known:
@@ -170,7 +176,7 @@ class _Decoder:
         return values
 
     def _field(self, field: Field, run: _Run) -> str:
-        """Add the field to the run, or emit its decoding; the expression of its value."""
+        """Add the field to the run, or emit source that decodes it; returns the expression of its value."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             return self._emit_with_length("i", nullable, run, lambda n: self._array(field.element, n))
@@ -183,7 +189,7 @@ class _Decoder:
         return self._primitive(field.element, nullable, run)
 
     def _primitive(self, kind: Kind, nullable: bool, run: _Run) -> str:
-        """Add the value to the run, or emit its decoding; the expression of the value."""
+        """Add the value to the run, or emit source that decodes it; returns the expression of the value."""
         if kind in FIXED:
             value = run.add(*FIXED[kind])
             return f"uuid({value})" if kind is Kind.UUID else value
@@ -216,7 +222,7 @@ class _Decoder:
         return value
 
     def _string(self, length: str) -> str:
-        """Emit the decoding of a string of this length; the name of its variable."""
+        """Emit source that decodes a string of this length; returns the name of its variable."""
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
@@ -227,7 +233,7 @@ class _Decoder:
         return value
 
     def _bytes(self, kind: Kind, length: str) -> str:
-        """Emit the slicing of bytes or records of this length; the name of their variable."""
+        """Emit source that slices bytes or records of this length; returns the name of their variable."""
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
@@ -237,7 +243,7 @@ class _Decoder:
         return value
 
     def _array(self, element: Kind | Struct, count: str) -> str:
-        """Emit the decoding of `count` elements; the expression of the list or tuple."""
+        """Emit source that decodes `count` elements; returns the expression of the list or tuple."""
         if isinstance(element, Kind) and element in _COUNTED:
             return self._numbers(element, count)
         line, source = self.source.line, self.source
@@ -283,7 +289,7 @@ class _Decoder:
         source.dedent()
 
     def _numbers(self, kind: Kind, count: str) -> str:
-        """Emit the unpacking of an array of numbers; the name of its variable."""
+        """Emit source that unpacks an array of numbers; returns the name of its variable."""
         line = self.source.line
         self._lengths.append(count)
         character, size = FIXED[kind]

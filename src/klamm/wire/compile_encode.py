@@ -45,7 +45,10 @@ class _Run:
         self._characters += "x"
 
     def write(self, character: str = "", value: str = "", keep: bool = False) -> None:
-        """Emit the packing of the added values and one more; with `keep` they stay, for another branch."""
+        """Emit source that packs the added values and one more.
+
+        With `keep` the added values stay, for another branch of the source.
+        """
         characters = self._characters + character
         values = [*self._values, value] if value else self._values
         if characters == "x":
@@ -79,11 +82,11 @@ class _Encoder:
         return self.source.compile("encode", f"encode {self._message.name} v{self._version}")
 
     def _raise_unsupported(self, field: str, value: object) -> None:
-        """Raise UnsupportedField: this version has no such field, and its value is not the default."""
+        """Raise UnsupportedField, because this version has no such field and its value is not the default."""
         raise UnsupportedField(self._message.name, self._version, field, value)
 
     def _struct(self, struct_: Struct, owner: str, run: _Run) -> None:
-        """Emit the encoding of all fields."""
+        """Emit source that encodes all fields of the struct."""
         self._emit_absent_check(struct_, owner)
         for f in struct_.in_order(self._version):
             self._field(f, f"{owner}.{f.name}", run)
@@ -98,7 +101,7 @@ class _Encoder:
                 self.source.line(f"if {self._is_not_default(f, value)}: lacking('{f.name}', {value})")
 
     def _is_not_default(self, field: Field, value: str) -> str:
-        """The expression: is the value different from the field's default?"""
+        """The source expression that tells whether the value differs from the field's default."""
         if field.null_default:
             return f"{value} is not None"
         if field.is_array:
@@ -114,7 +117,7 @@ class _Encoder:
         return f"{value} != 0"
 
     def _tagged(self, struct_: Struct, owner: str, run: _Run) -> None:
-        """Emit the encoding of the tagged fields whose values are not their defaults."""
+        """Emit source that encodes the tagged fields whose values are not their defaults."""
         known = struct_.tagged(self._version)
         if not known:
             run.pad()
@@ -145,7 +148,7 @@ class _Encoder:
         source.dedent()
 
     def _field(self, field: Field, value: str, run: _Run) -> None:
-        """Add the field to the run, or emit its encoding."""
+        """Add the field to the run, or emit source that encodes it."""
         nullable = field.is_nullable(self._version)
         if field.is_array:
             self._emit_with_length("i", value, nullable, run, lambda v, n: self._array(field.element, v, n, run))
@@ -174,7 +177,7 @@ class _Encoder:
         source.dedent()
 
     def _string(self, value: str, nullable: bool, run: _Run) -> None:
-        """Emit the encoding of a string with its length."""
+        """Emit source that encodes a string with its length."""
         text = self.source.name("s")
         if not nullable:
             self.source.line(f"{text} = {value}.encode()")
@@ -199,7 +202,10 @@ class _Encoder:
         body: Callable[[str, str], None],
         convert: str = "",
     ) -> None:
-        """Emit the encoding of a length, then the body; `body` gets the names of the value and its length."""
+        """Emit source that encodes a length, then the body.
+
+        `body` gets the names of the variables with the value and its length.
+        """
         line, source = self.source.line, self.source
         held = source.name("a")
         line(f"{held} = {value}")
@@ -243,7 +249,7 @@ class _Encoder:
         return length
 
     def _array(self, element: Kind | Struct, items: str, length: str, run: _Run) -> None:
-        """Emit the encoding of an array's elements; its length is written already."""
+        """Emit source that encodes an array's elements; its length is written already."""
         line, source = self.source.line, self.source
         if isinstance(element, Kind) and element in FIXED and element is not Kind.UUID:
             packs = f"COUNTED_{FIXED[element][0]}"
@@ -264,7 +270,7 @@ class _Encoder:
         source.dedent()
 
     def _emit_flat_struct(self, struct_: Struct, owner: str, run: _Run) -> None:
-        """Emit one pack of the whole struct; its format is looked up by the lengths of the arrays."""
+        """Emit source that packs the whole struct at once; its format is looked up by the lengths of the arrays."""
         line, source = self.source.line, self.source
         self._emit_absent_check(struct_, owner)
         shape: list[str] = []

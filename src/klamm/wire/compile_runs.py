@@ -41,7 +41,7 @@ class Runs(dict[tuple[int, ...], Run]):
         return reader
 
     def _compile(self, lengths: tuple[int, ...]) -> Run:
-        """A reader of structs whose arrays have these lengths; it stops at the first that differs."""
+        """Compile a reader of structs whose arrays have these lengths; it stops at the first struct that differs."""
         source = Source("def run(m, p, left, end, items):")
         characters, names, mismatches, arguments = ">", [], [], []
         left = iter(lengths)
@@ -70,7 +70,7 @@ class Runs(dict[tuple[int, ...], Run]):
     def _emit_loop(
         self, source: Source, shape: struct.Struct, names: list[str], mismatches: list[str], values: list[str]
     ) -> None:
-        """Emit the loop that unpacks structs and checks their lengths."""
+        """Emit source of a loop that unpacks structs and checks their lengths."""
         source.constants |= self._constants
         source.constants["iter_unpack"] = shape.iter_unpack
         line = source.line
@@ -94,5 +94,5 @@ def _character(field: Field) -> str:
 
 
 def _decode_nothing(_m: memoryview, position: int, left: int, _end: int, _items: list[Any]) -> tuple[int, int]:
-    """The reader for lengths that are not worth compiling: it leaves all structs to the ordinary code."""
+    """Decode no struct: the reader for lengths that are not worth compiling."""
     return position, left

@@ -30,7 +30,7 @@ class BadCompression(KlammError):
 
 
 def compress(codec: Codec, content: Buffer, level: int | None = None) -> bytes:
-    """Compress the content; `level` None is the codec's default; snappy ignores it."""
+    """Compress the content; with `level` None at the codec's default. Snappy has no levels."""
     return b"".join(compress_pieces(codec, [content], level))
 
 

@@ -66,7 +66,7 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
 
 
 def encode_request(header: RequestHeader, body: WireMessage) -> Parts:
-    """A whole frame, size first, in few buffers; records are not copied."""
+    """Encode a whole request frame, its size first, into few buffers; records are not copied."""
     key, version, correlation_id, client_id = header
     pieces = body.encode_pieces(version)
     form = api(key).request_header_version(version)
@@ -80,7 +80,7 @@ def encode_request(header: RequestHeader, body: WireMessage) -> Parts:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, body: WireMessage) -> Parts:
-    """A whole frame, size first, in few buffers; records are not copied.
+    """Encode a whole response frame, its size first, into few buffers; records are not copied.
 
     ApiVersions in a version above ours is answered in the layout of version 0, which every client reads.
     """
@@ -95,9 +95,10 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: WireM
 
 
 def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
-    """(correlation id, message) of a frame without its size. Raises UnknownApi, MalformedHeader, MalformedMessage.
+    """Decode a response frame without its size: (correlation id, message).
 
-    `version` is the request's. A broker that does not know this version of ApiVersions answers in version 0.
+    `version` is the request's. A broker that does not know this version of ApiVersions answers in version 0. Raises
+    UnknownApi, MalformedHeader, MalformedMessage.
     """
     about = api(api_key)
     if len(frame) < _SIZE.size:
@@ -112,7 +113,7 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]
 
 
 def _skip_tagged(frame: bytes, at: int) -> int:
-    """The offset after a tagged section."""
+    """Return the offset after the tagged fields that begin at `at`."""
     try:
         return skip_tagged(frame, at + 1, frame[at])
     except (IndexError, ParseError):
@@ -137,7 +138,7 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of the incomplete frame."""
+        """The number of bytes received of the incomplete frame."""
         return self._have + len(self._prefix)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -160,7 +161,7 @@ class FrameReader:
         return frames
 
     def _read_size(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        """Read as much of a frame size as has arrived; the position after it."""
+        """Read as much of a frame's size as has arrived; returns the position after it."""
         end = at + _SIZE.size - len(self._prefix)
         self._prefix += data[at:end]
         if len(self._prefix) == _SIZE.size:

@@ -58,7 +58,7 @@ def parse(table: str) -> Iterator[Message]:
 
 
 def _versions_of(words: list[str]) -> tuple[Versions, int]:
-    """The versions, and the first flexible one, of `VERSIONS [flexible N+]`."""
+    """Parse `VERSIONS [flexible N+]`: the versions, and the first flexible one."""
     first_flexible = parse_versions(words[2], NEVER).first if len(words) > 1 else NEVER
     return parse_versions(words[0], NEVER - 1), first_flexible
 
@@ -83,7 +83,7 @@ class _Body:
         self._structs = structs
 
     def read(self, at: int, indent: int, into: Struct) -> int:
-        """Parse all lines deeper than `indent` into the struct; the number of the next line."""
+        """Parse all lines deeper than `indent` into the struct; returns the number of the next line."""
         while at < len(self._lines) and self._lines[at][0] > indent:
             depth, line = self._lines[at]
             at += 1

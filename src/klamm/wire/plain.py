@@ -18,12 +18,12 @@ _LONG_LENGTH = (">i", 4)
 
 
 def decode(message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> Any:
-    """Decode an instance. Raises MalformedMessage naming field and offset."""
+    """Decode an instance without compiled code. Raises MalformedMessage, which names field and offset."""
     return _Reader(message, version, classes, buffer, offset).message()
 
 
 def encode(message: Message, version: int, value: Any) -> bytes:
-    """Encode a value. Raises UnsupportedField, UnencodableField naming the field."""
+    """Encode a value without compiled code. Raises UnsupportedField, UnencodableField, which name the field."""
     return _Writer(message, version).message(value)
 
 
@@ -37,7 +37,10 @@ class _FieldPath:
         self._path: list[str] = []
 
     def _with_path(self, step: str, walk: Callable[[], Any]) -> Any:
-        """Call `walk` with `step` added to the path; after an error the path stays as it was there."""
+        """Call `walk` with `step` added to the path of the current field.
+
+        If it raises, the path is left as it is, so that the error can name the field.
+        """
         self._path.append(step)
         result = walk()
         self._path.pop()
@@ -72,7 +75,7 @@ class _Reader(_FieldPath):
         return self._classes[struct_.name](**values)
 
     def _tagged(self, known: Mapping[int, Field]) -> dict[str, Any]:
-        """Decode a tagged section: field name -> value; unknown tags are skipped."""
+        """Decode a section of tagged fields into values by field name; unknown tags are skipped."""
         values: dict[str, Any] = {}
         for _ in range(self._uvarint()):
             tag = self._uvarint()
@@ -131,7 +134,7 @@ class _Reader(_FieldPath):
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
     def _length(self, kind: Kind | None, nullable: bool) -> int | None:
-        """Decode a length; None for null."""
+        """Decode the length of a string, byte string or array; None for null."""
         length = self._uvarint() - 1 if self._flexible else self._number(*_LENGTH.get(kind, _LONG_LENGTH))
         if length >= 0:
             return length
@@ -149,7 +152,7 @@ class _Reader(_FieldPath):
         return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
     def _read_bytes(self, size: int) -> bytes:
-        """Return the next `size` bytes and move behind them. Raises ParseError where fewer remain."""
+        """Return the next `size` bytes and advance. Raises ParseError where fewer remain."""
         self._check_remaining(size)
         raw = self._buffer[self._at : self._at + size]
         self._at += size
@@ -182,7 +185,7 @@ class _Writer(_FieldPath):
         return out + self._tagged(struct_, value) if self._flexible else out
 
     def _tagged(self, struct_: Struct, value: Any) -> bytes:
-        """Encode the tagged section: the fields whose values are not their defaults."""
+        """Encode the tagged fields whose values are not their defaults."""
         present = [(t, f) for t, f in struct_.tagged(self._version) if not is_default(f, getattr(value, f.name))]
         out = uvarint(len(present))
         for tag, f in present:
@@ -232,14 +235,14 @@ class _Writer(_FieldPath):
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:
-        """Encode a length."""
+        """Encode the length of a string, byte string or array."""
         if self._flexible:
             return uvarint(length + 1)
         return struct.pack(_LENGTH.get(kind, _LONG_LENGTH)[0], length)
 
 
 def is_default(field: Field, value: Any) -> bool:
-    """Whether it is the field's default, so that a version without the field can be written."""
+    """Whether the value is the field's default, so that a version without the field can be encoded."""
     if field.null_default:
         return value is None
     if field.is_array:

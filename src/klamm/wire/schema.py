@@ -83,22 +83,22 @@ class Struct:
     fields: list[Field] = field(default_factory=list, repr=False)
 
     def in_order(self, version: int) -> list[Field]:
-        """The fields of a version in wire order, without tagged ones."""
+        """The fields of this version in wire order, without tagged ones."""
         return [f for f in self.fields if f.tag is None and version in f.versions]
 
     def tagged(self, version: int) -> list[tuple[int, Field]]:
-        """The tagged fields of a version with their tags, in ascending order."""
+        """The tagged fields of this version with their tags, in ascending order."""
         return sorted((f.tag, f) for f in self.fields if f.tag is not None and version in f.versions)
 
     def is_flat(self, version: int) -> bool:
-        """Whether the struct has only numbers and arrays of numbers, as partition states have."""
+        """Whether all fields are numbers or arrays of numbers, as in partition states."""
         return not self.tagged(version) and all(
             f.element in FIXED and f.element is not Kind.UUID and not (f.is_array and f.is_nullable(version))
             for f in self.in_order(version)
         )
 
     def absent(self, version: int) -> list[Field]:
-        """The fields that a version does not have."""
+        """The fields that this version does not have."""
         return [f for f in self.fields if version not in f.versions]
 
 

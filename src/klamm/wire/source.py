@@ -43,12 +43,12 @@ class Source:
         self._indent -= 1
 
     def name(self, prefix: str) -> str:
-        """A new variable name that begins with `prefix`."""
+        """Return a new variable name that begins with `prefix`."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def constant(self, value: object, prefix: str = "K") -> str:
-        """The name under which the generated code can use `value`."""
+        """Return the name under which the generated code can use `value`."""
         name = self.name(prefix)
         self.constants[name] = value
         return name
@@ -66,7 +66,10 @@ class Source:
 
 
 def min_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
-    """The minimum size of an array's element; a count above the remaining bytes divided by it is malformed."""
+    """The minimum size of an array's element.
+
+    An array count above the remaining bytes divided by this size is malformed.
+    """
     if isinstance(element, Kind):
         if element in FIXED:
             return FIXED[element][1]
@@ -117,7 +120,7 @@ def continue_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int
 
 
 def skip_tagged(buffer: bytes, position: int, count: int) -> int:
-    """Skip a section of `count` tagged fields; the position after it."""
+    """Skip a section of `count` tagged fields; returns the position after it."""
     if count > 0x7F:
         count, position = continue_uvarint(buffer, position, count)
     for _ in range(count):
@@ -189,7 +192,7 @@ class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
         return made
 
     def _pack_long(self, lengths: tuple[int, ...], *values: Any) -> bytes:
-        """Pack a struct with an array length that takes more than one byte."""
+        """Pack a struct that has an array whose length takes more than one byte."""
         left, numbers = iter(lengths), iter(values)
         out = b""
         for character in self._shape:

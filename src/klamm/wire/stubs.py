@@ -30,7 +30,7 @@ def stub_text() -> str:
 
 
 def _class(struct: Struct, is_body: bool) -> str:
-    """The stub of one class."""
+    """The stub text of one class."""
     lines = [f"class {struct.name}({'WireMessage' if is_body else 'WireStruct'}):"]
     if is_body:
         lines.append("    API_KEY: ClassVar[int]")
@@ -41,7 +41,7 @@ def _class(struct: Struct, is_body: bool) -> str:
 
 
 def _type(field: Field) -> str:
-    """The type annotation of a field."""
+    """The type annotation of a field, as text."""
     one = field.element.name if isinstance(field.element, Struct) else _TYPES.get(field.element, "int")
     if field.is_array:
         one = f"list[{one}]" if isinstance(field.element, Struct) else f"tuple[{one}, ...]"

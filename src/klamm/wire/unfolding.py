@@ -55,7 +55,7 @@ def decompress_pieces(codec: Codec, content: Buffer, step_bytes: int = STEP_BYTE
 
 
 def _plain(content: memoryview, step_bytes: int) -> Iterator[bytes]:
-    """The content in steps, not compressed."""
+    """Yield content that is not compressed in pieces of at most `step_bytes`."""
     for start in range(0, len(content), step_bytes):
         yield bytes(content[start : start + step_bytes])
 
@@ -118,9 +118,9 @@ _MAX_IDLE_ZSTD: Final = 4
 
 
 def _zstd_block_ends(content: memoryview, position: int) -> Iterator[int]:
-    """The end of the header of the frame at `position`, then of each of its blocks. Source: RFC 8878.
+    """Yield the end of the header of the zstd frame at `position`, then of each of its blocks.
 
-    A decompressor cannot stop inside what it is fed: this is what may be fed at once.
+    A decompressor cannot stop inside what it is given, so its input is cut at these positions. Source: RFC 8878.
     """
     magic, descriptor = _ZSTD_FRAME.unpack_from(content, position)
     if magic & _ZSTD_SKIPPABLE_MASK == _ZSTD_SKIPPABLE:

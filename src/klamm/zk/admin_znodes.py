@@ -100,7 +100,7 @@ def encode_isr_change(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_isr_change(child: str, payload: bytes | None) -> list[TopicPartition]:
-    """The partitions that an ISR change notification names."""
+    """The partitions that an ISR change notification lists. Raises MalformedZnode."""
     return _decode_partitions(f"{ISR_CHANGES}/{child}", payload)
 
 
@@ -115,7 +115,7 @@ def encode_log_dir_event(broker: BrokerId) -> bytes:
 
 
 def decode_log_dir_event(child: str, payload: bytes | None) -> BrokerId:
-    """The broker that announced a failed log directory."""
+    """The broker that announced a failed log directory. Raises MalformedZnode."""
     return BrokerId(decode_json(f"{LOG_DIR_EVENTS}/{child}", payload, _LogDirEvent).broker)
 
 
@@ -174,7 +174,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(payload: bytes | None) -> str:
-    """The cluster id as text, since the ids of some clusters are not valid base64 of 16 bytes."""
+    """The cluster id in `/cluster/id`, as text: some clusters have ids that are not 16 bytes in base64."""
     return decode_json(CLUSTER_ID, payload, _ClusterId).id
 
 
@@ -205,7 +205,7 @@ def encode_features(features: FinalizedFeatures) -> bytes:
     """The payload of `/feature`; version 1 also has a minimum level."""
 
     def levels(level: int) -> dict[str, int]:
-        """Return the finalized level of a feature in the fields of the znode's version."""
+        """Return the finalized level of a feature as the fields of the znode's format version."""
         return {"max_version_level": level} if features.version >= 2 else _both_levels(level)
 
     content: dict[str, Any] = {
@@ -217,7 +217,7 @@ def encode_features(features: FinalizedFeatures) -> bytes:
 
 
 def _both_levels(level: int) -> dict[str, int]:
-    """The levels of a feature in version 1 of the payload."""
+    """The minimum and maximum level of a feature, as version 1 of `/feature` has them."""
     return {"min_version_level": 1, "max_version_level": level}
 
 
@@ -255,7 +255,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
-    """The last allocated block; None if there was none. Raises MalformedZnode."""
+    """The last allocated block of producer ids; None if there was none. Raises MalformedZnode."""
     if not payload:
         return None
     read = decode_json(PRODUCER_ID_BLOCK, payload, _ProducerIdBlock)
@@ -274,6 +274,6 @@ class _Migration(msgspec.Struct):
 
 
 def decode_migration(payload: bytes | None) -> tuple[int, int]:
-    """Id and epoch of the KRaft controller that migrates this cluster; klamm never writes this znode."""
+    """Id and epoch of the KRaft controller in `/migration`; klamm reads this znode and never writes it."""
     read = decode_json(MIGRATION, payload, _Migration)
     return read.kraft_controller_id, read.kraft_controller_epoch

@@ -57,7 +57,7 @@ class BulkReads:
         return [None if r.code is ZkCode.NO_NODE else value_of(r) for r in ended]
 
     async def _multi_read(self, paths: Sequence[str], watch: bool, build: BuildMultiRead[T]) -> list[T | None]:
-        """Read with multiRead; answers in order, None for paths that have to be read singly."""
+        """Read many paths with multiRead. Returns the answers in order; None for paths that have to be read singly."""
         reading = _BulkRead(self._driver, paths, lambda part: build(part, self._chroot))
         if not watch and self._refused_at != self._driver.session.attempt and not await reading.run():
             self._refused_at = self._driver.session.attempt
@@ -133,7 +133,7 @@ class _BulkRead(Generic[T]):
         return True
 
     def _next_count(self) -> int:
-        """How many paths the next request reads, from the expected reply size."""
+        """How many paths the next request reads, estimated from the size of the replies so far."""
         return max(1, min(MAX_READS_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
 
     async def _start(self, start: int, end: int) -> None:

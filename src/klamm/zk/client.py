@@ -80,6 +80,11 @@ class ZooKeeper:
         return self._session.session_id
 
     @property
+    def session_password(self) -> bytes:
+        """The secret with which another connection attaches to the session; empty before the first connection."""
+        return self._session.password
+
+    @property
     def session_timeout_ms(self) -> int:
         """The requested session timeout; after the first connection the negotiated one."""
         return self._session.timeout_ms
@@ -195,7 +200,7 @@ class ZooKeeper:
         return await self._send_and_wait(requests.set_acl(self._checked_full_path(path), acl, version))
 
     async def ensure_path(self, path: str, acl: Sequence[Acl] = OPEN_ACL) -> None:
-        """Create the znode and its missing parents, with null data; existing znodes stay as they are."""
+        """Create the znode and its missing parents, with null data; existing znodes are not changed."""
         await self._ensure(self._checked_full_path(path), acl)
 
     async def ensure_paths(self, paths: Iterable[str]) -> None:

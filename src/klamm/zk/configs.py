@@ -91,11 +91,14 @@ class ConfigStore:
     # ---- following changes
 
     async def list_changes(self) -> list[str]:
-        """The names of the notifications, oldest first; the list is watched from now on."""
+        """The names of the config change notifications, oldest first; the list is watched from now on."""
         return sorted((await self._client.children(CONFIG_CHANGES, watch=True))[0])
 
     async def read_changes(self, children: Sequence[str]) -> tuple[list[Change], dict[str, str]]:
-        """The notifications that still exist, in order; and by name the reason why some cannot be read."""
+        """Read these config change notifications, those that still exist, in order.
+
+        Also returns, by name, why some cannot be read.
+        """
         results = await self._client.get_many([f"{CONFIG_CHANGES}/{child}" for child in children])
         found: list[Change] = []
         unreadable: dict[str, str] = {}
@@ -113,7 +116,7 @@ class ConfigStore:
         return found, unreadable
 
     async def delete_changes(self, children: Sequence[str]) -> None:
-        """Delete notifications; those already deleted, or protected by an ACL, are skipped."""
+        """Delete these config change notifications; those already deleted, or protected by an ACL, are skipped."""
         for child in children:
             with contextlib.suppress(NoNode, NotEmpty, NoAuth):
                 await self._client.delete(f"{CONFIG_CHANGES}/{child}")
@@ -135,6 +138,6 @@ class ConfigStore:
 
 
 def change_number(child: str) -> int:
-    """The sequence number of a notification; -1 for another znode."""
+    """The sequence number in the name of a config change notification; -1 for another name."""
     digits = child.removeprefix(CHANGE_PREFIX)
     return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isascii() and digits.isdigit() else -1

@@ -32,7 +32,10 @@ class _HandoverRequest(msgspec.Struct):
 
 
 async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int) -> None:
-    """Store the request. Raises NodeExists if another session has a request; a repetition of one's own is ignored."""
+    """Store a request that this broker becomes controller.
+
+    Raises NodeExists if another session has stored a request; a repetition of one's own is ignored.
+    """
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
     request = encode_json({"version": 1, "broker": broker, "epoch": epoch})
     try:
@@ -44,7 +47,7 @@ async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int
 
 
 async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | None:
-    """The stored request, or None; its next change is watched. Raises MalformedZnode."""
+    """The stored handover request, or None; its next change is watched. Raises MalformedZnode."""
     while True:
         try:
             content, stat = await client.get(NEXT_CONTROLLER, watch=True)
@@ -57,7 +60,7 @@ async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | N
 
 
 async def remove_handover_request(client: ZooKeeperClient, version: int = -1) -> None:
-    """Remove the request, unless it was removed or replaced."""
+    """Remove the handover request of this version (-1: any), unless it was removed or replaced."""
     try:
         await client.delete(NEXT_CONTROLLER, version)
     except (NoNode, BadVersion):

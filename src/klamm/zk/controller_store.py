@@ -127,7 +127,10 @@ class ControllerStore(Store):
     async def read_notifications(
         self, parent: str, children: Sequence[str]
     ) -> tuple[dict[str, bytes | None], dict[str, str]]:
-        """The payloads by name, and the error codes by name; deleted notifications are in neither."""
+        """Read these notifications: the contents by name, and by name the error codes of those that cannot be read.
+
+        Deleted notifications are in neither.
+        """
         results = await self.client.get_many([f"{parent}/{child}" for child in children])
         read = dict(zip(children, results, strict=True))
         found = {child: r.data for child, r in read.items() if r.code is ZkCode.OK}
@@ -140,9 +143,10 @@ class ControllerStore(Store):
     # ---- the controller
 
     async def set_up_features(self, version: int, enabled: bool) -> tuple[dict[str, int], int]:
-        """Write `/feature` for this protocol version; returns the finalized levels and the znode's version.
+        """Write `/feature` as inter.broker.protocol.version requires.
 
-        The write is guarded by the znode's version, unlike in Kafka. Raises MalformedZnode.
+        Returns the finalized levels and the znode's version. The write is guarded by the znode's version, unlike in
+        Kafka. Raises MalformedZnode.
         """
         try:
             now, epoch = await self.read_features()
@@ -179,16 +183,22 @@ class ControllerStore(Store):
             raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")
 
     async def confirm_controllership(self) -> None:
-        """Check that this is still the controller, before an irreversible step. Raises ControllerMoved."""
+        """Check in ZooKeeper that this node is still controller, before an irreversible step.
+
+        Raises ControllerMoved.
+        """
         await self.write([Check(znodes.CONTROLLER_EPOCH, -1)])
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
-        """Write with the controller epoch as fence; one result per operation. Raises ControllerMoved."""
+        """Write the operations if the controller epoch is still ours; one result per operation.
+
+        Raises ControllerMoved.
+        """
         return await self.writer.write(ops)
 
 
 def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], conflict: ZkCode) -> StatesWritten[P]:
-    """The results by partition; the error code `conflict` stands for a lost race."""
+    """The results by partition; the error code `conflict` means that another client wrote first."""
     outcome: StatesWritten[P] = StatesWritten()
     for (partition, state), result in zip(states.items(), results, strict=True):
         if result.code is ZkCode.OK and result.stat is not None:

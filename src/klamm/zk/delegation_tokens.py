@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
     @property
     def ends_ms(self) -> int:
-        """The time at which the token expires."""
+        """The time at which the delegation token expires, in ms."""
         return min(self.max_ms, self.expiry_ms)
 
 
@@ -34,7 +34,7 @@ class _Token(msgspec.Struct):
 
 
 def decode_token(token_id: str, payload: bytes | None) -> Token:
-    """The end times in a token's payload. Raises MalformedZnode."""
+    """The expiry times in a delegation token's znode. Raises MalformedZnode."""
     read = decode_json(f"{TOKENS}/{token_id}", payload, _Token)
     return Token(read.maxTimestamp, read.expiryTimestamp)
 
@@ -47,7 +47,7 @@ class TokenStore:
         self._writer = writer
 
     async def read(self) -> tuple[dict[str, Token], list[MalformedZnode]]:
-        """Tokens by id, in order of ids, and the errors of those that cannot be decoded.
+        """The delegation tokens by id, in order of ids, and the errors of those that cannot be decoded.
 
         Tokens that an ACL hides are in neither.
         """
@@ -67,7 +67,7 @@ class TokenStore:
         return tokens, malformed
 
     async def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete tokens and notify the brokers; returns the ids of tokens that do not exist any more."""
+        """Delete delegation tokens and notify the brokers; returns the ids of tokens that do not exist any more."""
         deleted = await self._writer.write([Delete(f"{TOKENS}/{token}") for token in ids])
         gone = [t for t, r in zip(ids, deleted, strict=True) if r.code in (ZkCode.OK, ZkCode.NO_NODE)]
         if gone:

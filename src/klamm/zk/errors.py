@@ -44,7 +44,7 @@ class ZkCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ZkCode | None":
-        """A member for an unknown number."""
+        """Make a member for an error number that this enum does not list."""
         if not isinstance(value, int):
             return None
         member = int.__new__(cls, value)

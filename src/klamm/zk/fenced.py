@@ -49,7 +49,10 @@ class FencedWriter:
         self._refused: dict[str, None] = {}
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
-        """Write the operations; one result per operation. Raises ControllerMoved."""
+        """Write the operations if the controller epoch is still ours; one result per operation.
+
+        Raises ControllerMoved.
+        """
         if not ops:
             return []
         results = await write_fenced(self._client, self._epoch_version, ops)
@@ -73,15 +76,15 @@ class FencedWriter:
         return list(taken)
 
     def add_refused(self, path: str) -> None:
-        """Add a path that could not be read, although a write depends on it."""
+        """Add a path whose writes have to be retried, because a read that they depend on failed."""
         self._refused[path] = None
 
 
 async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op]) -> list[Result]:
-    """Write the operations; one result per operation, in order, as if each had a multi of its own.
+    """Write the operations if the controller epoch is unchanged; one result per operation, in order.
 
-    `epoch_version` is the version of `/controller_epoch` after the election. Raises ControllerMoved if it changed
-    since, ZkError if it could not be checked.
+    Each succeeds or fails by itself. `epoch_version` is the version of `/controller_epoch` after the election. Raises
+    ControllerMoved if it changed since, ZkError if it could not be checked.
     """
     assert epoch_version >= 0, "a fenced write needs a won election"
     return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)

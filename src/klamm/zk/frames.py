@@ -29,7 +29,10 @@ class PacketReader:
         self._skip = 0
 
     def feed(self, data: bytes) -> Iterable[Packet]:
-        """The packets that these bytes complete; iterate to the end. Raises MalformedPacket for a wrong length."""
+        """Add received bytes and return the packets that they complete; the caller must iterate to the end.
+
+        Raises MalformedPacket for a wrong length.
+        """
         size = len(data) - 4
         if not self._buffer and not self._skip and 0 <= size <= self.limit and INT.unpack_from(data)[0] == size:
             return (Packet(data[4:], True),)  # as nearly always: one packet, and all of it

@@ -184,7 +184,7 @@ def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult]
 
 
 def _check_end(packet: bytes, position: int, found: int, expected: int) -> None:
-    """Raise MalformedPacket unless the packet ended after the expected number of results."""
+    """Raise MalformedPacket unless the packet ends after the expected number of results."""
     if packet[position:] != _END or found != expected:
         raise MalformedPacket(
             f"multi reply: {found} results up to offset {position} of {len(packet)}, expected {expected}"

@@ -54,7 +54,10 @@ class PendingDeletionStore:
         self._writer = writer
 
     async def read(self) -> tuple[list[PendingDeletion], dict[str, str]]:
-        """All records, in order of brokers; and by path the reasons for those that cannot be read."""
+        """Read all records of pending replica deletions, in order of brokers.
+
+        Also returns, by path, why some cannot be read.
+        """
         [brokers] = await self._client.children_many([PENDING_DELETIONS])
         numbers = sorted(b for b in map(broker_id_of, brokers.children) if b is not None)
         listed = await self._client.children_many([f"{PENDING_DELETIONS}/{b}" for b in numbers])
@@ -75,10 +78,11 @@ class PendingDeletionStore:
     async def write(
         self, pending: Collection[PendingDeletion], written: Container[tuple[BrokerId, uuid.UUID]]
     ) -> tuple[list[PendingDeletion], dict[tuple[str, BrokerId], str]]:
-        """Write records; those for a broker and topic id in `written` replace the stored one.
+        """Write records of pending replica deletions.
 
-        A stored record that was never read, perhaps because of an ACL, keeps its partitions: both are merged. Returns
-        the stored records, and by topic and broker the reasons for refused ones.
+        One whose broker and topic id are in `written` replaces the stored one. A stored record that was never read,
+        perhaps because of an ACL, keeps its partitions: both are merged. Returns the stored records, and by topic and
+        broker the reasons for refused ones.
         """
         above = await self._make_parents({str(c.broker): None for c in pending})
         records = {pending_deletion_path(c.broker, c.topic_id): c for c in pending}
@@ -102,7 +106,7 @@ class PendingDeletionStore:
         )
 
     async def _write_records(self, records: Mapping[str, PendingDeletion], there: Container[str]) -> dict[str, ZkCode]:
-        """Set the records in `there`, create the others; returns the error codes by path."""
+        """Set the records in `there` and create the others; returns the error codes by path."""
         ops = [Set(path, _encode(c)) if path in there else Create(path, _encode(c)) for path, c in records.items()]
         return {op.path: result.code for op, result in zip(ops, await self._writer.write(ops), strict=True)}
 
@@ -137,20 +141,20 @@ class PendingDeletionStore:
         return _refusals({f"{path}/": code for path, code in made.items() if code is not ZkCode.NODE_EXISTS}, "made")
 
     async def delete(self, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
-        """Delete these records; returns the reasons by path for those that could not be deleted."""
+        """Delete these pending deletion records; returns, by path, why some could not be deleted."""
         left = await self._writer.delete_all([pending_deletion_path(broker, topic_id) for broker, topic_id in names])
         return _refusals(left, "removed")
 
 
 def _refusals(answers: Mapping[str, ZkCode], done: str) -> dict[str, str]:
-    """The reason and remedy per path that ZooKeeper refused; a missing znode is no refusal of a read."""
+    """The reason and remedy for each path that ZooKeeper refused; a missing znode does not count as refused."""
     fine = (ZkCode.OK, ZkCode.NO_NODE) if done == "read" else (ZkCode.OK,)
     refused = {path: code for path, code in answers.items() if code not in fine}
     return {path: _refusal_message(path.rstrip("/"), code, done) for path, code in refused.items()}
 
 
 def _refusal_message(path: str, code: ZkCode, done: str) -> str:
-    """The message for a record that could not be written or removed, with the remedy for NO_AUTH."""
+    """The message for a pending deletion record that could not be written or removed, with the remedy."""
     why = f"{path} cannot be {done}: {code.name}"
     return f"{why}; {REMEDY}" if code is ZkCode.NO_AUTH else why
 
@@ -161,7 +165,7 @@ def _encode(record: PendingDeletion) -> bytes:
 
 
 def decode_pending_deletion(path: str, payload: bytes | None) -> PendingDeletion:
-    """The record at this path. Raises MalformedZnode."""
+    """The record of a pending replica deletion at this path. Raises MalformedZnode."""
     broker, _, topic_id = path.removeprefix(f"{PENDING_DELETIONS}/").partition("/")
     read = decode_json(path, payload, _PendingDeletion)
     try:

@@ -42,7 +42,7 @@ class BrokerRegistrar:
         self._payloads: set[bytes] = set()
 
     def _payload(self, now_ms: int) -> bytes:
-        """The payload of the broker's znode now."""
+        """The content of the broker's znode, with this registration time."""
         return encode_registration(self._broker, now_ms, self._jmx_port, self._version, self._features)
 
     async def register(self, client: ZooKeeperClient, now_ms: int) -> int:
@@ -65,7 +65,7 @@ class BrokerRegistrar:
                 return epoch
 
     def change(self, broker: Broker) -> None:
-        """Set what later registrations contain."""
+        """Set the broker that later registrations announce."""
         self._broker = broker
 
     async def update(self, client: Callable[[], ZooKeeperClient], now_ms: Callable[[], int]) -> None:

@@ -50,7 +50,7 @@ class ServerRotation:
         return min(share, FIRST_ATTEMPT_TIMEOUT_S * 2.0 ** min(self._failed_rounds, _MAX_DOUBLINGS))
 
     def on_failure(self) -> float:
-        """Count a failed attempt; returns the wait before the next: 0 in the first round, longer in later ones."""
+        """Count a failed attempt; returns the seconds to wait before the next: 0 in the first round, later more."""
         rounds, self._failures = self._failed_rounds, self._failures + 1
         if not rounds:
             return 0.0

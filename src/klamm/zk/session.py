@@ -86,7 +86,7 @@ class Session:
         self.session_id = 0
         self.last_zxid = 0
         self.watches = Watches()
-        self._password = bytes(16)
+        self.password = bytes(16)
         self._requested_timeout_ms = timeout_ms
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -108,7 +108,7 @@ class Session:
 
     @property
     def server(self) -> Server:
-        """The server to connect to in this attempt."""
+        """The ZooKeeper server to connect to in this attempt."""
         return self._rotation.server
 
     @property
@@ -134,12 +134,12 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the session is connected and has nothing to send; there may be outcomes to take."""
+        """Whether the session is connected and has nothing to send."""
         return self.phase is CONNECTED and not self._queue and not self._urgent
 
     @property
     def should_send_at_once(self) -> bool:
-        """Whether the request just submitted is the only one, so that waiting for others gains nothing."""
+        """Whether to send the request just submitted now, because it is the only one and none can share its packet."""
         return self.phase is CONNECTED and not self._in_flight and len(self._queue) == 1
 
     @property
@@ -148,7 +148,7 @@ class Session:
         return bool(self._urgent or self._queue)
 
     def take_outcomes(self) -> list[Outcome]:
-        """Remove and return all outcomes."""
+        """Remove and return all outcomes: completed requests, watch events and state changes."""
         taken, self._outcomes = self._outcomes, []
         return taken
 
@@ -211,23 +211,26 @@ class Session:
             self._end(CLOSED)
 
     def connection_made(self, attempt: int, now: float) -> None:
-        """The driver connected: send the connect request."""
+        """Called when the driver has connected: send the connect request."""
         if attempt != self.attempt or self.phase is not CONNECTING:
             return
         self._enter_phase(HANDSHAKE)
         self._packets = PacketReader(_HANDSHAKE_LIMIT)
         self._received_at = now
         body = struct.pack(">iqiq", 0, self.last_zxid, self._requested_timeout_ms, self.session_id)
-        body += jute.buffer(self._password) + b"\0"
+        body += jute.buffer(self.password) + b"\0"
         self._urgent = [jute.pack_int(len(body)), body]
 
     def connection_lost(self, attempt: int, reason: str, now: float) -> None:
-        """The connection broke, was refused, or could not be opened."""
+        """Called when the connection broke, was refused, or could not be opened."""
         if attempt == self.attempt and self.wants_connection:
             self._end_connection(reason or "the server closed the connection", now, hung_up=True)
 
     def receive(self, attempt: int, data: bytes, now: float) -> None:
-        """Bytes arrived on the connection of this attempt."""
+        """Called with bytes that arrived on the connection of this attempt.
+
+        Completes requests and reports watch events.
+        """
         if attempt != self.attempt or self.phase not in (HANDSHAKE, CONNECTED):
             return
         self._received_at = now
@@ -265,7 +268,7 @@ class Session:
         self._due = now + self._rotation.attempt_timeout_s(self.timeout_ms)
 
     def _end_connection(self, reason: str, now: float, *, hung_up: bool = False) -> None:
-        """End this connection: keep unanswered requests for the next one, and back off before it."""
+        """End this connection, keep unanswered requests for the next one, and wait before connecting again."""
         was_connected = self.phase is CONNECTED
         self.last_failure = f"{self.server}: {reason}"
         self._urgent.clear()
@@ -313,7 +316,7 @@ class Session:
     # ---- packets
 
     def _on_connect_response(self, packet: bytes, whole: bool, now: float) -> None:
-        """The response to a connect request: the session is granted, or has expired."""
+        """Handle the response to a connect request: the session is granted, or has expired."""
         if not whole:
             raise MalformedPacket("the connect response exceeds the packet limit")
         reader = Reader(packet)
@@ -325,7 +328,7 @@ class Session:
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
         self.session_id = session_id
-        self._password = password or b""
+        self.password = password or b""
         self._connected_at = now
         self._packets.limit = self._max_packet_bytes
         self._enter_phase(CONNECTED)
@@ -343,7 +346,7 @@ class Session:
         return again
 
     def _on_packet(self, packet: bytes, whole: bool, now: float) -> None:
-        """Match a packet with its request, ping, watch event or credentials by its xid."""
+        """Handle a packet by its xid: the reply to a request, a ping or credentials, or a watch event."""
         if len(packet) < _REPLY_HEADER.size:
             raise MalformedPacket(f"a reply of {len(packet)} bytes is shorter than its header")
         xid, zxid, error = _REPLY_HEADER.unpack_from(packet)

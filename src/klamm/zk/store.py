@@ -4,7 +4,7 @@ Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
@@ -32,6 +32,7 @@ from klamm.zk.election import ControllerEpoch, register_controller, replace_cont
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
 from klamm.zk.jute import Stat
 from klamm.zk.port import ZooKeeperClient
+from klamm.zk.process_ends import begin_process_record, read_process_ends
 from klamm.zk.registrations import Registration, decode_registration
 from klamm.zk.topic_creation import TopicToCreate, find_taken_names, write_topics
 from klamm.zk.topic_requests import TopicRequestStore
@@ -98,7 +99,7 @@ class Store:
         return self.client.is_alive
 
     async def sync(self, path: str) -> None:
-        """Let following reads see all changes that were made before."""
+        """Wait until the connected server has all changes committed before, so that following reads see them."""
         await self.client.sync(path)
 
     # ---- elections of the controller
@@ -116,14 +117,14 @@ class Store:
         await self.client.delete(znodes.CONTROLLER, version)
 
     async def watch_handover_request(self) -> HandoverRequest | None:
-        """An operator's request for a new controller, or None; its next change is watched.
+        """An operator's request to make another node the controller, or None; its next change is watched.
 
         Raises MalformedZnode.
         """
         return await watch_handover_request(self.client)
 
     async def remove_handover_request(self, version: int) -> None:
-        """Remove the request, unless it was removed or replaced."""
+        """Remove the handover request of this version, unless it was removed or replaced."""
         await remove_handover_request(self.client, version)
 
     # ---- the cluster
@@ -134,7 +135,7 @@ class Store:
         await self.client.ensure_paths(znodes.TOP_LEVEL)
 
     async def read_or_create_cluster_id(self, candidate: uuid.UUID) -> str:
-        """The cluster's id; if there is none, the candidate becomes it."""
+        """Return the cluster's id; where there is none, store the candidate as the id."""
         try:
             return decode_cluster_id((await self.client.get(znodes.CLUSTER_ID))[0])
         except NoNode:
@@ -172,7 +173,7 @@ class Store:
                     return None  # else it was created between the two calls
 
     async def generate_broker_id(self, reserved_max: int) -> BrokerId:
-        """A broker id above `reserved.broker.max.id` that no other broker gets."""
+        """Generate a broker id above `reserved.broker.max.id` that no other broker gets."""
         await self.client.ensure_path(znodes.BROKER_SEQUENCE)
         stat = await self.client.set(znodes.BROKER_SEQUENCE, b"")
         return BrokerId(stat.version + reserved_max)
@@ -202,6 +203,14 @@ class Store:
         except NoNode:
             return None
         return decode_registration(broker, data, stat.czxid)
+
+    async def begin_process_record(self, broker: BrokerId) -> None:
+        """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
+        await begin_process_record(self.client, broker)
+
+    async def read_process_ends(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
+        """Return for each broker whose process was reported as ended how it ended, as a phrase."""
+        return await read_process_ends(self.client, brokers)
 
     async def watch_registration(self, broker: BrokerId) -> int | None:
         """The session that owns the broker's registration, or None; its next change is watched."""
@@ -265,7 +274,7 @@ class Store:
         return len(znodes.decode_topic(topic, found[0]).partitions)
 
     async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
-        """By name, why no topic of that name can be created; None if one can."""
+        """By name, why no topic of that name can be created; None where it can."""
         return await find_taken_names(self.client, names)
 
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:

@@ -35,7 +35,7 @@ class ToolRequestStore:
         self._writer = writer
 
     async def read(self, path: str) -> ToolRequest | None:
-        """The request, or None; its next creation, change or deletion is watched."""
+        """The tool's request at this path, or None; its next creation, change or deletion is watched."""
         while await self._client.exists(path, watch=True) is not None:
             try:
                 data, stat = await self._client.get(path)
@@ -45,9 +45,9 @@ class ToolRequestStore:
         return None
 
     async def change(self, path: str, remainder: Callable[[bytes | None], bytes | Remainder]) -> bool:
-        """Replace a request by what `remainder` returns for its payload; whether it was changed.
+        """Replace a tool's request by what `remainder` returns for its content; returns whether it was changed.
 
-        The write is guarded by the version read, so that a request of a tool is not lost. Raises ControllerMoved,
+        The write is guarded by the version read, so that a newer request is not lost. Raises ControllerMoved,
         WriteRefused.
         """
         while True:

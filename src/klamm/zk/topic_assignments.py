@@ -52,7 +52,10 @@ class AssignmentStore:
         failed: dict[str, str],
         is_first: bool,
     ) -> list[str]:
-        """One attempt; returns topics whose znode changed meanwhile. At a retry, an own write is recognised."""
+        """Try once to write the partitions; returns the topics whose znode changed meanwhile.
+
+        Where an earlier attempt was written although its answer was lost, that counts as written.
+        """
         writes: dict[str, Set] = {}
         read = await self._client.get_many([znodes.topic_path(t) for t in changes])
         for (topic, partitions), result in zip(changes.items(), read, strict=True):

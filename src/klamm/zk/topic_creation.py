@@ -30,21 +30,21 @@ class TopicToCreate(NamedTuple):
 
 
 async def find_taken_names(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
-    """By name, why no topic of that name can be created; None if one can."""
+    """By name, why no topic of that name can be created; None where it can."""
     marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
     there = await client.exists_many([znodes.topic_path(name) for name in names])
     return {n: _why_taken(n, m is not None, t is not None) for n, m, t in zip(names, marked, there, strict=True)}
 
 
 def _why_taken(name: str, marked: bool, there: bool) -> str | None:
-    """The reason for a topic that exists, or is still being deleted (KAFKA-13175)."""
+    """Why the name is taken: its topic exists, or is still being deleted (KAFKA-13175); None where it is free."""
     if marked:
         return f"Topic '{name}' is marked for deletion."
     return f"Topic '{name}' already exists." if there else None
 
 
 async def write_topics(client: ZooKeeperClient, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
-    """Create topics in multis; returns those that were refused, and that the caller tries singly.
+    """Create topics in multis; returns those that were refused, which the caller tries one by one.
 
     The config of an earlier topic of the same name is replaced.
     """

@@ -44,7 +44,7 @@ class TopicDeletionStore:
         return {path: f"it cannot be removed: {code.name}" for path, code in left.items()}
 
     async def _levels_below(self, paths: Sequence[str]) -> list[list[str]]:
-        """All znodes below these, in levels, the nearest level first."""
+        """All znodes below these, as a list for each level, the nearest level first."""
         levels: list[list[str]] = []
         parents = paths
         while parents:

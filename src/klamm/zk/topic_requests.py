@@ -53,7 +53,7 @@ class TopicRequestStore:
         return DeletionsRequested(missing, {t for t in existing if t not in new})
 
     async def _mark_singly(self, topics: Sequence[str]) -> None:
-        """Create deletion requests one by one, because another client creates some at the same time."""
+        """Create deletion requests one by one, because another client creates some of them at the same time."""
         for topic in topics:
             try:
                 await self._client.create(znodes.delete_topic_path(topic), None)

@@ -42,11 +42,11 @@ class _ServerConnection(asyncio.Protocol):
             self._driver.on_connection_lost(self._attempt, str(exc) if exc is not None else "")
 
     def pause_writing(self) -> None:
-        """Note that the socket accepts no more bytes for now."""
+        """Record that the socket accepts no more bytes for now."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """Note that the socket accepts bytes again, and let the driver continue."""
+        """Record that the socket accepts bytes again, and let the driver continue."""
         self.writable = True
         if self._driver is not None:
             self._driver.wake()
@@ -151,7 +151,7 @@ class Driver:
         return future
 
     def run(self) -> None:
-        """Start the session; nothing is sent before."""
+        """Start to connect the session; nothing is sent before."""
         self._is_running = True
         self.wake()
 
@@ -230,7 +230,7 @@ class Driver:
                     self.ended.set()
 
     def _call_owner(self, owner: Callable[[T], None], what: T) -> None:
-        """Call a callback of the session's owner; an exception goes to the event loop's exception handler."""
+        """Call a callback of the session's owner; an exception is passed to the event loop's exception handler."""
         try:
             owner(what)
         except Exception as error:
@@ -275,6 +275,6 @@ class Driver:
             self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
-        """The timer fired: advance the session."""
+        """Advance the session when its timer fires."""
         self._timer = None
         self._advance_session()

@@ -53,7 +53,7 @@ class Watches:
         return sum(map(len, self._paths.values()))
 
     def add(self, kind: WatchKind, path: str) -> None:
-        """Note that a watch of this kind is set on the path."""
+        """Record that a watch of this kind is set on the path."""
         self._paths[kind][path] = None
 
     def remove_triggered(self, event: WatchEvent) -> None:

@@ -44,6 +44,8 @@ PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
 PENDING_DELETIONS: Final = "/klamm/pending_deletions"
 """Klamm's own: replicas that brokers have to delete and may still hold. Apache Kafka ignores it."""
+PROCESS_ENDS: Final = "/klamm/process_ends"
+"""Klamm's own: how the processes of brokers ended, as their crash guards recorded it."""
 NEXT_CONTROLLER: Final = "/klamm/next_controller"
 """Klamm's own: the broker that an operator wants as controller. It exists for seconds."""
 
@@ -185,7 +187,7 @@ class ControllerRegistration(NamedTuple):
 
     @property
     def is_kraft(self) -> bool:
-        """Whether a KRaft controller took over; then a ZooKeeper controller must not act."""
+        """Whether a KRaft controller took over; a ZooKeeper controller must then do nothing."""
         return self.kraft_controller_epoch > 0
 
 
@@ -241,7 +243,10 @@ class _Topic(msgspec.Struct):
 
 
 def encode_topic(topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]) -> bytes:
-    """The payload of a topic's znode; `topic_id` is omitted if it is None, the reassignment maps never."""
+    """The content of a topic's znode.
+
+    `topic_id` is left out if it is None; the maps of a reassignment are always there, as in Kafka.
+    """
     content: dict[str, Any] = {
         "removing_replicas": {str(p): a.removing for p, a in partitions.items() if a.removing},
         "partitions": {str(p): a.replicas for p, a in partitions.items()},
@@ -291,7 +296,7 @@ _read_state: Final = msgspec.json.Decoder(_State).decode
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """The payload of a state znode, without the partition epoch, which is the znode's version."""
+    """The content of a state znode. The partition epoch is not part of it, since it is the znode's version."""
     leader, leader_epoch, isr, controller_epoch, _, recovery = state
     last = f',"leader_recovery_state":{recovery:d}' if recovery else ""
     return (
@@ -307,7 +312,7 @@ def _json_list(ids: tuple[int, ...]) -> str:
 
 
 def decode_state(partition: PartitionLike, payload: bytes | None, version: int) -> LeaderAndIsr:
-    """The state in a payload; `version` is the znode's version, which is the partition epoch.
+    """The partition state in a state znode; `version` is the znode's version, which is the partition epoch.
 
     Raises MalformedZnode.
     """

@@ -12,9 +12,10 @@ from tests.support import zookeeper
 from tests.support.zookeeper_sequences import Comparison, sequence_of_seed, steps_as_text
 from tests.support.zookeeper_wire import connect_to_model, connect_to_real_server
 
+from klamm.embedded.zookeeper import QUICK
 from klamm.sim.zookeeper.ensemble import EnsembleSettings
 
-SETTINGS = EnsembleSettings(zookeeper.TICK_MS, zookeeper.QUICK.min_session_ms, zookeeper.QUICK.max_session_ms)
+SETTINGS = EnsembleSettings(zookeeper.TICK_MS, QUICK.min_session_ms, QUICK.max_session_ms)
 
 
 def compare(directory: Path, numbers: Sequence[int]) -> str:

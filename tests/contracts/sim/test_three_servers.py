@@ -10,6 +10,7 @@ from tests.support import zookeeper
 from tests.support.zookeeper_sequences import body_of
 from tests.support.zookeeper_wire import connect_frame, request_frame
 
+from klamm.embedded.zookeeper import QUICK
 from klamm.runtime.clock import RealClock
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import Rng
@@ -47,7 +48,7 @@ class RealThree:
 
 class ModelThree:
     def __init__(self) -> None:
-        quick = zookeeper.QUICK
+        quick = QUICK
         settings = EnsembleSettings(quick.tick_ms, quick.min_session_ms, quick.max_session_ms)
         self.ensemble = Ensemble(RealClock(), Rng("three"), settings)
         self._servers = [Server(self.ensemble) for _ in range(3)]

@@ -6,7 +6,7 @@ from typing import Any
 from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller import timers
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.handlers import elections, failover
 from klamm.model.errors import ErrorCode
 from klamm.zk import fenced, store

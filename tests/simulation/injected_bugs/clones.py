@@ -39,10 +39,10 @@ INJECTED_BUGS = {
         "src/klamm/zk/store.py", "children(znodes.TOPICS, watch=watch)", "children(znodes.TOPICS, watch=False)"
     ),
     "a bounce goes unseen": InjectedBug(
-        "src/klamm/controller/decisions/broker_changes.py", "current[b].epoch > known[b].epoch", "False"
+        "src/klamm/controller/decisions/changes.py", "current[b].epoch > known[b].epoch", "False"
     ),
     "the last member leaves the ISR": InjectedBug(
-        "src/klamm/controller/decisions/isr_removal.py", "now.isr if len(now.isr) == 1 else shared_ids(", "shared_ids("
+        "src/klamm/controller/decisions/plans.py", "now.isr if len(now.isr) == 1 else shared_ids(", "shared_ids("
     ),
 }
 

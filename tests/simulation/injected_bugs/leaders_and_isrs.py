@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller import controller, request_batch
-from klamm.controller.decisions import alter_partition, isr_removal
+from klamm.controller.decisions import alter_partition, plans
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import ControlledShutdown
 from klamm.controller.handlers import (
@@ -25,7 +25,7 @@ from klamm.model.ids import NO_BROKER
 
 def isr_emptied(patch: Patch) -> None:
     """The last member may leave the ISR."""
-    plan = isr_removal.plan_isr_removal
+    plan = plans.plan_isr_removal
 
     def to_the_last(broker: Any, stored: Any, epoch: int) -> Any:
         """The patched function, with the injected bug."""
@@ -38,7 +38,7 @@ def isr_emptied(patch: Patch) -> None:
 
 def dead_leaders_stay(patch: Patch) -> None:
     """A dead broker remains leader."""
-    plan = isr_removal.plan_isr_removal
+    plan = plans.plan_isr_removal
 
     def leader_kept(broker: Any, stored: Any, epoch: int) -> Any:
         """The patched function, with the injected bug."""

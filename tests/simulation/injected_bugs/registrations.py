@@ -7,14 +7,13 @@ from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.broker import zookeeper_sessions
 from klamm.controller import controller, events
-from klamm.controller.decisions import broker_changes
+from klamm.controller.decisions import changes
 from klamm.controller.events import RegisterBrokerAndReelect
 from klamm.controller.handlers import (
     brokers,
     isr,
     replicas,
 )
-from klamm.controller.handlers import shutdown as shutdowns
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.zk import registrar
@@ -78,7 +77,7 @@ def brokers_as_they_were(patch: Patch) -> None:
 
 def bounces_unseen(patch: Patch) -> None:
     """The controller ignores that a registration was replaced by that of a restarted broker."""
-    diff = broker_changes.diff_brokers
+    diff = changes.diff_brokers
 
     def without_bounces(*seen: Any) -> Any:
         """The patched function, with the injected bug."""
@@ -90,7 +89,7 @@ def bounces_unseen(patch: Patch) -> None:
 def earlier_runs_may_ask(patch: Patch) -> None:
     """The controller accepts requests with an old broker epoch."""
     patch.setattr(isr, "check_sender", lambda context, broker, epoch: ErrorCode.NONE)
-    patch.setattr(shutdowns, "check_controlled_shutdown", lambda context, broker, epoch: ErrorCode.NONE)
+    patch.setattr(brokers, "check_controlled_shutdown", lambda context, broker, epoch: ErrorCode.NONE)
 
 
 def old_registration_is_fatal(patch: Patch) -> None:

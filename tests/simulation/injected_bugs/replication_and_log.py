@@ -7,7 +7,7 @@ from tests.simulation.injected_bugs.mutant import Mutant, Patch, nothing
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.log import Log
-from klamm.replication import fetcher, isr, partition
+from klamm.replication import fetcher, isr, isr_changes, partition, partition_reads
 from klamm.replication.partition import Partition
 
 
@@ -26,7 +26,7 @@ def truncates_to_high_watermark(patch: Patch) -> None:
 
 def fetches_without_epoch(patch: Patch) -> None:
     """Followers do not say in which epoch their last record was written: nobody finds a divergence."""
-    patch.setattr(Partition, "_find_divergence", lambda self, *_: None)
+    patch.setattr(partition_reads, "_find_divergence", lambda *_: None)
 
 
 def leader_epochs_not_checked(patch: Patch) -> None:
@@ -41,7 +41,7 @@ def joins_at_the_high_watermark(patch: Patch) -> None:
     def ignoring_epoch(state: Any, replica: Any, **facts: Any) -> bool:
         return may_join(state, replica, **{**facts, "epoch_start_offset": 0})
 
-    patch.setattr(partition, "may_join", ignoring_epoch)
+    patch.setattr(isr_changes, "may_join", ignoring_epoch)
 
 
 def joins_at_once(patch: Patch) -> None:
@@ -51,7 +51,7 @@ def joins_at_once(patch: Patch) -> None:
     def at_once(state: Any, replica: Any, **facts: Any) -> bool:
         return may_join(state, replica, **{**facts, "epoch_start_offset": 0, "high_watermark": 0})
 
-    patch.setattr(partition, "may_join", at_once)
+    patch.setattr(isr_changes, "may_join", at_once)
 
 
 def epoch_start_not_recorded(patch: Patch) -> None:

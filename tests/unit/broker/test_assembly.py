@@ -8,9 +8,10 @@ from tests.unit.broker.node_parts import build
 from klamm.broker.lifecycle import Lifecycle
 
 START_ORDER = [
-    "listeners", "log directory failures", "logs",
+    "listeners", "log directory failures", "logs", "journal",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
-    "stale topics", "replicas", "group coordinator", "producer ids", "transaction client",
+    "stale topics", "replicas", "record repair", "log scrubber", "group coordinator", "producer ids",
+    "transaction client",
     "transaction verification", "transaction markers", "transaction coordinator", "config changes",
     "controller handover", "registration watch", "metrics endpoint", "request server",
 ]  # fmt: skip

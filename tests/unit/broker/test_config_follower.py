@@ -11,8 +11,7 @@ from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.config.topic_config import TopicConfig
-from klamm.log.cleaner.settings import CleanerSettings
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.settings import CleanerSettings, LogManagerSettings, ScrubberSettings
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.connection_table import ConnectionLimits
 from klamm.replication.quota import UNLIMITED, ReplicationQuotas
@@ -60,8 +59,22 @@ class Node:
         throttles = ReplicationThrottles(self.quotas, BrokerId(1))
         self.cleaner_settings: list[CleanerSettings] = []
         cleaner: Any = SimpleNamespace(update_settings=self._update_cleaner)
+        self.scrubber_settings: list[ScrubberSettings] = []
+        scrubber: Any = SimpleNamespace(update_settings=self._update_scrubber)
+        self.crc_checks: list[bool] = []
+        replicas: Any = SimpleNamespace(check_crcs=lambda is_on: self.crc_checks.append(is_on))
         self.follower = ConfigFollower(
-            self.dynamic, logs, server, controller, lambda: store, self._advertise, throttles, cleaner, self.told.extend
+            self.dynamic,
+            logs,
+            server,
+            controller,
+            lambda: store,
+            self._advertise,
+            throttles,
+            cleaner,
+            scrubber,
+            replicas,
+            self.told.extend,
         )
 
     async def _read(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -71,6 +84,9 @@ class Node:
 
     async def _update_cleaner(self, settings: CleanerSettings) -> None:
         self.cleaner_settings.append(settings)
+
+    async def _update_scrubber(self, settings: ScrubberSettings) -> None:
+        self.scrubber_settings.append(settings)
 
     def _advertise(self, config: NodeConfig) -> None:
         self.advertised += [str(e) for e in config.advertised_endpoints]
@@ -89,6 +105,19 @@ async def test_a_changed_cleaner_config_reaches_the_cleaner() -> None:
     await node.follower.brokers_changed({"log.cleaner.backoff.ms": "50", "log.cleaner.threads": "2"}, {})
 
     assert [(settings.backoff_ms, settings.threads) for settings in node.cleaner_settings] == [(50, 2)]
+
+
+async def test_changed_configs_of_the_search_for_damage_reach_the_scrubber_and_the_fetches() -> None:
+    node = Node()
+    configs = {
+        "klamm.log.scrub.bytes.per.second": "5",
+        "klamm.log.scrub.interval.ms": "6000",
+        "klamm.fetch.check.crcs": "false",
+    }
+    await node.follower.brokers_changed(configs, {})
+
+    assert node.scrubber_settings == [ScrubberSettings(5, 6_000)]
+    assert node.crc_checks == [False]
 
 
 async def test_an_invalid_topic_override_leaves_the_logs_unchanged() -> None:

@@ -7,7 +7,7 @@ from tests.unit.broker.cluster_state import cache, partition, request, update
 
 from klamm.broker.handlers.elect_leaders import ElectLeaders
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ElectionAnswer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

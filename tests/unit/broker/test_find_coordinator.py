@@ -7,7 +7,7 @@ from tests.unit.broker.cluster_state import broker, cache, partition, request, u
 
 from klamm.broker.handlers.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -56,13 +56,13 @@ def key_of(number: int, count: int = 3) -> str:
 
 
 @pytest.mark.parametrize("version", range(FIND_COORDINATOR.max_version + 1))
-async def test_every_version_finds_the_leader_of_the_groups_partition(version: int) -> None:
+async def test_every_find_coordinator_version_finds_the_leader_of_the_groups_partition(version: int) -> None:
     found = await Finder(known(**{OFFSETS: 3})).find(key_of(1), version=version)
     assert (found.error_code, found.node_id, found.host, found.port) == (ErrorCode.NONE, 2, "h2", 9092)
     assert found.error_message == ("NONE" if 1 <= version <= 3 else "")
 
 
-async def test_several_groups_are_found_at_once() -> None:
+async def test_find_coordinator_with_several_keys_answers_each() -> None:
     finder = Finder(known(**{OFFSETS: 3}))
     message = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=(key_of(0), key_of(1), key_of(2)))
     response = await finder._handler.handle(request(ApiKey.FIND_COORDINATOR, 4), message)
@@ -74,21 +74,21 @@ async def test_several_groups_are_found_at_once() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 6])
-async def test_topic_of_the_groups_is_created_on_first_use(version: int) -> None:
+async def test_consumer_offsets_topic_is_created_by_the_first_find_coordinator(version: int) -> None:
     finder = Finder(known())
     found = await finder.find("g", version=version)
     assert (found.error_code, found.node_id, found.host, found.port) == (NOT_AVAILABLE, -1, "", -1)
     assert set(finder.creation.created) == {OFFSETS}
 
 
-async def test_leader_that_the_client_cannot_reach_is_no_coordinator() -> None:
+async def test_leader_without_the_clients_listener_is_coordinator_not_available() -> None:
     finder = Finder(known(**{OFFSETS: 3}))
     assert (await finder.find(key_of(0), listener="OTHER")).error_code == NOT_AVAILABLE
     found = await finder.find(key_of(1), listener="OTHER")
     assert (found.error_code, found.port) == (ErrorCode.NONE, 9093)
 
 
-async def test_first_transactional_id_creates_the_topic_of_transactions() -> None:
+async def test_transaction_state_topic_is_created_by_the_first_find_coordinator() -> None:
     without = Finder(known())
     assert (await without.find("t", TRANSACTION)).error_code == NOT_AVAILABLE
     assert without.creation.created == [TRANSACTIONS]
@@ -99,9 +99,9 @@ async def test_first_transactional_id_creates_the_topic_of_transactions() -> Non
 
 
 @pytest.mark.parametrize(("kind", "version"), [(SHARE, 3), (7, 3), (SHARE, 5), (7, 6)])
-async def test_unknown_type_of_key_is_invalid(kind: int, version: int) -> None:
+async def test_find_coordinator_with_an_unknown_key_type_is_an_invalid_request(kind: int, version: int) -> None:
     assert (await Finder(known()).find("k", kind, version)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_share_groups_have_no_coordinator() -> None:
+async def test_find_coordinator_of_a_share_group_is_refused() -> None:
     assert (await Finder(known()).find("g:t:0", SHARE, 6)).error_code == NOT_AVAILABLE

@@ -62,7 +62,7 @@ async def join(room: Room, version: int, instance_id: str | None = None) -> m.Jo
 
 
 @versions(groups.JOIN_GROUP)
-def test_every_join_version_makes_a_member(version: int) -> None:
+def test_every_join_group_version_adds_a_member(version: int) -> None:
     async def body(room: Room) -> None:
         joined = await join(room, version)
         assert (joined.error_code, joined.generation_id, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
@@ -76,7 +76,7 @@ def test_every_join_version_makes_a_member(version: int) -> None:
 
 
 @versions(groups.SYNC_GROUP)
-def test_every_sync_version_gets_the_assignment(version: int) -> None:
+def test_every_sync_group_version_returns_the_assignment(version: int) -> None:
     async def body(room: Room) -> None:
         joined = await join(room, 9)
         message = m.SyncGroupRequest(
@@ -94,7 +94,7 @@ def test_every_sync_version_gets_the_assignment(version: int) -> None:
     play(body)
 
 
-def test_sync_version_5_has_to_name_the_protocol() -> None:
+def test_sync_group_version_5_without_a_protocol_is_refused() -> None:
     async def body(room: Room) -> None:
         message = m.SyncGroupRequest(GROUP, 1, "m", protocol_type="consumer")
         synced = await exchange(members_of(room).sync, ApiKey.SYNC_GROUP, 5, message)
@@ -117,7 +117,7 @@ def test_every_heartbeat_version_is_answered(version: int) -> None:
 
 
 @versions(groups.LEAVE_GROUP)
-def test_every_leave_version_removes_members(version: int) -> None:
+def test_every_leave_group_version_removes_members(version: int) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         handle = members_of(room).leave
@@ -136,7 +136,7 @@ def test_every_leave_version_removes_members(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_leave_of_a_group_coordinated_elsewhere_has_the_error_of_the_whole_request(version: int) -> None:
+def test_leave_group_at_another_broker_gets_one_error_for_the_whole_request(version: int) -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         message = m.LeaveGroupRequest(GROUP, members=[m.MemberIdentity("m")] if version else [])
@@ -160,7 +160,7 @@ def test_static_members_are_refused_while_older_brokers_could_load_them_as_dynam
     play(body)
 
 
-def test_leader_is_told_to_skip_the_assignment_from_version_9_on() -> None:
+def test_join_group_from_version_9_tells_the_leader_to_skip_the_assignment() -> None:
     async def body(room: Room) -> None:
         first = await join(room, 9, "i")
         await room.groups.sync_group(_sync_of(first))
@@ -180,7 +180,7 @@ def _sync_of(joined: m.JoinGroupResponse) -> SyncRequest:
 
 
 @versions(group_admin.LIST_GROUPS)
-def test_every_list_version_lists_groups(version: int) -> None:
+def test_every_list_groups_version_lists_groups(version: int) -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await room.commit({P0: 1}, group_id="simple")
@@ -195,7 +195,7 @@ def test_every_list_version_lists_groups(version: int) -> None:
 
 
 @versions(group_admin.DESCRIBE_GROUPS)
-def test_every_describe_version_describes_groups(version: int) -> None:
+def test_every_describe_groups_version_describes_groups(version: int) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(instance_id="i")
         message = m.DescribeGroupsRequest((GROUP, "x"), include_authorized_operations=version >= 3)
@@ -211,7 +211,7 @@ def test_every_describe_version_describes_groups(version: int) -> None:
 
 
 @versions(group_admin.DELETE_GROUPS)
-def test_every_delete_version_deletes_groups(version: int) -> None:
+def test_every_delete_groups_version_deletes_groups(version: int) -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 1}, group_id="simple")
         message = m.DeleteGroupsRequest(("simple", "x", "simple"))
@@ -228,11 +228,11 @@ def test_every_delete_version_deletes_groups(version: int) -> None:
     ("host", "text"),
     [("127.0.0.1", "/127.0.0.1"), ("::1", "/0:0:0:0:0:0:0:1"), ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0")],
 )
-def test_client_host_is_printed_as_java_prints_it(host: str, text: str) -> None:
+def test_described_members_have_their_host_in_javas_form(host: str, text: str) -> None:
     assert groups._java_address(host) == text
 
 
-def test_next_generation_of_groups_is_refused_in_the_response() -> None:
+def test_next_generation_group_requests_get_unsupported_version() -> None:
     async def body(room: Room) -> None:
         handle, key = members_of(room).refuse_next_generation, ApiKey.CONSUMER_GROUP_HEARTBEAT
         refused = await exchange(handle, key, 0, m.ConsumerGroupHeartbeatRequest("g", "m", 0))

@@ -86,7 +86,7 @@ def offsets_of(response: Any) -> dict[int, tuple[int, str, int]]:
 
 
 @versions(group_offsets.OFFSET_COMMIT)
-def test_every_commit_version_stores_offsets_of_known_partitions(version: int) -> None:
+def test_every_offset_commit_version_stores_offsets_of_known_partitions(version: int) -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         errors = await apis.commit(version, committed(0, 5), committed(1, 7, None), committed(9, 1))
@@ -102,7 +102,7 @@ def test_every_commit_version_stores_offsets_of_known_partitions(version: int) -
 
 
 @versions(group_offsets.OFFSET_FETCH)
-def test_every_fetch_version_reads_what_was_committed(version: int) -> None:
+def test_every_offset_fetch_version_returns_the_committed_offsets(version: int) -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(min(version, 9), committed(0, 5))
@@ -117,7 +117,7 @@ def test_every_fetch_version_reads_what_was_committed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_fetch_of_all_partitions_names_those_with_an_offset(version: int) -> None:
+def test_offset_fetch_of_all_partitions_returns_those_with_an_offset(version: int) -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(9, committed(1, 7, epoch=3))
@@ -130,7 +130,7 @@ def test_fetch_of_all_partitions_names_those_with_an_offset(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_every_fetch_version_has_room_for_the_error_of_the_group(version: int) -> None:
+def test_every_offset_fetch_version_returns_a_groups_error(version: int) -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         response = await Apis(room).fetch(version, 0)
@@ -142,7 +142,7 @@ def test_every_fetch_version_has_room_for_the_error_of_the_group(version: int) -
     play(body)
 
 
-def test_retention_of_the_request_sets_when_the_offset_expires() -> None:
+def test_retention_time_of_offset_commit_sets_when_the_offset_expires() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(2, committed(0, 5), retention_time_ms=1_000)
@@ -154,7 +154,7 @@ def test_retention_of_the_request_sets_when_the_offset_expires() -> None:
     play(body)
 
 
-def test_version_1_can_set_the_time_of_the_commit() -> None:
+def test_offset_commit_version_1_sets_the_commit_timestamp() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(1, m.OffsetCommitRequestPartition(0, 5, commit_timestamp=77), committed(1, 5))
@@ -165,7 +165,7 @@ def test_version_1_can_set_the_time_of_the_commit() -> None:
     play(body)
 
 
-def test_commit_to_unknown_partitions_alone_reaches_no_group() -> None:
+def test_offset_commit_of_unknown_partitions_only_creates_no_group() -> None:
     async def body(room: Room) -> None:
         assert await Apis(room).commit(9, committed(9, 1)) == {9: UNKNOWN}
         assert room.groups.list_groups([], [])[1] == []
@@ -173,7 +173,7 @@ def test_commit_to_unknown_partitions_alone_reaches_no_group() -> None:
     play(body)
 
 
-def test_static_members_commit_only_where_all_brokers_know_them() -> None:
+def test_static_members_may_commit_only_where_all_brokers_support_them() -> None:
     async def body(room: Room) -> None:
         errors = await Apis(room, allows_static=False).commit(7, committed(0, 5), group_instance_id="i", member_id="m")
         assert errors == {0: ErrorCode.UNSUPPORTED_VERSION}
@@ -181,7 +181,7 @@ def test_static_members_commit_only_where_all_brokers_know_them() -> None:
     play(body)
 
 
-def test_version_0_checks_the_metadata_and_reports_a_lost_zookeeper() -> None:
+def test_offset_commit_version_0_checks_metadata_size_and_reports_a_lost_zookeeper() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         errors = await apis.commit(0, committed(0, 5, "x" * 11))
@@ -193,7 +193,7 @@ def test_version_0_checks_the_metadata_and_reports_a_lost_zookeeper() -> None:
     play(body)
 
 
-def test_offsets_of_known_partitions_are_deleted() -> None:
+def test_offset_delete_deletes_the_offsets_of_known_partitions() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         assert (await apis.delete(0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND

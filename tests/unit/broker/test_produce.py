@@ -137,7 +137,7 @@ def frame_of(message: ProduceRequest) -> Frame:
     return Frame(header + bytes(message.encode(VERSION)))
 
 
-def test_request_that_waits_for_replicas_does_not_keep_its_frame() -> None:
+def test_produce_that_waits_for_replicas_does_not_keep_its_frame_in_memory() -> None:
     async def scenario() -> None:
         cluster = ReplicaCluster()
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])

@@ -86,14 +86,14 @@ ADD_VERSIONS = range(ADD_PARTITIONS_TO_TXN.min_version, ADD_PARTITIONS_TO_TXN.ma
 
 
 @pytest.mark.parametrize("version", ADD_VERSIONS)
-async def test_partitions_are_added_together(version: int) -> None:
+async def test_add_partitions_to_txn_adds_all_partitions_of_a_request(version: int) -> None:
     coordinator = Coordinator()
     assert await add(coordinator, version, 0, 1) == {0: 0, 1: 0}
     assert coordinator.asked == [("t", ProducerIdAndEpoch(7, 2), frozenset((P0, P1)))]
 
 
 @pytest.mark.parametrize("version", ADD_VERSIONS)
-async def test_no_partition_is_added_where_one_is_unknown(version: int) -> None:
+async def test_add_partitions_to_txn_with_an_unknown_partition_adds_none(version: int) -> None:
     coordinator = Coordinator()
     expected = {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert await add(coordinator, version, 0, 9) == expected
@@ -101,7 +101,7 @@ async def test_no_partition_is_added_where_one_is_unknown(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ADD_VERSIONS)
-async def test_older_versions_know_producer_fenced_as_invalid_producer_epoch(version: int) -> None:
+async def test_older_versions_get_invalid_producer_epoch_for_producer_fenced(version: int) -> None:
     expected = FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert await add(Coordinator(FENCED), version, 0) == {0: expected}
 
@@ -114,7 +114,7 @@ async def test_brokers_verify_partitions_without_adding_them(version: int) -> No
 
 
 @pytest.mark.parametrize("version", range(ADD_OFFSETS_TO_TXN.max_version + 1))
-async def test_partition_that_keeps_the_groups_offsets_is_added(version: int) -> None:
+async def test_add_offsets_to_txn_adds_the_partition_with_the_groups_offsets(version: int) -> None:
     coordinator = Coordinator(FENCED)
     message = m.AddOffsetsToTxnRequest("t", 7, 2, "g")
 
@@ -127,7 +127,7 @@ async def test_partition_that_keeps_the_groups_offsets_is_added(version: int) ->
 
 
 @pytest.mark.parametrize("version", range(END_TXN.max_version + 1))
-async def test_end_is_the_coordinators(version: int) -> None:
+async def test_end_txn_is_answered_by_the_transaction_coordinator(version: int) -> None:
     coordinator = Coordinator(FENCED)
 
     response = await handlers(coordinator).end(request(ApiKey.END_TXN, version), m.EndTxnRequest("t", 7, 2, True))
@@ -146,7 +146,7 @@ def test_transaction_is_described_with_its_partitions_by_topic() -> None:
 
 
 @pytest.mark.parametrize("version", range(LIST_TRANSACTIONS.max_version + 1))
-def test_version_0_lists_transactions_without_a_duration_filter(version: int) -> None:
+def test_list_transactions_version_0_has_no_duration_filter(version: int) -> None:
     coordinator = Coordinator()
     message = m.ListTransactionsRequest(("Ongoing",), (7,), 500)
     response = handlers(coordinator).list(request(ApiKey.LIST_TRANSACTIONS, version), message)

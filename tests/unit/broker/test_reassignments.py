@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tests.unit.broker.cluster_state import request
 
 from klamm.broker.handlers.reassignments import Reassignments
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ReassignmentAnswer, ReassignmentList
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode

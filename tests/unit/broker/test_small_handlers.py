@@ -6,9 +6,8 @@ import pytest
 from tests.unit.broker.cluster_state import cache, partition, request, update
 
 from klamm.broker.handlers.control import Control
-from klamm.broker.handlers.controller_apis import CONTROLLED_SHUTDOWN, ControllerApis
+from klamm.broker.handlers.controller_apis import CONTROLLED_SHUTDOWN, ControllerApis, Envelope
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
-from klamm.broker.handlers.envelope import Envelope
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds

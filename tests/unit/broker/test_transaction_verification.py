@@ -106,7 +106,7 @@ def test_only_the_first_batch_of_a_transaction_is_verified(run: Run) -> None:
 
 
 @pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
-def test_marker_during_the_verification_wins(run: Run, origin: Origin) -> None:
+def test_batch_is_refused_if_a_marker_was_written_during_its_verification(run: Run, origin: Origin) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.on_ask = leader.end
         assert await leader.verify() == {}
@@ -138,7 +138,7 @@ def test_unconfirmed_partition_is_refused_and_its_batch_cannot_be_appended(run: 
         (ConnectionLost("gone"), ErrorCode.NETWORK_EXCEPTION),
     ],
 )
-def test_errors_of_the_coordinator_are_those_that_producers_know(
+def test_verification_errors_become_errors_that_producers_know(
     run: Run, answered: ErrorCode | Exception, expected: ErrorCode
 ) -> None:
     async def body(leader: Leader) -> None:
@@ -148,7 +148,7 @@ def test_errors_of_the_coordinator_are_those_that_producers_know(
     run(body)
 
 
-def test_coordinator_that_cannot_verify_is_trusted(run: Run) -> None:
+def test_transaction_is_accepted_if_its_coordinator_cannot_verify(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = UnsupportedVersion("an older broker")
         assert await leader.verify() == {}
@@ -157,7 +157,7 @@ def test_coordinator_that_cannot_verify_is_trusted(run: Run) -> None:
     run(body)
 
 
-def test_nobody_is_asked_while_verification_is_disabled(run: Run) -> None:
+def test_no_verification_is_requested_while_it_is_disabled(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = ErrorCode.NOT_COORDINATOR
         await leader.verify()

@@ -65,7 +65,7 @@ async def commit(groups: Groups, verification: Verification, version: int) -> di
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_offsets_are_committed_once_their_partition_is_verified(version: int) -> None:
+async def test_txn_offset_commit_stores_offsets_once_their_partition_is_verified(version: int) -> None:
     groups, verification = Groups(), Verification()
 
     errors = await commit(groups, verification, version)
@@ -91,14 +91,16 @@ async def test_offsets_are_committed_once_their_partition_is_verified(version: i
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
     ],
 )
-async def test_unverified_offsets_are_refused(unverified: ErrorCode, answered: ErrorCode) -> None:
+async def test_txn_offset_commit_of_an_unverified_partition_is_refused(
+    unverified: ErrorCode, answered: ErrorCode
+) -> None:
     groups = Groups()
     assert (await commit(groups, Verification(unverified), 4))[0] == answered
     assert groups.committed == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_loading_group_is_hidden_from_producers_that_cannot_retry_it(version: int) -> None:
+async def test_old_producers_get_coordinator_not_available_while_a_group_loads(version: int) -> None:
     verification = Verification()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     errors = await commit(Groups(loading), verification, version)

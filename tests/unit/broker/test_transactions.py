@@ -106,7 +106,7 @@ def test_fenced_marker_and_unknown_partition_are_answered_with_their_errors(run:
     run(body)
 
 
-def test_follower_writes_no_markers(run: Run) -> None:
+def test_write_txn_markers_on_a_follower_is_refused(run: Run) -> None:
     async def body(cluster: ReplicaCluster, _: Transactions) -> None:
         on_follower = Transactions(cluster.brokers[2], cluster.world.clock, 5_000)
 

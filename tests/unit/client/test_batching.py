@@ -28,7 +28,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_items_that_come_during_a_request_go_with_the_next() -> None:
+async def test_items_queued_during_a_request_are_sent_in_the_next() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))
@@ -73,7 +73,7 @@ async def test_lost_connection_fails_the_callers_of_its_request_alone() -> None:
     assert await second == "2"
 
 
-async def test_caller_that_is_cancelled_is_left_out() -> None:
+async def test_item_of_a_cancelled_caller_is_not_sent() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))

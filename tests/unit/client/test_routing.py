@@ -8,11 +8,10 @@ import pytest
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import MIN_ABSENCE_S, ClusterMetadata, TopicGone
-from klamm.client.coordinators import CoordinatorType, coordinator_of, find_coordinator_request
 from klamm.client.errors import ConnectionLost, RetriableError, Unreachable
-from klamm.client.fetching import FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import LATEST, list_offsets
-from klamm.client.routing import coordinator
+from klamm.client.records import FetchLimits, fetch_request, partition_data_of
+from klamm.client.routing import CoordinatorType, coordinator, coordinator_of, find_coordinator_request
 from klamm.client.steps import Ask, Steps, Wait, retried
 from klamm.model.cluster import Address, parse_addresses
 from klamm.model.errors import ErrorCode

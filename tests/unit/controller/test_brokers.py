@@ -3,7 +3,7 @@
 import pytest
 from tests.support.controller_room import Room, alter_partition, broker
 
-from klamm.controller.decisions.broker_changes import diff_brokers
+from klamm.controller.decisions.changes import diff_brokers
 from klamm.controller.events import (
     BrokerChange,
     BrokerModifications,

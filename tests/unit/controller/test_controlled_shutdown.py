@@ -7,8 +7,7 @@ from klamm.controller.events import (
     BrokerChange,
     ControlledShutdown,
 )
-from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.handlers.shutdown import on_controlled_shutdown
+from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 

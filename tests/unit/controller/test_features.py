@@ -9,7 +9,7 @@ from tests.support.controller_room import Room, broker
 from klamm.controller.decisions.features import FeatureUpdate, UpgradeType, plan_feature_updates, supports
 from klamm.controller.events import BrokerChange, UpdateFeatures
 from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.handlers.features import on_update_features, set_up_features
+from klamm.controller.handlers.cluster_services import on_update_features, set_up_features
 from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId

@@ -3,7 +3,7 @@
 from tests.support.controller_room import Room
 
 from klamm.controller.context import ControllerContext
-from klamm.controller.decisions.offline_dirs import diff_offline_dirs
+from klamm.controller.decisions.changes import diff_offline_dirs
 from klamm.controller.events import (
     BrokerChange,
     LeaderAndIsrResponseReceived,

@@ -17,7 +17,7 @@ from klamm.controller.control_requests import (
     UpdateMetadataItem,
     leader_and_isr_state,
 )
-from klamm.controller.handlers.reassignment_znode import remove_finished_entries
+from klamm.controller.handlers.tool_requests import remove_finished_entries
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState

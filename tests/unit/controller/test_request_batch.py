@@ -2,13 +2,13 @@
 
 from tests.unit.controller.request_scene import Scene, ids
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     LeaderAndIsrItem,
     UpdateMetadataItem,
     leader_and_isr_state,
     metadata_state,
 )
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 

@@ -13,11 +13,10 @@ from klamm.controller.events import (
     ReplicaLeaderElection,
     TopicUncleanLeaderElectionEnable,
 )
-from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.controller.handlers.elections import on_rebalance, on_requested_election, on_topic_unclean_enabled
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
-from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.watches import event_for
 from klamm.model.assignment import ReplicaAssignment

@@ -7,7 +7,6 @@ import pytest
 from tests.support.controller_room import words
 from tests.unit.controller.request_scene import Scene, ids, lisr, umr, waiting
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -17,6 +16,7 @@ from klamm.controller.control_requests import (
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import parse_ibp, request_versions
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -49,7 +49,7 @@ IBPS = {
 
 
 @pytest.mark.parametrize(("ibp", "versions"), IBPS.items(), ids=IBPS)
-def test_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
+def test_control_request_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
     assert request_versions(parse_ibp(ibp)) == versions
 
 

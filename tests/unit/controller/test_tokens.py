@@ -5,7 +5,7 @@ import json
 from tests.support.controller_room import Room
 
 from klamm.controller.events import DelegationTokenExpiry
-from klamm.controller.handlers.tokens import TIMER, begin_expiring_tokens, on_token_expiry
+from klamm.controller.handlers.cluster_services import TIMER, begin_expiring_tokens, on_token_expiry
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
 from klamm.zk.delegation_tokens import TOKEN_CHANGES, TOKENS

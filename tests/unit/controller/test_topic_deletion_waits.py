@@ -15,9 +15,8 @@ from klamm.controller.events import (
     TopicDeletionStopReplicaResponseReceived,
     UncleanLeaderElectionEnable,
 )
-from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.controller.handlers.elections import on_unclean_enabled
-from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.handlers.topic_deletion import (
     on_dead_broker_timeout,
     on_replica_deletion_answer,

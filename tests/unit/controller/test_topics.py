@@ -5,7 +5,7 @@ import uuid
 import pytest
 from tests.support.controller_room import Room
 
-from klamm.controller.decisions.topic_changes import diff_topics
+from klamm.controller.decisions.changes import diff_topics
 from klamm.controller.events import (
     BrokerChange,
     IsrChangeNotification,

@@ -9,9 +9,8 @@ from tests.support.controller_room import Room, alter_partition
 from tests.support.replica_cluster import ids
 
 from klamm.controller.events import BrokerChange, ControlledShutdown, TopicChange
-from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.controller.handlers.isr import on_alter_partition
-from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.handlers.topics import on_topic_change
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings

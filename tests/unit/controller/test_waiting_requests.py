@@ -6,7 +6,6 @@ import pytest
 from tests.support.controller_room import words
 from tests.unit.controller.request_scene import Scene, lisr, registered, stop, umr, waiting
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -14,6 +13,7 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
+from klamm.controller.steps import REQUEST_PARTITIONS
 
 
 def test_queued_leader_and_isr_merges_to_the_newest_state_and_keeps_is_new() -> None:

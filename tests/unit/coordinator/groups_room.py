@@ -11,10 +11,10 @@ from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers.offsets import CommitRequest, Errors, FetchedOffset
-from klamm.coordinator.ports import Appended, LogBounds
 from klamm.coordinator.records import GroupKey, OffsetKey, read_group_value, read_key, read_offset_value
 from klamm.coordinator.requests import JoinRequest, JoinResult, SyncRequest, SyncResult
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk

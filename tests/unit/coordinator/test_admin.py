@@ -108,7 +108,7 @@ def test_groups_of_another_coordinator_are_not_deleted() -> None:
     play(body)
 
 
-def test_closed_coordinator_refuses_everything() -> None:
+def test_closed_group_coordinator_answers_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         await room.groups.close()
         assert room.groups.list_groups([], [])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE

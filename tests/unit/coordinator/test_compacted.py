@@ -10,8 +10,8 @@ from tests.unit.log.compaction import compacted_log
 from tests.unit.log.test_cleaner import OVERRIDES, CleanerNode
 
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import Appended, LogBounds
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.producers import Origin
@@ -105,7 +105,7 @@ def abort_open_transactions(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_compaction_changes_nothing_that_a_coordinator_loads(seed: int) -> None:
+def test_coordinator_loads_the_same_from_a_compacted_log(seed: int) -> None:
     node, rng, sequences = CleanerNode(seed), Random(seed), dict[int, int]()
 
     async def main(logs: LogManager) -> None:

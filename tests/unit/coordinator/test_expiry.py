@@ -58,7 +58,7 @@ def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
     play(body, **SHORT)
 
 
-def test_commit_with_a_retention_of_its_own_expires_then() -> None:
+def test_offset_expires_after_the_retention_named_in_its_commit() -> None:
     async def body(room: Room) -> None:
         expires = Offset(5, commit_timestamp=room.now_ms(), expire_timestamp=room.now_ms() + 20_000)
         await room.groups.commit_offsets(CommitRequest("flights", {P0: expires}))
@@ -69,7 +69,7 @@ def test_commit_with_a_retention_of_its_own_expires_then() -> None:
     play(body, **SHORT)
 
 
-def test_nothing_expires_while_another_commit_is_under_way() -> None:
+def test_offset_does_not_expire_while_another_commit_is_under_way() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await asyncio.sleep(55)
@@ -96,7 +96,7 @@ def test_offsets_of_deleted_partitions_are_removed() -> None:
     play(body)
 
 
-def test_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
+def test_commit_under_way_is_dropped_when_its_partition_is_deleted() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5, OTHER: 7})
         room.log.held = []
@@ -111,7 +111,7 @@ def test_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
     play(body)
 
 
-def test_first_commit_under_way_for_a_deleted_partition_does_not_count() -> None:
+def test_first_commit_under_way_is_dropped_when_its_partition_is_deleted() -> None:
     async def body(room: Room) -> None:
         await room.commit({OTHER: 7})
         room.log.held = []
@@ -125,7 +125,7 @@ def test_first_commit_under_way_for_a_deleted_partition_does_not_count() -> None
     play(body)
 
 
-def test_offset_that_expires_leaves_the_one_of_an_open_transaction() -> None:
+def test_expired_offset_keeps_the_pending_offset_of_an_open_transaction() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await write_transactional(room, offset_records(6))

@@ -15,7 +15,7 @@ LAST_EPOCH = 32_766
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_timeout_must_be_within_the_maximum(timeout_ms: int) -> None:
+def test_transaction_timeout_above_the_maximum_is_refused(timeout_ms: int) -> None:
     async def body(room: Room) -> None:
         assert await room.init(timeout_ms=timeout_ms) == InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
@@ -93,7 +93,7 @@ def test_requests_during_a_transition_are_answered_with_concurrent_transactions(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_prepared_transaction_has_to_complete_first(commit: bool) -> None:
+def test_init_producer_id_gets_concurrent_transactions_until_the_markers_are_written(commit: bool) -> None:
     async def body(room: Room) -> None:
         room.leaders.held = asyncio.Event()
         producer = await room.ongoing(P0)
@@ -166,7 +166,7 @@ def test_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> Non
 
 
 @pytest.mark.parametrize("continues", [True, False])
-def test_new_producer_id_follows_the_last_epoch(continues: bool) -> None:
+def test_new_producer_id_is_allocated_after_the_last_epoch(continues: bool) -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH
@@ -179,7 +179,7 @@ def test_new_producer_id_follows_the_last_epoch(continues: bool) -> None:
     play(body)
 
 
-def test_fence_may_use_the_epoch_that_no_producer_gets() -> None:
+def test_fencing_may_use_the_last_epoch_that_no_producer_gets() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH
@@ -193,7 +193,7 @@ def test_fence_may_use_the_epoch_that_no_producer_gets() -> None:
     play(body)
 
 
-def test_producer_that_guessed_the_last_epoch_is_aborted_and_gets_no_further() -> None:
+def test_producer_with_a_guessed_last_epoch_is_aborted_and_fenced() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH + 1
@@ -207,7 +207,7 @@ def test_producer_that_guessed_the_last_epoch_is_aborted_and_gets_no_further() -
     play(body)
 
 
-def test_another_broker_is_asked_where_this_one_does_not_lead_the_partition() -> None:
+def test_init_producer_id_at_a_broker_without_the_partition_is_refused() -> None:
     async def body(room: Room) -> None:
         room.resign()
         assert (await room.init()).error == ErrorCode.NOT_COORDINATOR

@@ -38,7 +38,7 @@ def test_member_id_of_an_unknown_group_is_refused() -> None:
     play(body)
 
 
-def test_empty_group_id_is_invalid() -> None:
+def test_join_with_an_empty_group_id_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now(group_id="")).error is ErrorCode.INVALID_GROUP_ID
 
@@ -46,7 +46,7 @@ def test_empty_group_id_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": ()}])
-def test_first_member_has_to_name_a_protocol(changes: dict[str, Any]) -> None:
+def test_first_member_without_a_protocol_is_refused(changes: dict[str, Any]) -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now(**changes)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -54,7 +54,7 @@ def test_first_member_has_to_name_a_protocol(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": "connect"}, {"protocols": ROUND_ROBIN}])
-def test_member_without_a_common_protocol_is_refused(changes: dict[str, Any]) -> None:
+def test_member_without_a_common_protocol_gets_inconsistent_group_protocol(changes: dict[str, Any]) -> None:
     async def body(room: Room) -> None:
         await room.stable()
         assert (await room.join_now(**changes)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -83,7 +83,7 @@ def test_member_id_that_is_not_used_in_time_is_forgotten() -> None:
     play(body)
 
 
-def test_rebalance_waits_for_a_member_id_that_was_given_out() -> None:
+def test_rebalance_waits_for_an_unused_member_id() -> None:
     async def body(room: Room) -> None:
         [leader] = await room.stable()
         first = await room.join_now(requires_known_member_id=True)
@@ -98,7 +98,7 @@ def test_rebalance_waits_for_a_member_id_that_was_given_out() -> None:
     play(body)
 
 
-def test_rebalance_completes_when_a_member_id_that_was_given_out_expires() -> None:
+def test_rebalance_completes_when_an_unused_member_id_expires() -> None:
     async def body(room: Room) -> None:
         [leader] = await room.stable()
         await room.join_now(requires_known_member_id=True)
@@ -111,7 +111,7 @@ def test_rebalance_completes_when_a_member_id_that_was_given_out_expires() -> No
     play(body)
 
 
-def test_leader_gets_the_members_and_others_do_not() -> None:
+def test_only_the_leaders_join_response_lists_the_members() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(client_id=name) for name in "ab"]
         await asyncio.sleep(6.5)
@@ -127,7 +127,7 @@ def test_leader_gets_the_members_and_others_do_not() -> None:
     play(body)
 
 
-def test_protocol_is_voted_for_among_those_that_all_support() -> None:
+def test_protocol_with_most_votes_of_those_that_all_support_is_chosen() -> None:
     async def body(room: Room) -> None:
         offers = [("a", "b", "c"), ("b", "a"), ("b", "c", "a")]
         joins = [room.join(protocols=tuple((name, name.encode()) for name in offer)) for offer in offers]
@@ -185,7 +185,7 @@ def test_member_of_a_completing_rebalance_gets_the_generation_again_if_it_is_unc
     play(body)
 
 
-def test_join_that_is_sent_twice_releases_the_first_one() -> None:
+def test_second_join_of_a_member_ends_the_wait_of_the_first() -> None:
     async def body(room: Room) -> None:
         first = await room.join_now(requires_known_member_id=True)
         waiting = room.join(first.member_id)
@@ -253,7 +253,7 @@ def test_last_members_of_a_group_that_is_too_large_are_removed_when_they_join_ag
     play(body)
 
 
-def test_group_that_was_removed_meanwhile_sends_the_client_to_find_its_coordinator() -> None:
+def test_join_of_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)
@@ -263,7 +263,7 @@ def test_group_that_was_removed_meanwhile_sends_the_client_to_find_its_coordinat
     play(body)
 
 
-def test_partition_of_another_broker_is_not_coordinated_here() -> None:
+def test_join_at_another_broker_gets_not_coordinator() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         assert (await room.join_now()).error is ErrorCode.NOT_COORDINATOR

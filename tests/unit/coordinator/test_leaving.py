@@ -27,7 +27,7 @@ def test_member_that_leaves_is_removed_at_once() -> None:
     play(body)
 
 
-def test_members_of_an_unknown_group_are_unknown() -> None:
+def test_leave_of_an_unknown_group_gets_unknown_member_id() -> None:
     async def body(room: Room) -> None:
         assert leave(room, LeavingMember("a"), LeavingMember("b")) == (ErrorCode.NONE, (UNKNOWN, UNKNOWN))
 
@@ -65,7 +65,7 @@ def test_member_that_waits_for_a_rebalance_is_answered_when_it_leaves() -> None:
     play(body)
 
 
-def test_member_id_that_was_given_out_can_leave_before_it_joins() -> None:
+def test_unused_member_id_can_leave_before_it_joins() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         given = await room.join_now(requires_known_member_id=True)
@@ -78,7 +78,7 @@ def test_member_id_that_was_given_out_can_leave_before_it_joins() -> None:
     play(body)
 
 
-def test_coordinator_that_lost_the_group_says_so() -> None:
+def test_leave_of_a_moved_or_removed_group_is_refused() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)

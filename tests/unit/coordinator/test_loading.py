@@ -44,7 +44,7 @@ async def write_marker(room: Room, kind: ControlType, producer: int = 7) -> None
     await write(room, build_end_marker(EndMarker(kind, 0), producer, 0, 1))
 
 
-def test_group_and_offsets_are_as_they_were() -> None:
+def test_loaded_group_and_offsets_equal_those_that_were_stored() -> None:
     async def body(room: Room) -> None:
         leader, follower = await room.stable(2)
         await room.commit({P0: 5}, member_id=leader.member_id, generation=1)
@@ -81,7 +81,7 @@ def test_later_records_replace_earlier_ones_and_tombstones_remove() -> None:
     play(body)
 
 
-def test_group_that_was_removed_and_made_again_is_loaded() -> None:
+def test_group_that_was_removed_and_created_again_is_loaded() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         [stored] = room.log.records()
@@ -134,7 +134,7 @@ def test_transactional_offsets_of_an_aborted_transaction_are_dropped() -> None:
     play(body)
 
 
-def test_commit_of_a_consumer_after_the_transactional_one_wins() -> None:
+def test_loaded_consumer_commit_replaces_an_earlier_transactional_one() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5))
         await write(room, build_batch(offset_records(9)))
@@ -144,7 +144,7 @@ def test_commit_of_a_consumer_after_the_transactional_one_wins() -> None:
     play(body)
 
 
-def test_transactional_commit_after_the_one_of_a_consumer_wins() -> None:
+def test_loaded_transactional_commit_replaces_an_earlier_one_of_a_consumer() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(9)))
         await write_transactional(room, offset_records(5))
@@ -154,7 +154,7 @@ def test_transactional_commit_after_the_one_of_a_consumer_wins() -> None:
     play(body)
 
 
-def test_producers_end_their_own_transactions_alone() -> None:
+def test_loaded_marker_ends_only_the_transaction_of_its_producer() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5), producer=7)
         await write_transactional(room, offset_records(6, 8), producer=8)
@@ -170,7 +170,7 @@ def test_producers_end_their_own_transactions_alone() -> None:
 # ---- leadership
 
 
-def test_resigned_coordinator_answers_all_that_wait() -> None:
+def test_resigned_coordinator_answers_all_waiting_requests() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         join = room.join()
@@ -189,7 +189,7 @@ def test_resigned_coordinator_answers_all_that_wait() -> None:
     play(body)
 
 
-def test_waiting_joins_are_told_that_the_coordinator_moved() -> None:
+def test_waiting_joins_get_not_coordinator_when_the_coordinator_moves() -> None:
     async def body(room: Room) -> None:
         join = room.join()
         await settle()
@@ -200,7 +200,7 @@ def test_waiting_joins_are_told_that_the_coordinator_moved() -> None:
     play(body)
 
 
-def test_instruction_of_an_older_epoch_is_ignored() -> None:
+def test_leadership_change_of_an_older_leader_epoch_is_ignored() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         ownership = room.groups._ownership
@@ -218,7 +218,7 @@ def test_instruction_of_an_older_epoch_is_ignored() -> None:
     play(body)
 
 
-def test_stop_replica_without_an_epoch_gives_the_groups_up() -> None:
+def test_stop_replica_without_an_epoch_unloads_the_groups() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.elected(0, 5)
         room.groups._ownership.resigned(0, None)
@@ -227,7 +227,7 @@ def test_stop_replica_without_an_epoch_gives_the_groups_up() -> None:
     play(body)
 
 
-def test_resignation_during_a_load_ends_it() -> None:
+def test_load_ends_when_the_broker_loses_leadership() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         other = room.restart()
@@ -240,7 +240,7 @@ def test_resignation_during_a_load_ends_it() -> None:
     play(body)
 
 
-def test_another_epoch_of_the_same_leader_keeps_the_groups() -> None:
+def test_new_leader_epoch_of_the_same_leader_keeps_the_groups() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         before = room.group()
@@ -268,7 +268,7 @@ def test_unreadable_records_are_skipped_and_the_others_loaded() -> None:
     play(body)
 
 
-def test_loading_reads_in_pieces_and_gives_the_loop_back() -> None:
+def test_loading_reads_in_pieces_and_yields_to_the_event_loop() -> None:
     async def body(room: Room) -> None:
         for number in range(300):
             await write(room, build_batch(offset_records(number, group=f"g{number}")))
@@ -334,7 +334,7 @@ def test_empty_group_is_loaded_with_its_offsets_and_its_time() -> None:
     play(body)
 
 
-def test_loaded_group_knows_its_topics() -> None:
+def test_loaded_group_has_the_subscribed_topics_of_its_members() -> None:
     async def body(room: Room) -> None:
         await room.stable(protocols=SUBSCRIBED)
         assert (await take_over(room)).group().subscribed_topics == frozenset({"orders"})
@@ -342,7 +342,7 @@ def test_loaded_group_knows_its_topics() -> None:
     play(body)
 
 
-def test_loaded_group_with_other_metadata_does_not_know_its_topics() -> None:
+def test_loaded_group_with_unreadable_metadata_has_unknown_topics() -> None:
     async def body(room: Room) -> None:
         await room.stable(protocols=(("range", b"garbage"),))
         loaded = (await take_over(room)).group()
@@ -374,7 +374,7 @@ def test_transactions_of_one_producer_end_one_after_the_other() -> None:
     play(body)
 
 
-def test_offsets_after_the_removal_of_their_group_make_a_new_one() -> None:
+def test_offsets_stored_after_the_removal_of_their_group_create_it_again() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await write(room, build_batch([NewRecord(None, group_key(GROUP))]))
@@ -396,7 +396,7 @@ def test_batch_larger_than_the_load_buffer_is_loaded() -> None:
     play(body, offsets_load_buffer_size=1_000)
 
 
-def test_log_that_gives_no_records_ends_the_load() -> None:
+def test_log_that_returns_no_records_ends_the_load() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(5)))
         room.log.ends[0] += 10
@@ -419,7 +419,7 @@ def test_control_batch_without_a_marker_is_ignored() -> None:
     play(body)
 
 
-def test_load_is_timed() -> None:
+def test_duration_of_a_load_is_counted() -> None:
     async def body(room: Room) -> None:
         other = await take_over(room)
         assert other.groups.counts.partition_loads.count == 1

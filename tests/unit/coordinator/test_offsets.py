@@ -17,7 +17,7 @@ SUBSCRIBED = (("range", b"\x00\x00" + ConsumerProtocolSubscription(topics=("orde
 NONE = ErrorCode.NONE
 
 
-def test_group_without_members_keeps_offsets() -> None:
+def test_offsets_are_stored_for_a_group_without_members() -> None:
     async def body(room: Room) -> None:
         assert await room.commit({P0: 5, P1: 7}) == {P0: NONE, P1: NONE}
         assert room.fetch([P0, P1, TopicPartition("x", 0)]) == {P0: 5, P1: 7, TopicPartition("x", 0): -1}
@@ -98,7 +98,7 @@ def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
     play(body)
 
 
-def test_commit_to_a_removed_group_sends_the_client_to_find_its_coordinator() -> None:
+def test_commit_to_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         room.group().move(DEAD, 0)
@@ -174,7 +174,7 @@ def test_later_record_wins_in_whatever_order_the_commits_are_replicated() -> Non
     play(body)
 
 
-def test_earlier_commit_counts_where_the_later_one_failed() -> None:
+def test_earlier_commit_stays_when_a_later_one_fails() -> None:
     async def body(room: Room) -> None:
         room.log.held, room.log.errors = [], [NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
         commits = [asyncio.ensure_future(room.commit({P0: offset})) for offset in (5, 6)]
@@ -189,7 +189,7 @@ def test_earlier_commit_counts_where_the_later_one_failed() -> None:
     play(body)
 
 
-def test_commit_of_a_client_that_left_meanwhile_counts() -> None:
+def test_commit_is_stored_although_its_client_disconnected() -> None:
     async def body(room: Room) -> None:
         room.log.held = []
         group_exists = asyncio.ensure_future(room.commit({P0: 5}))
@@ -269,7 +269,7 @@ def test_offsets_of_a_removed_group_cannot_be_deleted() -> None:
 # ---- what is special about groups without members
 
 
-def test_group_with_the_empty_name_keeps_offsets() -> None:
+def test_offsets_are_stored_for_the_group_with_the_empty_name() -> None:
     async def body(room: Room) -> None:
         assert await room.commit({P0: 5}, group_id="") == {P0: NONE}
         assert room.fetch(group_id="") == {P0: 5}

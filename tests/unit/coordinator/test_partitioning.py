@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.coordinator.partitioning import java_hash, partition_for
+from klamm.coordinator.topic_partitions import java_hash, partition_for
 
 JAVA_HASHES = {
     "": 0,
@@ -16,7 +16,7 @@ JAVA_HASHES = {
 
 
 @pytest.mark.parametrize(("text", "code"), JAVA_HASHES.items())
-def test_hash_is_that_of_java(text: str, code: int) -> None:
+def test_group_hash_equals_javas_string_hash(text: str, code: int) -> None:
     assert java_hash(text) == code
 
 

@@ -156,7 +156,7 @@ def test_waiting_for_a_rebalance_does_not_expire_a_known_member() -> None:
     play(body)
 
 
-def test_last_member_that_goes_leaves_an_empty_stored_group() -> None:
+def test_group_is_stored_as_empty_when_its_last_member_leaves() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)

@@ -26,7 +26,7 @@ from klamm.wire.messages import ConsumerProtocolSubscription, OwnedPartitions
 P3 = TopicPartition("t", 3)
 
 
-def test_keys() -> None:
+def test_offset_and_group_keys_are_encoded_as_in_kafka() -> None:
     assert offset_key("g", P3) == bytes.fromhex("0001 0001 67 0001 74 00000003")
     assert group_key("g") == bytes.fromhex("0002 0001 67")
     assert read_key(offset_key("g", P3)) == OffsetKey("g", P3)
@@ -53,7 +53,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("version", VALUES)
-def test_offset_value_of_each_version(version: int) -> None:
+def test_offset_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
     assert offset_value(OFFSET, version) == bytes.fromhex(VALUES[version])
     read = read_offset_value(bytes.fromhex(VALUES[version]))
     assert read == (OFFSET if version >= 3 else OFFSET._replace(leader_epoch=-1))
@@ -90,7 +90,7 @@ GROUP_VALUES = {
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
-def test_group_value_of_each_version(version: int) -> None:
+def test_group_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
     value = bytes.fromhex(GROUP_VALUES[version])
     assert group_value(group(), {"m": b"a"}, version) == value
     read = read_group_value("g", value)
@@ -136,13 +136,13 @@ def test_subscription_in_another_form_makes_the_topics_unknown(unreadable: bytes
     assert subscribed_topics([subscription(0, "t"), unreadable]) is None
 
 
-def test_settings_write_the_newest_versions_without_tagged_fields() -> None:
+def test_by_default_values_have_the_newest_version_without_tagged_fields() -> None:
     settings = GroupSettings()
     assert offset_value(OFFSET, settings.offset_value_version) == bytes.fromhex(VALUES[3])
     assert group_value(group(), {"m": b"a"}, settings.group_value_version) == bytes.fromhex(GROUP_VALUES[3])
 
 
-def test_tagged_fields_of_the_future_are_skipped() -> None:
+def test_unknown_tagged_fields_of_a_record_are_skipped() -> None:
     tagged = "01 63 02 abcd"  # one field with tag 99 and two bytes
     assert read_offset_value(bytes.fromhex(VALUES[4].removesuffix("00") + tagged)) == OFFSET
     value = group_value(group(), {"m": b"a"}, 4)

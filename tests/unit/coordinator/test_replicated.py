@@ -10,9 +10,9 @@ from tests.unit.coordinator.groups_room import P0 as ORDERS
 from tests.unit.coordinator.groups_room import Room
 
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.settings import GroupSettings
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.time_slices import CountedSlices
@@ -72,7 +72,7 @@ def run(tmp_path: Path) -> Run:
     return play
 
 
-def test_next_leader_has_what_was_committed(run: Run) -> None:
+def test_next_coordinator_has_the_committed_offsets(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         first = await coordinators.elect(1)
         assert await first.commit({ORDERS: 5}) == {ORDERS: NONE}
@@ -115,7 +115,7 @@ def test_commit_without_enough_replicas_is_refused(run: Run) -> None:
     run(body)
 
 
-def test_commit_under_way_when_the_leader_moves_is_sent_to_the_new_coordinator(run: Run) -> None:
+def test_commit_under_way_when_the_leader_moves_gets_not_coordinator(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         coordinators.cut(2, 3)
@@ -130,7 +130,7 @@ def test_commit_under_way_when_the_leader_moves_is_sent_to_the_new_coordinator(r
     run(body)
 
 
-def test_deleted_replica_gives_its_groups_up(run: Run) -> None:
+def test_deletion_of_a_replica_unloads_its_groups(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         await room.commit({ORDERS: 5})
@@ -161,7 +161,7 @@ def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
     run(body)
 
 
-def test_leaders_of_other_topics_are_no_coordinators(run: Run) -> None:
+def test_leadership_of_other_topics_loads_no_groups(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         other = TopicPartition("orders", 0)

@@ -50,7 +50,7 @@ def test_restarted_leader_that_can_skip_the_assignment_gets_the_members() -> Non
     play(body)
 
 
-def test_restarted_leader_of_an_older_version_is_told_its_old_id_as_the_leader() -> None:
+def test_restarted_leader_of_an_older_version_gets_its_old_id_as_leader() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)
         again = await room.join_now(instance_id="i0")

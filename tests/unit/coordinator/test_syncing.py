@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.unit.coordinator.groups_room import GROUP, Room, play, settle
 
-from klamm.coordinator.ports import Appended
 from klamm.coordinator.requests import NO_GENERATION, JoinResult
 from klamm.coordinator.states import DEAD, PREPARING_REBALANCE, STABLE
+from klamm.coordinator.topic_partitions import Appended
 from klamm.model.errors import ErrorCode
 
 
@@ -59,7 +59,7 @@ def test_member_that_the_leader_left_out_gets_an_empty_assignment() -> None:
         ({"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_sync_that_does_not_fit_the_group_is_refused(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_sync_with_a_wrong_member_generation_or_protocol_is_refused(changes: dict[str, Any], error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         [leader] = await joined(room, 1)
         assert (await room.sync(leader, **changes)).error is error
@@ -75,7 +75,7 @@ def test_sync_with_the_groups_protocol_is_accepted_also_of_a_stable_group() -> N
     play(body)
 
 
-def test_sync_during_a_rebalance_is_told_so() -> None:
+def test_sync_during_a_rebalance_gets_rebalance_in_progress() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.join()
@@ -85,7 +85,7 @@ def test_sync_during_a_rebalance_is_told_so() -> None:
     play(body)
 
 
-def test_sync_that_is_sent_twice_releases_the_first_one() -> None:
+def test_second_sync_of_a_member_ends_the_wait_of_the_first() -> None:
     async def body(room: Room) -> None:
         leader, follower = await joined(room)
         first = room.sync(follower)
@@ -173,7 +173,7 @@ def test_assignment_of_an_earlier_generation_changes_nothing_when_it_is_stored_l
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_heartbeat_is_answered_by_what_it_fits(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_heartbeat_gets_the_error_for_its_member_and_generation(changes: dict[str, Any], error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         assert room.heartbeat(member, **changes) is error
@@ -189,7 +189,7 @@ def test_heartbeat_of_a_completing_rebalance_is_accepted() -> None:
     play(body)
 
 
-def test_heartbeat_of_a_removed_group_sends_the_member_to_find_its_coordinator() -> None:
+def test_heartbeat_of_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)
@@ -212,7 +212,7 @@ def test_silent_member_leaves_and_one_with_heartbeats_stays() -> None:
     play(body)
 
 
-def test_commits_keep_the_session_too() -> None:
+def test_offset_commits_extend_the_members_session() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         for _ in range(5):
@@ -223,7 +223,7 @@ def test_commits_keep_the_session_too() -> None:
     play(body)
 
 
-def test_syncs_of_a_stable_group_keep_the_session_too() -> None:
+def test_syncs_of_a_stable_group_extend_the_members_session() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         for _ in range(5):

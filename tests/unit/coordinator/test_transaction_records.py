@@ -29,12 +29,12 @@ PRODUCER = "000000000000000700020000ea60"
 TIMES = "00000000000007d000000000000003e8"
 
 
-def test_key_is_version_0_and_the_transactional_id() -> None:
+def test_transaction_key_is_version_0_and_the_transactional_id() -> None:
     assert transaction_key("copy").hex() == "0000" + "0004" + b"copy".hex()
     assert read_key(transaction_key("copy")) == "copy"
 
 
-def test_value_has_version_0_with_the_partitions_by_topic() -> None:
+def test_transaction_value_has_version_0_with_the_partitions_by_topic() -> None:
     partitions = "000000020001610000000100000003000162000000020000000000000001"
     assert transaction_value(TRANSITION).hex() == "0000" + PRODUCER + "01" + partitions + TIMES
 
@@ -60,21 +60,21 @@ def test_stored_transaction_is_read_again_without_its_previous_epoch() -> None:
     assert (read.last_producer_id, read.last_epoch, read.pending) == (-1, -1, None)
 
 
-def test_value_of_the_flexible_version_is_read() -> None:
+def test_transaction_value_of_the_flexible_version_is_read() -> None:
     value = TransactionLogValue(7, 2, 60_000, 0, None, 2_000, -1)
     assert read_value("copy", b"\0\1" + value.encode(1)).state is EMPTY
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\2" + b"\0" * 40, b"\0\0" + b"\0" * 5])
-def test_unreadable_value_is_refused(value: bytes) -> None:
+def test_unreadable_transaction_value_is_refused(value: bytes) -> None:
     with pytest.raises(UnknownTransactionRecord):
         read_value("copy", value)
 
 
-def test_unknown_state_is_refused() -> None:
+def test_unknown_transaction_state_is_refused() -> None:
     with pytest.raises(UnknownTransactionRecord, match="state 8"):
         read_value("copy", b"\0\0" + TransactionLogValue(7, 2, 60_000, 8, None, 2_000, -1).encode(0))
 
 
-def test_key_of_another_version_is_left_alone() -> None:
+def test_transaction_key_of_another_version_is_ignored() -> None:
     assert read_key(b"\0\1whatever") is None

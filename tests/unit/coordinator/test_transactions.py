@@ -75,7 +75,7 @@ def test_transaction_ends_with_a_marker_in_every_partition(commit: bool) -> None
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_end_that_comes_again_is_answered_as_the_first_and_the_other_end_is_refused(commit: bool) -> None:
+def test_repeated_end_txn_gets_the_same_answer_and_the_opposite_one_is_refused(commit: bool) -> None:
     async def body(room: Room) -> None:
         room.leaders.held = asyncio.Event()
         producer = await room.ongoing(P0)
@@ -93,7 +93,7 @@ def test_end_that_comes_again_is_answered_as_the_first_and_the_other_end_is_refu
     play(body)
 
 
-def test_end_without_a_transaction_or_by_a_stranger_is_refused() -> None:
+def test_end_txn_without_a_transaction_or_by_another_producer_is_refused() -> None:
     async def body(room: Room) -> None:
         assert await room.end(ProducerIdAndEpoch(1_000, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         producer = await room.producer()
@@ -105,7 +105,7 @@ def test_end_without_a_transaction_or_by_a_stranger_is_refused() -> None:
     play(body)
 
 
-def test_end_that_cannot_be_stored_leaves_the_transaction_open() -> None:
+def test_end_txn_that_cannot_be_stored_leaves_the_transaction_open() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -175,7 +175,7 @@ def test_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> N
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_fenced_coordinator_writes_no_more_markers_and_no_end(error: ErrorCode) -> None:
+def test_fenced_coordinator_writes_no_more_markers_and_no_final_state(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [error]
@@ -188,7 +188,7 @@ def test_fenced_coordinator_writes_no_more_markers_and_no_end(error: ErrorCode) 
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
-def test_partition_that_takes_no_markers_does_not_hold_up_the_end(error: ErrorCode) -> None:
+def test_partition_that_permanently_refuses_markers_does_not_block_the_end(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [error]
@@ -241,7 +241,7 @@ def test_next_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) ->
     play(body)
 
 
-def test_open_transaction_goes_on_at_the_next_coordinator() -> None:
+def test_open_transaction_continues_at_the_next_coordinator() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         other = await room.successor()

@@ -8,11 +8,11 @@ from tests.unit.coordinator.groups_room import MemoryOffsetsLog, settle
 
 from klamm.client.errors import ConnectionLost
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.settings import TransactionSettings
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.coordinator.transactions.ports import Marker, NoLeader
 from klamm.coordinator.transactions.records import read_key, read_value
 from klamm.coordinator.transactions.requests import InitResult
-from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode

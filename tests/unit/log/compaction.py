@@ -6,10 +6,10 @@ from tests.unit.log.support import ORDERS
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaner.cleaner import LogCleaner
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.producers import Origin
+from klamm.log.settings import CleanerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 from klamm.wire.compression import Codec

@@ -10,10 +10,10 @@ from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.log.settings import CleanerSettings
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.workers import InlineWorkers

@@ -38,7 +38,9 @@ CASES: dict[str, tuple[LogFacts, TopicConfig, tuple[int, int, int, int, bool]]] 
 
 
 @pytest.mark.parametrize(("given", "topic", "expected"), CASES.values(), ids=CASES)
-def test_dirty_range(given: LogFacts, topic: TopicConfig, expected: tuple[int, int, int, int, bool]) -> None:
+def test_dirty_range_ends_before_the_first_segment_that_must_stay(
+    given: LogFacts, topic: TopicConfig, expected: tuple[int, int, int, int, bool]
+) -> None:
     found = find_dirty_range(given, topic, NOW_MS)
 
     assert (found.start, found.end, found.cleanable_bytes, found.total_bytes, found.is_reset) == expected

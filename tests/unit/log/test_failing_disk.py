@@ -12,7 +12,8 @@ from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import AppendRefused, BadLogDirectory, StorageFailed
 from klamm.log.log import Log
-from klamm.log.manager import DirectoryFailure, LogManager, LogRequest
+from klamm.log.manager import LogManager, LogRequest
+from klamm.log.registry import DirectoryFailure
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork

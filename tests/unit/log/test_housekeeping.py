@@ -15,8 +15,9 @@ from klamm.log.checkpoints import parse_offsets
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
-from klamm.log.manager import DirectoryFailure, LogManager
-from klamm.log.manager_settings import LogManagerSettings
+from klamm.log.manager import LogManager
+from klamm.log.registry import DirectoryFailure
+from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness

@@ -191,7 +191,7 @@ def test_coordinators_may_write_control_batches(orders: Partition) -> None:
     assert headers_of(log)[0].is_control
 
 
-def test_records_of_a_coordinator_are_looked_at_only_for_another_codec(orders: Partition) -> None:
+def test_records_of_a_coordinator_are_checked_only_when_recompressed(orders: Partition) -> None:
     compacted = orders.open(cleanup_policy="compact")
     large = build_batch([NewRecord(b"x" * 20_000, b"k", NOW_MS)])
 

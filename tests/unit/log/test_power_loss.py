@@ -169,3 +169,47 @@ def test_created_log_directory_survives_power_loss() -> None:
 
         assert node.disk.exists("/data"), seed
         assert node.disk.exists("/data/logs"), seed
+
+
+def test_synced_deletion_survives_power_loss() -> None:
+    """Also that of a future log, which the next sync of its directory covers."""
+    back = set()
+    for seed in range(20):
+        node = SimulatedNode(seed, "/data1", "/data2")
+
+        async def delete(logs: LogManager) -> None:
+            await create(logs)
+            for log in logs.logs.values():
+                await log.flush()
+            logs.moves.create_future(ORDERS, "/data2" if logs.directory_of(ORDERS) == "/data1" else "/data1")
+            assert logs.delete(ORDERS)
+            assert await logs.sync_deletions([ORDERS]) == []
+            assert logs.delete(LAMPS)
+
+        node.run(delete)
+        node.disk.lose_power()
+
+        async def partitions(logs: LogManager) -> list[TopicPartition]:
+            return [*logs.logs, *logs.moves.futures]
+
+        back.update(node.run(partitions))
+
+    assert back == {LAMPS}  # its deletion was not synced
+
+
+@pytest.mark.parametrize("is_offline", [False, True], ids=["sync fails", "offline before"])
+def test_deletion_in_a_directory_that_fails_is_not_durable(is_offline: bool) -> None:
+    node = SimulatedNode(1, "/data1", "/data2")
+
+    async def delete(logs: LogManager) -> None:
+        for partition in (ORDERS, LAMPS):
+            logs.moves.prefer_directory(partition, "/data1")
+        await create(logs)
+        assert logs.delete(ORDERS)
+        node.disk.fail("/data1")
+        if is_offline:
+            logs.on_log_failed(logs.logs[LAMPS], OSError(5, "I/O error"))
+        assert await logs.sync_deletions([ORDERS]) == [ORDERS]
+        assert list(logs.offline_directories) == ["/data1"]
+
+    node.run(delete)

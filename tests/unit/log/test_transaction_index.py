@@ -35,7 +35,7 @@ def index_with(directory: Path, entries: list[tuple[int, ...]]) -> TransactionIn
 
 
 @pytest.mark.parametrize("entries", VALID.values(), ids=VALID)
-def test_valid_entries_are_read(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
+def test_valid_transaction_index_entries_are_read(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
     found: list[AbortedTransaction] = []
 
     index = index_with(tmp_path, entries)
@@ -46,12 +46,12 @@ def test_valid_entries_are_read(tmp_path: Path, entries: list[tuple[int, ...]]) 
 
 
 @pytest.mark.parametrize("entries", INVALID.values(), ids=INVALID)
-def test_an_entry_that_cannot_be_is_corrupt(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
+def test_an_impossible_transaction_index_entry_is_corrupt(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
     with pytest.raises(CorruptFile, match="an entry is not valid"):
         index_with(tmp_path, entries).check()
 
 
-def test_a_file_that_ends_inside_an_entry_is_corrupt(tmp_path: Path) -> None:
+def test_a_truncated_transaction_index_is_corrupt(tmp_path: Path) -> None:
     index = index_with(tmp_path, [(0, 7, 10, 12, 10)])
     with open(index.path, "ab") as file:
         file.write(b"x")

@@ -14,14 +14,14 @@ def ids(source: str) -> list[str]:
     return [m.id for m, _ in numbered("log/some.py", source)]
 
 
-def test_ids_are_unique_and_the_same_each_time() -> None:
+def test_mutant_ids_are_unique_and_the_same_in_each_run() -> None:
     first = [m.id for m in mutants_of(ELECTIONS)]
 
     assert first == [m.id for m in mutants_of(ELECTIONS)]
     assert len(first) == len(set(first)) > 50
 
 
-def test_ids_stay_when_other_functions_change() -> None:
+def test_mutant_ids_stay_when_other_functions_change() -> None:
     assert set(ids(SOURCE)) < set(ids(OTHER + SOURCE))
     assert "log/some.py:comparison-shifted:a:2" in ids(OTHER + SOURCE)
 
@@ -45,12 +45,12 @@ def test_docstrings_comments_and_other_functions_do_not_make_another_mutant() ->
     assert codes[0].isdisjoint(m.code for m, _ in numbered("log/some.py", changed))
 
 
-def test_an_unknown_id_is_an_error() -> None:
+def test_an_unknown_mutant_id_is_an_error() -> None:
     with pytest.raises(KeyError, match="nothing"):
         mutated_tree("log/some.py", SOURCE, "nothing")
 
 
-def test_sources_on_disk_and_earlier_trees_stay_as_they_are() -> None:
+def test_mutating_changes_no_file_and_no_earlier_syntax_tree() -> None:
     mutant = mutants_of(ELECTIONS)[0]
     before = mutant.path.read_text()
 

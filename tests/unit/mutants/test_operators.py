@@ -53,7 +53,7 @@ def mutated_bodies(body: str, operator: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "body", "expected"), [(n, *case) for n, case in CASES.items()], ids=CASES)
-def test_operator_yields_exactly_these_changes(name: str, body: str, expected: list[str]) -> None:
+def test_mutation_operator_yields_exactly_the_listed_changes(name: str, body: str, expected: list[str]) -> None:
     assert mutated_bodies(body, name.partition(",")[0]) == expected
 
 

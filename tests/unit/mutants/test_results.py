@@ -19,7 +19,7 @@ def known(*verdicts: Verdict) -> dict[tuple[str, str], Verdict]:
     return {(v.id, v.killer): v for v in verdicts}
 
 
-def test_a_later_run_knows_the_verdicts_of_one_that_was_broken_off(tmp_path: Path) -> None:
+def test_a_mutant_run_continues_with_the_results_of_an_interrupted_one(tmp_path: Path) -> None:
     path = tmp_path / "a" / "verdicts"
     Results(path).add(verdict(FIRST, "unit", KILLED))
     Results(path).add(verdict(SECOND, "unit", SURVIVED))
@@ -46,7 +46,7 @@ def test_a_later_run_knows_the_verdicts_of_one_that_was_broken_off(tmp_path: Pat
         (NOT_REACHED, True, "new", False),
     ],
 )
-def test_a_kill_depends_on_the_function_and_a_survival_on_all_that_ran(
+def test_a_stored_result_is_reused_while_the_code_it_depends_on_is_unchanged(
     tmp_path: Path, what: str, is_same: bool, tests: str | None, holds: bool
 ) -> None:
     results = Results(tmp_path / "verdicts")
@@ -56,7 +56,7 @@ def test_a_kill_depends_on_the_function_and_a_survival_on_all_that_ran(
     assert (results.get(mutant, "unit", tests) is not None) is holds
 
 
-def test_the_section_counts_each_killer_alone_and_lists_survivors_with_their_lines() -> None:
+def test_the_mutants_page_counts_each_test_kind_and_lists_survivors_with_lines() -> None:
     verdicts = known(
         verdict(FIRST, "unit", KILLED),
         verdict(FIRST, "simulation", SURVIVED),
@@ -74,7 +74,7 @@ def test_the_section_counts_each_killer_alone_and_lists_survivors_with_their_lin
     assert THIRD.id not in text
 
 
-def test_a_reason_holds_only_while_the_mutated_line_is_the_same(tmp_path: Path) -> None:
+def test_a_reason_for_a_survivor_applies_only_while_its_line_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "equivalent.toml"
     path.write_text(f"[[mutant]]\nid = '{FIRST.id}'\nafter = 'another line'\nreason = 'why'\n")
 
@@ -83,7 +83,7 @@ def test_a_reason_holds_only_while_the_mutated_line_is_the_same(tmp_path: Path) 
     assert FIRST.id in text
 
 
-def test_writing_the_section_keeps_the_rest_of_the_page(tmp_path: Path) -> None:
+def test_writing_the_mutants_section_keeps_the_rest_of_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Mutants\n\nguards\n")
 

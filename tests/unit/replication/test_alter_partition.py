@@ -16,6 +16,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchPosition
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
+from klamm.replication.isr_changes import maybe_expand_isr, on_isr_answer
 from klamm.replication.ports import IsrAnswer
 from klamm.replication.replica_manager import ReplicationSettings
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -203,7 +204,7 @@ def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run:
         assert partition.leader_epoch_start == 2
         cluster.log(2).high_watermark = 1  # as a leader that has not confirmed it yet
         partition.replicas[BrokerId(3)].log_end_offset = 1
-        partition._maybe_expand_isr(partition.replicas[BrokerId(3)])
+        maybe_expand_isr(partition, partition.replicas[BrokerId(3)])
         assert cluster.controller.requests == []
         assert partition.isr_state == Committed(ids(2))
 
@@ -231,10 +232,10 @@ def test_failed_and_successful_isr_updates_are_counted(run: Run, answer: IsrAnsw
         epoch = partition.leader_epoch
         pending = PendingShrink(ids(1, 2, 3), frozenset({BrokerId(3)}))
         partition.isr_state = pending
-        partition.on_isr_answer(pending, answer._replace(leader_epoch=answer.leader_epoch + epoch - 1))
+        on_isr_answer(partition, pending, answer._replace(leader_epoch=answer.leader_epoch + epoch - 1))
         assert (counts.failed_isr_updates, counts.isr_shrinks) == (failed, 1 - failed)
-        partition.on_isr_answer(
-            PendingShrink(ids(1, 2, 3), frozenset({BrokerId(2)})), answer
+        on_isr_answer(
+            partition, PendingShrink(ids(1, 2, 3), frozenset({BrokerId(2)})), answer
         )  # replaced meanwhile: nobody's
         assert counts.failed_isr_updates == failed
 
@@ -265,7 +266,7 @@ def test_high_watermark_advances_after_a_rejected_isr_expansion(run: Run) -> Non
         waiting = asyncio.create_task(cluster.produce(1, b"b"))
         await asyncio.sleep(1)
         assert not waiting.done()
-        partition.on_isr_answer(pending, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA))
+        on_isr_answer(partition, pending, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA))
         await asyncio.sleep(0)
         assert partition.hosted_log.high_watermark == 2
         await waiting
@@ -487,8 +488,7 @@ def test_isr_member_that_is_not_assigned_is_removed(run: Run) -> None:
         request = leader_and_isr(1, (1, 2, 9), (1, 2), 0, 1)
         for b in (1, 2):
             await cluster.brokers[b].become_leader_or_follower(request, 7)
-        assert await cluster.produce(1) is ErrorCode.NONE
-        await asyncio.sleep(20)
+        assert await cluster.produce(1, timeout_ms=10_000) is ErrorCode.NONE
         assert cluster.isr(1) == (1, 2)
 
     run(scenario, settings=ReplicationSettings(replica_lag_time_max_ms=10_000))

@@ -57,6 +57,7 @@ HIGH_WATERMARKS = {
         PendingShrink(ids(1, 2), frozenset({BrokerId(2)})), [replica(2, 4)], 4
     ),
     "a member not heard of yet holds it": HighWatermark(Committed(ids(1, 2)), [replica(2, -1)], -1),
+    "a member that is not assigned holds it": HighWatermark(Committed(ids(1, 2, 3)), [replica(2, 7)], -1),
     "a follower ahead of the leader does not raise it": HighWatermark(Committed(ids(1, 2)), [replica(2, 12)], 10),
 }
 
@@ -64,7 +65,13 @@ HIGH_WATERMARKS = {
 @pytest.mark.parametrize("case", HIGH_WATERMARKS.values(), ids=HIGH_WATERMARKS)
 def test_high_watermark_is_the_lowest_log_end_of_isr_and_caught_up_replicas(case: HighWatermark) -> None:
     found = next_high_watermark(
-        case.state, case.replicas, 10, now_ms=NOW, lag_time_max_ms=LAG, is_alive=lambda b: case.alive
+        case.state,
+        {r.broker_id: r for r in case.replicas},
+        10,
+        own_id=BrokerId(1),
+        now_ms=NOW,
+        lag_time_max_ms=LAG,
+        is_alive=lambda b: case.alive,
     )
     assert found == case.expected
 

@@ -435,6 +435,32 @@ def test_storage_error_during_a_delete_takes_the_partition_offline(run: Run) -> 
     run(scenario)
 
 
+def test_deletion_is_synced_before_stop_replica_is_answered(run: Run) -> None:
+    """The controller forgets a deleted replica: a power loss must not bring its log back."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert await stop(cluster, 4, deletes=False) == (NONE, [NONE])
+        assert cluster.logs[1].synced == []
+        assert await stop(cluster, 4, deletes=True) == (NONE, [NONE])
+        assert cluster.logs[1].synced == [P0]
+
+    run(scenario)
+
+
+def test_deletion_that_cannot_be_synced_takes_the_partition_offline(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        changes: list[LeadershipChange] = []
+        cluster.brokers[1].on_leadership_change = changes.append
+        await order(cluster, 1, 4)
+        cluster.logs[1].fails_to_sync = True
+        assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
+        assert cluster.brokers[1].offline_partitions == {P0}
+        assert changes[-1].deleted == ()
+
+    run(scenario)
+
+
 def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])

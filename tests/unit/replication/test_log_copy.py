@@ -21,7 +21,7 @@ async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
     source = manager.get_or_create(P0, manager.default_config(), None, True)
     for number in range(10):
         source.append_as_leader(real_batch(filler=b"%d" % number), 0)
-    copy = manager.create_future(P0, cluster.logs[1].directories[1])
+    copy = manager.moves.create_future(P0, cluster.logs[1].directories[1])
     assert await LogCopy(source, copy, CHUNK).copy_chunk() > 0
     return source, copy
 
@@ -48,7 +48,7 @@ def test_a_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_d
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
-def test_a_copy_starts_anew_when_the_log_does_and_when_what_it_needs_is_deleted(run_on_disk: Run) -> None:
+def test_a_copy_starts_anew_when_the_log_is_emptied_or_its_next_records_are_deleted(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         source, copy = await begun(cluster)
         source.truncate_fully_and_start_at(50)
@@ -76,7 +76,7 @@ COMMON = {
 
 
 @pytest.mark.parametrize(("source", "source_end", "copy", "copy_end", "expected"), COMMON.values(), ids=COMMON)
-def test_common_end_of_two_logs(
+def test_common_end_is_the_offset_up_to_which_two_logs_agree(
     source: Sequence[tuple[int, int]],
     source_end: int,
     copy: Sequence[tuple[int, int]],

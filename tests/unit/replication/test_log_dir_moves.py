@@ -164,7 +164,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_move_is_refused(run: Run, case: str) -> None:
+def test_an_invalid_log_dir_move_is_refused_with_kafkas_error(run: Run, case: str) -> None:
     directory, tp, error = REFUSED[case]
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -179,7 +179,7 @@ def test_no_move_begins_while_a_log_directory_is_offline(run: Run) -> None:
         await with_records(cluster, 1)
         first, second = directories(cluster)
         manager = cluster.logs[1].manager
-        manager._take_offline(manager._directories[second], "it failed")
+        manager._registry.take_offline(manager._registry.directories[second], "it failed")
         assert await alter(cluster, second) is ErrorCode.KAFKA_STORAGE_ERROR
         assert await alter(cluster, first) is NONE
         assert cluster.partition(1).log is log_of(cluster)
@@ -204,7 +204,7 @@ def test_a_failure_of_the_target_directory_leaves_the_replica_where_it_is(run: R
         await alter(cluster, directories(cluster)[1])
         await asyncio.sleep(0.1)
         manager = cluster.logs[1].manager
-        manager._take_offline(manager._directories[directories(cluster)[1]], "it failed")
+        manager._registry.take_offline(manager._registry.directories[directories(cluster)[1]], "it failed")
         cluster.brokers[1].quotas.log_dir_moves.set_limit(1_000_000)
         await asyncio.sleep(30)
 
@@ -238,7 +238,7 @@ def test_an_unclean_truncation_of_the_source_truncates_the_copy(run: Run) -> Non
     run(scenario)
 
 
-STEPS = ["write_atomically", "rename", "sync_directory", "_retire"]
+STEPS = ["write_atomically", "rename", "sync_directory", "retire"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -252,9 +252,9 @@ def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         manager = cluster.logs[1].manager
-        target = manager if step == "_retire" else manager._world.disk
+        target = manager._registry if step == "retire" else manager._world.disk
         real = getattr(target, step)
-        promote = manager.promote_future
+        promote = manager.moves.promote_future
 
         def kill(*arguments: object) -> None:
             if is_after:
@@ -266,10 +266,10 @@ def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
                 patch.setattr(target, step, kill)
                 with pytest.raises(Killed):
                     promote(partition)
-            manager.promote_future = promote
+            manager.moves.promote_future = promote
             raise asyncio.CancelledError
 
-        manager.promote_future = promote_and_die
+        manager.moves.promote_future = promote_and_die
         await alter(cluster, directories(cluster)[1])
         await asyncio.sleep(1)
         manager._files.close()
@@ -286,18 +286,18 @@ def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
     run(scenario)
 
 
-def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_goes(run: Run) -> None:
+def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_is_deleted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
         await alter(cluster, directories(cluster)[1])
         await asyncio.sleep(0.1)
-        copied = cluster.logs[1].manager.futures[P0].end_offset
+        copied = cluster.logs[1].manager.moves.futures[P0].end_offset
         assert 0 < copied < 20
 
         await cluster.crash(1)
         await cluster.start(1)
-        assert cluster.logs[1].manager.futures[P0].end_offset == copied
+        assert cluster.logs[1].manager.moves.futures[P0].end_offset == copied
         assert log_of(cluster).cleaning.is_paused
         await cluster.elect(1)
         await wait_until_moved(cluster, directories(cluster)[1])

@@ -151,7 +151,7 @@ LOST: dict[str, tuple[Callable[[ReplicaCluster], Awaitable[None]], ErrorCode]] =
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_waiting_delete_records_is_answered_when_the_leader_loses(run: Run, lost: str) -> None:
+def test_waiting_delete_records_is_answered_when_the_leader_loses_leadership(run: Run, lost: str) -> None:
     lose, error = LOST[lost]
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -167,7 +167,7 @@ def test_waiting_delete_records_is_answered_when_the_leader_loses(run: Run, lost
     run(scenario)
 
 
-def test_one_delete_records_too_many_is_answered_as_timed_out(run: Run) -> None:
+def test_delete_records_beyond_the_limit_of_waiting_requests_times_out_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.cut.add((1, 3))

@@ -135,6 +135,24 @@ def test_high_watermark_does_not_advance_below_min_isr(run: Run) -> None:
     run(scenario, min_insync_replicas=2)
 
 
+def test_records_are_not_acknowledged_while_an_unassigned_broker_is_in_the_isr(run: Run) -> None:
+    """A reassignment completes: replica 3 is not assigned any more; a controller may still elect it from the ISR."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        assert await cluster.produce(1) is NONE
+        cluster.controller.held = asyncio.Event()
+        await cluster.elect(1, (1, 2, 3), (1, 2))
+        assert await cluster.produce(1, timeout_ms=20_000) is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.log(1).high_watermark == 1
+
+        cluster.controller.held.set()  # the leader has proposed an ISR without replica 3
+        assert await cluster.produce(1) is NONE
+        assert (cluster.isr(1), cluster.log(1).high_watermark) == ((1, 2), 3)
+
+    run(scenario, min_insync_replicas=2)
+
+
 def test_effective_min_isr_is_bounded_by_the_replication_factor(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))

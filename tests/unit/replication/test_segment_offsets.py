@@ -22,7 +22,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("timestamp", "most", "replica_id", "expected"), CASES.values(), ids=CASES)
-def test_segment_offsets_before_a_timestamp(
+def test_list_offsets_version_0_returns_segments_written_before_the_timestamp(
     run_on_disk: Run, timestamp: int, most: int, replica_id: BrokerId, expected: list[int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from klamm.runtime.large_buffers import keep_large_buffers
+from klamm.runtime.memory import keep_large_buffers
 kept = {keep} and keep_large_buffers()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

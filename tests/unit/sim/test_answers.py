@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.sim.test_registrations import BROKER
 
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import AllocateProducerIds, ElectionAnswer, ProducerIds, ReplicaLeaderElection
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
@@ -12,7 +12,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RegistrationChanged, RegistrationWritten, Term, TopicZnode
-from klamm.sim.invariants.answers import elections_are_answered_truly, producer_ids_are_given_once
+from klamm.sim.invariants.answers import election_answers_match_zookeeper, producer_ids_are_given_once
 from klamm.zk.registrations import encode_registration
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -30,7 +30,7 @@ IDS = {
 
 
 @pytest.mark.parametrize(("broker_epoch", "answer", "is_found"), IDS.values(), ids=IDS)
-async def test_producer_ids_are_given_once_and_to_registered_runs(
+async def test_producer_ids_are_given_once_and_to_registered_brokers(
     broker_epoch: int, answer: ProducerIds, is_found: bool
 ) -> None:
     history = History()
@@ -57,7 +57,7 @@ ELECTIONS = {
 
 
 @pytest.mark.parametrize(("leader", "leaders", "error", "is_found"), ELECTIONS.values(), ids=ELECTIONS)
-async def test_election_answer_is_what_zookeeper_has(
+async def test_election_answer_that_differs_from_zookeeper_is_a_violation(
     leader: int, leaders: dict[TopicPartition, BrokerId], error: ErrorCode | None, is_found: bool
 ) -> None:
     history = History()
@@ -67,4 +67,4 @@ async def test_election_answer_is_what_zookeeper_has(
     asked = ReplicaLeaderElection([P], False)
     asked.answer(ElectionAnswer(leaders, {P: Refusal(error, "")} if error is not None else {}))
 
-    assert (elections_are_answered_truly(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found
+    assert (election_answers_match_zookeeper(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found

@@ -21,7 +21,7 @@ def test_records_before_a_damaged_batch_are_read_first() -> None:
     second = damaged(batch("b", base_offset=1))
 
     assert records_from(batch("a") + second, 0) == ((0, b"a"),)
-    with pytest.raises(CorruptRecords, match="CRC of the batch at offset 1"):
+    with pytest.raises(CorruptRecords, match="batch at offset 1: its CRC"):
         records_from(second, 1)
 
 

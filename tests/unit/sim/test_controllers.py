@@ -14,7 +14,7 @@ from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, UnexpectedError
-from klamm.sim.invariants.controllers import no_mistakes_are_made
+from klamm.sim.invariants.controllers import controllers_have_no_unexpected_errors
 from klamm.sim.invariants.memory import memory_equals_zookeeper
 from klamm.sim.nodes.controller_observer import ControllerObserver
 from klamm.sim.scripts.operations import script_of
@@ -24,13 +24,13 @@ FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False
 
 @pytest.mark.parametrize(("error", "is_found"), FOUND.values(), ids=FOUND)
 def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(error: Exception, is_found: bool) -> None:
-    wrong = no_mistakes_are_made(History(), UnexpectedError(BrokerId(1), error, "here"))
+    wrong = controllers_have_no_unexpected_errors(History(), UnexpectedError(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
-async def test_observer_tells_of_an_event_that_the_end_of_the_node_cut_short(is_stopped: bool) -> None:
+async def test_observer_reports_an_event_interrupted_by_the_end_of_the_node(is_stopped: bool) -> None:
     found: list[bool] = []
 
     def hear(event: Event) -> None:

@@ -47,6 +47,49 @@ def test_directory_rename_moves_its_files() -> None:
     assert made.list_directory("/data") == []
 
 
+def test_unsynced_rename_of_a_directory_is_undone_as_a_whole_or_not_at_all() -> None:
+    seen = set()
+    for seed in range(20):
+        made = disk(seed)
+        written(made, sync=True)
+        made.rename("/data/a-0", "/data/a-0.deleted")
+        made.lose_power()
+        [name] = made.list_directory("/data")
+        assert made.read(f"/data/{name}/log") == b"01234567"
+        seen.add(name)
+
+    assert seen == {"a-0", "a-0.deleted"}
+
+
+def test_synced_rename_of_a_directory_keeps_what_is_synced_in_it() -> None:
+    for seed in range(20):
+        made = disk(seed)
+        written(made, sync=True)
+        late = made.open("/data/a-0/late", create=True)
+        made.rename("/data/a-0", "/data/b-0")
+        made.sync_directory("/data")
+        late.sync()
+        made.sync_directory("/data/b-0")
+        made.lose_power()
+
+        assert made.list_directory("/data") == ["b-0"]
+        assert made.list_directory("/data/b-0") == ["late", "log"]
+
+
+def test_files_synced_in_a_directory_whose_name_is_not_durable_are_lost_with_it() -> None:
+    seen = set()
+    for seed in range(20):
+        made = disk(seed)
+        made.make_directories("/data/b-0")
+        made.open("/data/b-0/log", create=True).sync()
+        made.sync_directory("/data/b-0")
+        made.lose_power()
+        assert made.exists("/data/b-0/log") is made.exists("/data/b-0")
+        seen.add(made.exists("/data/b-0"))
+
+    assert seen == {True, False}
+
+
 def test_process_death_keeps_files_and_releases_directory_locks() -> None:
     made = disk()
     written(made, sync=False)

@@ -32,7 +32,11 @@ BROKEN: Mapping[str, tuple[str, object, str]] = {
         {ControllerElected: [("epoch_counts_elections", errs)]},
         "epoch_counts_elections: ",
     ),
-    "at rest": ("at_rest", lambda: (*at_rest(), ("everybody_knows", errs)), "everybody_knows: "),
+    "at rest": (
+        "at_rest",
+        lambda: (*at_rest(), ("brokers_have_the_newest_state", errs)),
+        "brokers_have_the_newest_state: ",
+    ),
 }
 
 

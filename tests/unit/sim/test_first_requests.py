@@ -8,7 +8,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.trace import RequestReceived
-from klamm.sim.invariants.orders import first_contact_is_whole
+from klamm.sim.invariants.control_requests import first_leader_and_isr_is_complete
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 P = TopicPartition("a", 0)
@@ -33,6 +33,8 @@ def test_first_leader_and_isr_to_a_new_broker_must_contain_all_its_replicas(
     history.requests.accepted[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
     order = LeaderAndIsrRequest(controller_epoch=1, broker_epoch=broker_epoch)
 
-    wrong = first_contact_is_whole(history, RequestReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE))
+    wrong = first_leader_and_isr_is_complete(
+        history, RequestReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE)
+    )
 
     assert (wrong is not None) is is_wrong

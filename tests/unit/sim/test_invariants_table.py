@@ -35,7 +35,7 @@ CONTROLLER_MEMORY = {"memory", "context", "controller", "channels", "queue_size"
 """Attributes through which one comes to what a controller remembers."""
 
 
-def test_only_rules_about_memory_look_into_a_controller() -> None:
+def test_only_memory_invariants_read_the_controllers_memory() -> None:
     rooms = [Path(package.__file__ or "").parent for package in (history, invariants)]
     modules = [p for room in rooms for p in room.glob("*.py") if (room.name, p.name) != ("invariants", "memory.py")]
 

@@ -18,7 +18,7 @@ from klamm.sim.history.trace import (
     Term,
     TermBegan,
 )
-from klamm.sim.invariants.isr import the_dead_have_left
+from klamm.sim.invariants.isr import dead_brokers_leave_isrs
 from klamm.zk.registrations import encode_registration
 
 ELECTED, BEGAN = 2, 5
@@ -80,4 +80,4 @@ def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
     for zxid, event in sorted(performed, key=lambda each: each[0]):
         history.at.zxid = zxid
         history.absorb(event)
-    return the_dead_have_left(history, ended) is not None
+    return dead_brokers_leave_isrs(history, ended) is not None

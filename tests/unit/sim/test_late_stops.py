@@ -18,7 +18,7 @@ from klamm.sim.history.trace import (
     TopicZnode,
     TransactionCommitted,
 )
-from klamm.sim.invariants.destroyed_logs import only_condemned_logs_are_destroyed
+from klamm.sim.invariants.destroyed_logs import only_unneeded_logs_are_destroyed
 from klamm.sim.zookeeper.tree import CreateChange
 from klamm.zk.znodes import delete_topic_path
 
@@ -72,7 +72,7 @@ class Story:
         return self
 
     def wrong(self, held: UUID = NOW, controller_epoch: int = 1) -> str | None:
-        return only_condemned_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
+        return only_unneeded_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
 
 
 def replica() -> Story:
@@ -119,10 +119,10 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("wrong", ALLOWED.values(), ids=ALLOWED)
-def test_log_that_does_not_count_any_more_may_be_destroyed(wrong: str | None) -> None:
+def test_unneeded_log_may_be_destroyed(wrong: str | None) -> None:
     assert wrong is None
 
 
 @pytest.mark.parametrize("wrong", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_destroying_a_log_that_counts_is_a_violation(wrong: str | None) -> None:
+def test_destroying_a_needed_log_is_a_violation(wrong: str | None) -> None:
     assert wrong is not None

@@ -176,6 +176,37 @@ def test_writer_is_paused_while_its_peer_does_not_read() -> None:
     Pair().run(story)
 
 
+class SmallBuffer(Peer, asyncio.BufferedProtocol):
+    """A protocol with room for few bytes, which pauses reading while it is full."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        transport.set_protocol(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        assert self.transport.is_reading()
+        self.buffer = bytearray(3)
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.got += self.buffer[:nbytes]
+        self.transport.pause_reading()
+
+
+def test_full_receive_buffer_gets_no_more_bytes_until_reading_resumes() -> None:
+    async def story(pair: Pair) -> None:
+        server = SmallBuffer()
+        server.connection_made(pair.server.transport)
+        pair.client.transport.write(b"12345")
+        pair.client.transport.write(b"67")
+        for got in (b"123", b"12345", b"1234567"):
+            await asyncio.sleep(1)
+            assert server.got == got
+            pair.server.transport.resume_reading()
+
+    Pair().run(story)
+
+
 def test_transfer_time_follows_the_link_bandwidth() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").bytes_per_s = 1_000

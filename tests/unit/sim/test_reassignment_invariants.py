@@ -10,7 +10,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
-from klamm.sim.invariants.reassignment import reassignment_keeps_the_data
+from klamm.sim.invariants.reassignment import replicas_leave_after_targets_are_in_sync
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 STATES = [
@@ -38,7 +38,7 @@ def test_a_replica_is_removed_only_when_the_target_is_in_sync(
 
     written = TopicWritten("a", seen(before), seen(after), session=0)
 
-    assert (reassignment_keeps_the_data(history, written) is not None) is is_found
+    assert (replicas_leave_after_targets_are_in_sync(history, written) is not None) is is_found
 
 
 def seen(assignment: ReplicaAssignment) -> TopicZnode:

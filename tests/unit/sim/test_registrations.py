@@ -59,7 +59,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize(("changes", "registered"), SEEN.values(), ids=SEEN)
-def test_what_a_controller_knows_of_a_registration_is_what_was_there_since_it_read(
+def test_controller_may_know_any_registration_since_its_last_read(
     changes: list[tuple[int, int]], registered: bool | None
 ) -> None:
     history = history_of(controllers={"elected_at": {1: 2}})
@@ -73,7 +73,7 @@ def test_what_a_controller_knows_of_a_registration_is_what_was_there_since_it_re
     assert history.broker_views.is_registered(term, BROKER.id) is registered
 
 
-def test_change_of_brokers_that_was_handled_ends_the_doubt_and_a_failed_one_does_not() -> None:
+def test_handled_broker_change_makes_registrations_certain_and_a_failed_one_does_not() -> None:
     history = history_of(controllers={"elected_at": {1: 2}})
     term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
     history.absorb(TermBegan(term, None))  # type: ignore[arg-type]

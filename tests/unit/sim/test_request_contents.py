@@ -7,18 +7,14 @@ from tests.unit.sim.histories import history_of
 
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import LeaderAndIsrItem, UpdateMetadataItem
-from klamm.controller.events import Startup, TopicDeletionStopReplicaResponseReceived
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.model.topic_ids import ZERO_ID
-from klamm.sim.history.trace import EventBegan, ReplicaRole, RequestQueued, StateWritten, Term, TopicZnode
+from klamm.sim.history.trace import RequestQueued, StateWritten, Term, TopicZnode
 from klamm.sim.invariants.request_contents import (
-    leader_and_isr_tells_the_newest,
-    metadata_tells_the_newest,
-    new_replicas_are_told_so,
+    leader_and_isr_carries_the_newest_state,
+    metadata_carries_the_newest_state,
 )
 from klamm.wire.messages import LeaderAndIsrPartitionState, UpdateMetadataPartitionState
 
@@ -30,9 +26,9 @@ PARTITION = Partition("a", 0, BOTH)
 EARLIER, NEWEST = LeaderAndIsr(ONE, 3, (ONE,), 1, 4), LeaderAndIsr(ONE, 3, (ONE, TWO), 1, 5)
 
 
-def leader_and_isr(state: LeaderAndIsr, is_new: bool = False) -> LeaderAndIsrItem:
+def leader_and_isr(state: LeaderAndIsr) -> LeaderAndIsrItem:
     told = LeaderAndIsrPartitionState(
-        "", 0, 1, state.leader, state.leader_epoch, state.isr, state.partition_epoch, BOTH.replicas, (), (), is_new, 0
+        "", 0, 1, state.leader, state.leader_epoch, state.isr, state.partition_epoch, BOTH.replicas, (), (), False, 0
     )
     return LeaderAndIsrItem({PARTITION: told}, (), 0)
 
@@ -45,8 +41,8 @@ def metadata(state: LeaderAndIsr) -> UpdateMetadataItem:
 
 
 REQUESTS = {
-    "LeaderAndIsr": (leader_and_isr, leader_and_isr_tells_the_newest),
-    "UpdateMetadata": (metadata, metadata_tells_the_newest),
+    "LeaderAndIsr": (leader_and_isr, leader_and_isr_carries_the_newest_state),
+    "UpdateMetadata": (metadata, metadata_carries_the_newest_state),
 }
 WRITES = {"taken": (EARLIER, False, True), "in doubt": (EARLIER, True, False), "told": (NEWEST, False, False)}
 
@@ -63,29 +59,3 @@ def test_stale_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_wr
         history.states.on_refused(["/controller_epoch", "/brokers/topics/a/partitions/0/state"])
 
     assert (rule(history, RequestQueued(TERM, TWO, 5, make(told))) is not None) is is_found
-
-
-def deleted_by(broker: BrokerId, error: ErrorCode = ErrorCode.NONE) -> TopicDeletionStopReplicaResponseReceived:
-    return TopicDeletionStopReplicaResponseReceived(broker, 20, {PARTITION: error})
-
-
-HANDLED = {
-    "another event": (Startup(), True),
-    "its answer that it has deleted the earlier log": (deleted_by(TWO), False),
-    "its answer that it could not": (deleted_by(TWO, ErrorCode.KAFKA_STORAGE_ERROR), True),
-    "the answer of another broker": (deleted_by(ONE), True),
-}
-
-
-@pytest.mark.parametrize(("handled", "is_found"), HANDLED.values(), ids=HANDLED)
-def test_a_replica_is_told_again_that_it_is_new_only_where_its_earlier_log_was_deleted(
-    handled: Any, is_found: bool
-) -> None:
-    history = history_of(controllers={"epoch": 1, "terms": {1: TERM}})
-    history.topics.znodes["a"] = TopicZnode(None, {0: BOTH}, 1)
-    history.absorb(StateWritten(P, None, NEWEST, BOTH.replicas, 7))
-    history.replicas.roles[P, TWO] = 1, ReplicaRole(ZERO_ID, ONE, 3, frozenset(), False)
-    history.absorb(EventBegan(ONE, 1, TERM, handled, ()))
-    again = leader_and_isr(NEWEST, is_new=True)
-
-    assert (new_replicas_are_told_so(history, RequestQueued(TERM, TWO, 5, again)) is not None) is is_found

@@ -9,7 +9,7 @@ from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.sim.history.history import History
 from klamm.sim.history.requests import Queued
 from klamm.sim.history.trace import RequestSent
-from klamm.sim.invariants.orders import orders_keep_their_turn
+from klamm.sim.invariants.control_requests import requests_keep_their_order
 from klamm.wire.messages import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -48,7 +48,7 @@ def wrong(waiting: str, orders: str) -> str | None:
     history.requests.waiting[7, BrokerId(2), 102, "a", 0] = deque(map(queued, waiting.split()))
     for order in orders.split():
         event = sent(queued(order))
-        if (found := orders_keep_their_turn(history, event)) is not None:
+        if (found := requests_keep_their_order(history, event)) is not None:
             return found
         history.absorb(event)
     return None

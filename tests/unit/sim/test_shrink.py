@@ -10,9 +10,8 @@ from klamm.sim.cluster import Outcome
 from klamm.sim.schedules import Policy
 from klamm.sim.scripts import shrink
 from klamm.sim.scripts.options import Options
-from klamm.sim.scripts.script import ScheduledAction, Script
+from klamm.sim.scripts.script import ScheduledAction, Script, decode_script
 from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, violated_invariant
-from klamm.sim.scripts.text import decode_script
 
 WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
 

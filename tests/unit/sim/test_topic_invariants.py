@@ -11,7 +11,11 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
-from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow, topic_ids_are_never_reused
+from klamm.sim.invariants.topics import (
+    deletion_requests_are_removed_after_topics,
+    topic_ids_are_never_reused,
+    topics_being_deleted_get_no_partitions,
+)
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
 from klamm.zk.znodes import delete_topic_path
 
@@ -32,7 +36,9 @@ def test_partition_added_during_deletion_may_come_online_only_if_the_topic_never
     history.absorb(TopicWritten("a", before, grown, 0))
     history.at.zxid = 6
     history.absorb(EventBegan(BrokerId(1), 1, term, TopicDeletion(), ()))
-    wrong = the_dying_do_not_grow(history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0))
+    wrong = topics_being_deleted_get_no_partitions(
+        history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0)
+    )
 
     assert (wrong is not None) is had_come_up
 
@@ -46,7 +52,9 @@ def test_removing_a_deletion_request_before_its_topic_is_a_violation_unless_recr
     if is_new:
         history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 8), 0))
 
-    wrong = requests_go_after_topics(history, TransactionCommitted(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
+    wrong = deletion_requests_are_removed_after_topics(
+        history, TransactionCommitted(9, 7, 0, [DeleteChange(delete_topic_path("a"))])
+    )
 
     assert (wrong is None) is is_new
 

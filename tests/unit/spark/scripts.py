@@ -1,16 +1,23 @@
 """Scripted topics, and reading them without Spark."""
 
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 import pyarrow as pa
 from tests.support.scripted_brokers import ScriptedCluster, ScriptedLog, ScriptedWorld
 from tests.unit.spark.batch_bytes import Record, batch
 
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import arrow_schema
+from klamm.spark.option_table import Reads
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_ranges
 from klamm.spark.ranges import OffsetRange, TaskRanges
 from klamm.spark.read_client import read_client
-from klamm.spark.source import read_ranges
+from klamm.spark.schema import Columns
+from klamm.spark.tasks import Job, read_task
 
 
 def log(first: int, end: int, leader: int = 1, per_batch: int = 10) -> ScriptedLog:
@@ -29,20 +36,49 @@ def scripted(**logs: ScriptedLog) -> ScriptedWorld:
 
 
 def options(**given: str) -> ReadOptions:
-    """Two underscores stand for a dot."""
+    """The options of a batch read; two underscores stand for a dot."""
+    return read_options(_named(given), Reads.BATCH)
+
+
+def stream_options(**given: str) -> ReadOptions:
+    """The options of a streaming read; two underscores stand for a dot."""
+    return read_options(_named(given), Reads.STREAM)
+
+
+def _named(given: Mapping[str, str]) -> dict[str, str]:
+    """The options with dots, and those that every read needs."""
     named = {name.replace("__", "."): value for name, value in given.items()}
     what = {} if {"assign", "subscribePattern"} & set(named) else {"subscribe": "orders"}
-    return read_options({"kafka.bootstrap.servers": "one:9092,two:9092"} | what | named)
+    return {"kafka.bootstrap.servers": "one:9092,two:9092"} | what | named
 
 
 def plan(world: ScriptedWorld, **given: str) -> list[OffsetRange]:
     with read_client(world, options(**given)) as cluster:
-        return plan_ranges(cluster)
+        return plan_ranges(cluster).ranges
 
 
 def offsets_read(world: ScriptedWorld, *ranges: OffsetRange, **given: str) -> list[int]:
     columns = ("offset", "value")
-    pieces = list(read_ranges(world, options(**given), columns, TaskRanges(ranges)))
+    pieces = list(read_task(world, job(columns, given), TaskRanges(ranges)))
     rows = pa.Table.from_batches(pieces, arrow_schema(columns)).to_pylist()
     assert all(row["value"] == b"%d" % row["offset"] for row in rows)
     return [row["offset"] for row in rows]
+
+
+def job(columns: tuple[str, ...], given: Mapping[str, str]) -> Job:
+    return Job(options(**given), Columns(columns, columns))
+
+
+@contextmanager
+def logged(match: str) -> Iterator[None]:
+    """Expect a warning of the source whose text matches."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("klamm.spark")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+    assert any(re.search(match, line) for line in lines), lines

@@ -5,8 +5,11 @@ import pytest
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
+from klamm.spark.kafka_options import NO_EFFECT, REFUSED
 from klamm.spark.offsets import parse_offsets
-from klamm.spark.options import REFUSED, TABLE, read_options
+from klamm.spark.option_parsers import OnDataLoss
+from klamm.spark.option_table import TABLE, Option, Reads
+from klamm.spark.options import NO_OPTIONS, ReadOptions, read_options, warn_without_effect
 
 LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
 
@@ -24,7 +27,7 @@ def test_unset_options_have_sparks_defaults() -> None:
     assert options.bootstrap == (("a", 1),)
     assert options.subscription.topics == ("orders",)
     assert (options.start.everywhere, options.end.everywhere) == (EARLIEST, LATEST)
-    assert options.fail_on_data_loss
+    assert options.on_data_loss is OnDataLoss.FAIL
     assert not options.include_headers
     assert not options.read_committed
     assert options.min_partitions is None
@@ -68,7 +71,85 @@ def test_an_option_without_a_near_name_is_refused_with_the_list() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_unsupported_option_is_refused_with_its_reason(name: str) -> None:
-    assert refusal(**{name: "1"}) == f"option {name} {REFUSED[name]}"
+    given = name.replace("*", "mechanism")
+
+    assert refusal(**{given: "1"}) == f"option {given} must not be set, because {REFUSED[name]}"
+
+
+@pytest.mark.parametrize("name", NO_EFFECT)
+def test_an_option_without_effect_is_accepted_and_a_warning_says_why(name: str) -> None:
+    assert read_options(LEAST | {name: "1"}) == read_options(LEAST)
+    with pytest.warns(UserWarning, match="has no effect") as warned:
+        warn_without_effect({name.upper(): "1"})
+    assert [str(w.message) for w in warned] == [f"option {name.upper()} has no effect: {NO_EFFECT[name]}"]
+
+
+def test_no_option_is_in_two_tables() -> None:
+    names = [o.name.lower() for o in TABLE] + [n.lower() for n in NO_EFFECT] + [n.lower() for n in REFUSED]
+
+    assert len(names) == len(set(names))
+
+
+def test_a_read_without_any_option_is_told_how_a_table_in_sql_gets_its_options() -> None:
+    with pytest.raises(BadOption) as caught:
+        read_options({})
+
+    assert str(caught.value) == NO_OPTIONS
+
+
+class TestStreaming:
+    def read(self, **options: str) -> ReadOptions:
+        return read_options(LEAST | options, Reads.STREAM)
+
+    def test_a_stream_starts_at_latest_unless_options_say_otherwise(self) -> None:
+        assert self.read().start.everywhere == LATEST
+        assert self.read(startingOffsets="Earliest").start.everywhere == EARLIEST
+        each = self.read(startingOffsets='{"orders": {"0": -1, "1": 7}}').start.each
+        assert each == {TopicPartition("orders", 0): -1, TopicPartition("orders", 1): 7}
+
+    @pytest.mark.parametrize("option", [o for o in TABLE if o.reads is Reads.BATCH], ids=lambda o: o.name)
+    def test_an_option_of_batch_reads_is_refused(self, option: Option) -> None:
+        with pytest.raises(BadOption, match=f"{option.name} is only for batch reads, and this is a streaming read"):
+            self.read(**{option.name: "1"})
+
+    @pytest.mark.parametrize("option", [o for o in TABLE if o.reads is Reads.STREAM], ids=lambda o: o.name)
+    def test_an_option_of_streaming_reads_is_refused_in_a_batch_read(self, option: Option) -> None:
+        assert refusal(**{option.name: "1"}).startswith(f"option {option.name} is only for streaming reads")
+
+    def test_trigger_limits_take_sizes_and_durations_with_units(self) -> None:
+        limits = self.read(
+            maxOffsetsPerTrigger="1000", minOffsetsPerTrigger="10", maxTriggerDelay="2m", maxBytesPerTrigger="64m"
+        ).trigger
+
+        assert limits == (1_000, 64 << 20, 10, 120.0)
+
+    def test_a_minimum_above_the_maximum_is_refused(self) -> None:
+        with pytest.raises(BadOption, match="minOffsetsPerTrigger=11 is more than maxOffsetsPerTrigger=10"):
+            self.read(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="11")
+
+    @pytest.mark.parametrize("text", ["1x", "-1s", "s", "15 minutes ago", ""])
+    def test_an_invalid_duration_is_refused(self, text: str) -> None:
+        with pytest.raises(BadOption, match=r"option maxTriggerDelay=.*it must be a duration"):
+            self.read(maxTriggerDelay=text)
+
+
+LOSS = {
+    "default": ({}, "fail"),
+    "failOnDataLoss true": ({"failOnDataLoss": "true"}, "fail"),
+    "failOnDataLoss false": ({"failOnDataLoss": "false"}, "skip"),
+    "onDataLoss": ({"onDataLoss": "Report"}, "report"),
+    "both agree": ({"onDataLoss": "report", "failOnDataLoss": "false"}, "report"),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), LOSS.values(), ids=LOSS)
+def test_data_loss_is_handled_as_either_option_says(given: dict[str, str], expected: str) -> None:
+    assert read_options(LEAST | given).on_data_loss == expected
+
+
+@pytest.mark.parametrize(("loss", "fails"), [("fail", "false"), ("skip", "true"), ("report", "true")])
+def test_contradicting_options_of_data_loss_are_refused(loss: str, fails: str) -> None:
+    assert "contradict each other; remove failOnDataLoss" in refusal(onDataLoss=loss, failOnDataLoss=fails)
 
 
 WRONG = {

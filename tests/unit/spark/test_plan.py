@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
-from tests.unit.spark.scripts import log, plan, scripted
+from tests.unit.spark.scripts import log, logged, plan, scripted
 
 from klamm.client.errors import Unreachable
 from klamm.model.errors import ErrorCode, KlammError
@@ -124,7 +124,7 @@ class TestBounds:
             DataLoss, match="orders-1: offsets 50 to 79 are lost: option endingOffsets says 80, but the log ends at 50"
         ):
             plan(world, **given)
-        with pytest.warns(UserWarning, match="offsets 50 to 79 are lost"):
+        with logged("offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
 
     def test_a_start_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
@@ -136,7 +136,7 @@ class TestBounds:
             "give an offset up to 50",
         ):
             plan(world, **given)
-        with pytest.warns(UserWarning, match="orders-1: offsets 50 to 79 are lost"):
+        with logged("orders-1: offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {}
 
     def test_a_start_at_the_log_end_reads_nothing(self, world: ScriptedWorld) -> None:
@@ -172,14 +172,14 @@ class TestTopicIds:
     def test_a_topic_deleted_while_it_is_planned_is_data_loss(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
-        with pytest.raises(DataLoss, match=r"topic orders does not exist.*set the option failOnDataLoss to false"):
+        with pytest.raises(DataLoss, match=r"topic orders does not exist.*set the option onDataLoss to skip"):
             plan(world, subscribe="orders,payments")
         assert world.now < 5
 
     def test_a_topic_deleted_while_it_is_planned_is_skipped_if_loss_is_allowed(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
-        with pytest.warns(UserWarning, match="topic orders does not exist"):
+        with logged("topic orders does not exist"):
             assert planned(world, subscribe="orders,payments", failOnDataLoss="false") == {"payments-0": (0, 10)}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
-from tests.unit.spark.scripts import log, options, scripted
+from tests.unit.spark.scripts import job, log, logged, options, scripted
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -13,7 +13,7 @@ from klamm.spark.plan import plan_ranges
 from klamm.spark.pool import MAX_IDLE_CLIENTS, MAX_IDLE_S, ClientPool
 from klamm.spark.ranges import OffsetRange, TaskRanges
 from klamm.spark.read_client import read_client
-from klamm.spark.source import read_ranges
+from klamm.spark.tasks import read_task
 from klamm.wire.api import ApiKey
 
 ORDERS = TopicPartition("orders", 0)
@@ -32,11 +32,11 @@ def pool() -> ClientPool:
 def planned(world: ScriptedWorld, pool: ClientPool) -> TaskRanges:
     """Plan a read with this pool."""
     with read_client(world, options(), pool) as brokers:
-        return TaskRanges(tuple(plan_ranges(brokers)))
+        return TaskRanges(tuple(plan_ranges(brokers).ranges))
 
 
 def rows(world: ScriptedWorld, pool: ClientPool, task: TaskRanges, **given: str) -> int:
-    return sum(b.num_rows for b in read_ranges(world, options(**given), ("offset",), task, pool))
+    return sum(b.num_rows for b in read_task(world, job(("offset",), given), task, pool))
 
 
 def test_a_second_task_reuses_the_connections_and_metadata_of_the_first(world: ScriptedWorld, pool: ClientPool) -> None:
@@ -85,7 +85,7 @@ def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_p
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     task = planned(world, pool)
-    reading = read_ranges(world, options(kafka__max__partition__fetch__bytes="300"), ("offset",), task, pool)
+    reading = read_task(world, job(("offset",), {"kafka__max__partition__fetch__bytes": "300"}), task, pool)
     next(reading)
     assert isinstance(reading, Generator)
     reading.close()
@@ -96,7 +96,7 @@ def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_p
 
 def test_concurrent_reads_use_separate_clients(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
-    first = read_ranges(world, options(), ("offset",), task, pool)
+    first = read_task(world, job(("offset",), {}), task, pool)
     count = next(first).num_rows
 
     assert rows(world, pool, task) == 100
@@ -119,7 +119,7 @@ def test_a_topic_missing_in_an_earlier_task_is_looked_up_again_by_the_next(
     old = planned(world, pool)
     content = world.cluster.logs[ORDERS]
     world.cluster.delete_topic("orders")
-    with pytest.warns(UserWarning, match="topic orders does not exist"):
+    with logged("topic orders does not exist"):
         assert rows(world, pool, old, failOnDataLoss="false") == 0
     world.cluster.logs[ORDERS] = content
     world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -132,7 +132,7 @@ def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by
 ) -> None:
     world.cluster.offered[ApiKey.FETCH] = (0, 12)
     task = planned(world, pool)
-    with pytest.warns(UserWarning, match="cannot notice"):
+    with logged("cannot notice"):
         assert rows(world, pool, task) == 100
     world.cluster.recreate_topic("orders", log(0, 100))
 

@@ -8,6 +8,8 @@ import pytest
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
+from klamm.runtime.randomness import Rng
+from klamm.sim.disk import SimulatedDisk
 from klamm.telemetry.journal import FLUSH_BYTES, Journal, by_topic
 from klamm.telemetry.journal_files import JournalFiles, journal_files
 from klamm.telemetry.journal_reader import (
@@ -263,6 +265,30 @@ def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() ->
     told = [entry(0, 1, "event", ts_ms=9), entry(0, 5, "event", ts_ms=3)]
 
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
+
+
+def test_reserved_incarnation_is_not_used_again_after_a_power_loss() -> None:
+    """Its number is part of every cause, and may be known to others already."""
+    for seed in range(10):
+        disk = SimulatedDisk(Rng(seed))
+        disk.make_directories("/logs")
+        disk.sync_directory("/")
+        JournalFiles(disk, "/logs", 1).reserve_incarnation()
+        disk.lose_power()
+
+        assert JournalFiles(disk, "/logs", 1).incarnation == 2
+
+
+def test_journal_begins_on_a_disk_that_fails_at_the_start() -> None:
+    disk = SimulatedDisk(Rng(1))
+    disk.make_directories("/logs")
+    journal = JournalFiles(disk, "/logs", 1)
+    disk.fault = lambda call, path: errno.EIO if call == "sync" else None
+
+    journal.reserve_incarnation()
+    journal.write(b"line\n")
+
+    assert disk.read("/logs/klamm-journal-1-00000001.jsonl") == b"line\n"
 
 
 def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ class AlterReplicaLogDirs:
         self._replicas = replicas
 
     async def handle(self, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-        """Begin the moves; of a replica named twice the last log directory counts."""
+        """Answer AlterReplicaLogDirs: begin to move the replicas to these log directories.
+
+        For a replica that is listed twice the last log directory counts.
+        """
         directories = {
             TopicPartition(topic.name, partition): directory.path
             for directory in message.dirs

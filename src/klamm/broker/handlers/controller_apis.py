@@ -1,10 +1,15 @@
-"""Brokers' requests to the controller: ControlledShutdown, AlterPartition, AllocateProducerIds."""
+"""Brokers' requests to the controller: ControlledShutdown, AlterPartition, AllocateProducerIds, Envelope.
+
+In ZooKeeper mode brokers forward nothing, so the connection that sends an Envelope is closed, as in Kafka after an
+unreadable request. Source: KafkaApis.scala (3.9).
+"""
 
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.controller.controller import Controller
 from klamm.model.ids import BrokerId
+from klamm.net.server import CloseConnection
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AllocateProducerIdsRequest,
@@ -13,6 +18,8 @@ from klamm.wire.messages import (
     AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
     RemainingPartition,
 )
 
@@ -52,3 +59,14 @@ class ControllerApis:
         return AllocateProducerIdsResponse(
             error_code=block.error, producer_id_start=block.first, producer_id_len=block.length
         )
+
+
+ENVELOPE: Final = Offered(ApiKey.ENVELOPE, 0, 0)
+
+
+class Envelope:
+    """Serves Envelope."""
+
+    def handle(self, request: Request, message: EnvelopeRequest) -> EnvelopeResponse:
+        """Close the connection, because no broker in ZooKeeper mode forwards requests. Raises CloseConnection."""
+        raise CloseConnection("the client sent an Envelope request, which only KRaft supports. Check the client.")

@@ -28,7 +28,10 @@ class DeleteRecords:
         self._replicas = replicas
 
     async def handle(self, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
-        """Delete the records and wait for the live replicas; of a partition named twice the last offset counts."""
+        """Answer DeleteRecords: raise log start offsets, and wait for the live replicas.
+
+        For a partition that is listed twice the last offset counts.
+        """
         offsets = {
             TopicPartition(topic.name, partition.partition_index): partition.offset
             for topic in message.topics

@@ -214,12 +214,12 @@ def _requested_keys(asked: DescribeConfigsResource, known: Mapping[str, object])
 
 
 def _described(asked: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]) -> DescribeConfigsResult:
-    """The result of a resource with these configs."""
+    """The response entry of a resource with these configs."""
     return DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name, configs=configs)
 
 
 def _refusal(asked: DescribeConfigsResource, error: ErrorCode, text: str | None) -> DescribeConfigsResult:
-    """The result of a resource with an error."""
+    """The response entry of a resource with an error."""
     return DescribeConfigsResult(
         error_code=error, error_message=text, resource_type=asked.resource_type, resource_name=asked.resource_name
     )

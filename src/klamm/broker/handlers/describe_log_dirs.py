@@ -34,14 +34,18 @@ class DescribeLogDirs:
         self._disk = disk
 
     async def handle(self, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Describe the requested partitions, or all, by log directory; an offline directory has an error of its own."""
+        """Answer DescribeLogDirs: the requested partitions, or all, by log directory.
+
+        A failed log directory has an error of its own.
+        """
         wanted: set[TopicPartition] | None = None
         if message.topics is not None:
             wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
         lying: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
-        for count, (partition, log) in enumerate([*self._logs.logs.items(), *self._logs.futures.items()], 1):
-            is_future = self._logs.futures.get(partition) is log
-            find = self._logs.future_directory_of if is_future else self._logs.directory_of
+        moves = self._logs.moves
+        for count, (partition, log) in enumerate([*self._logs.logs.items(), *moves.futures.items()], 1):
+            is_future = moves.futures.get(partition) is log
+            find = moves.future_directory_of if is_future else self._logs.directory_of
             directory = find(partition)
             if directory is not None and (wanted is None or partition in wanted):
                 topics = lying.setdefault(directory, {})
@@ -54,7 +58,10 @@ class DescribeLogDirs:
         )
 
     def _describe_log(self, partition: TopicPartition, log: Log, is_future: bool) -> DescribeLogDirsPartition:
-        """The response entry of one log. A future log lags behind the log that it copies, -1 if that is offline."""
+        """The response entry of one log.
+
+        The lag of a future log is counted from the log that it copies, and is -1 if that log is offline.
+        """
         if is_future:
             copied = self._logs.get(partition)
             lag = _UNKNOWN_LAG if copied is None else copied.end_offset - log.end_offset

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ElectionAnswer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -37,7 +37,10 @@ class ElectLeaders:
         self._controller = controller
 
     async def handle(self, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Elect leaders for the named partitions; null means all, and leaves out those that needed no election."""
+        """Answer ElectLeaders: elect leaders for the listed partitions, or for all if the list is null.
+
+        For all, the response leaves out the partitions that needed no election.
+        """
         if message.election_type not in (PREFERRED, UNCLEAN):
             return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         wants_all = message.topic_partitions is None
@@ -66,9 +69,9 @@ class ElectLeaders:
         return list(dict.fromkeys(named))
 
     async def _wait_for_elections(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
-        """Wait until the metadata cache has the elected leaders; the partitions whose leader it lacks at the timeout.
+        """Wait until the metadata cache has the elected leaders; returns the partitions that were not seen in time.
 
-        A leader seen once counts, whoever leads since: an update is compared with the rest only, not with all.
+        Once an elected leader has been seen, its partition is done, even if the leader changes afterwards.
         """
         left: dict[str, list[tuple[TopicPartition, BrokerId]]] = {}
         for key, leader in answer.leaders.items():

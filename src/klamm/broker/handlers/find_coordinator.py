@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import TopicCreation
-from klamm.client.coordinators import CoordinatorType
-from klamm.coordinator.ports import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm.client.routing import CoordinatorType
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
@@ -66,7 +66,10 @@ class FindCoordinator:
         )
 
     async def _find(self, request: Request, key_type: int, key: str) -> _Found:
-        """The leader of the partition that keeps the key; the coordinator's topic is created on first use."""
+        """The leader of the partition that the group or transactional id belongs to.
+
+        The coordinator's topic is created on first use.
+        """
         if (place := self._places.get(key_type)) is not None:
             topic, partition_for = place
             if not self._cache.has_topic(topic):

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from klamm.broker.api_rules import Operation
 from klamm.broker.dispatch import Offered, Request
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.admin import CLASSIC
-from klamm.model.acls import Operation
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -74,6 +74,6 @@ class GroupAdmin:
     def refuse_next_generation(
         self, request: Request, message: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
-        """A client that reads this describes the groups by DescribeGroups."""
+        """Answer ConsumerGroupDescribe with UNSUPPORTED_VERSION; clients then use DescribeGroups."""
         group, unsupported = ConsumerGroupDescribeResponseDescribedGroup, ErrorCode.UNSUPPORTED_VERSION
         return ConsumerGroupDescribeResponse(groups=[group(unsupported, group_id=name) for name in message.group_ids])

@@ -176,7 +176,10 @@ class GroupOffsetsApis:
         return OffsetFetchResponseGroup(group_id, topics, error)
 
     async def _fetch_from_zookeeper(self, group_id: str, partitions: Iterable[TopicPartition]) -> Fetched:
-        """A partition that is not known, or that has no offset, has the error 3 in this version."""
+        """Read committed offsets from ZooKeeper, for version 0 of OffsetFetch.
+
+        A partition that is unknown or has no offset gets UNKNOWN_TOPIC_OR_PARTITION.
+        """
         fetched: Fetched = {}
         for partition in partitions:
             found: int | None = None
@@ -209,7 +212,7 @@ class GroupOffsetsApis:
 
 
 def _one_group(error: ErrorCode, fetched: Fetched) -> OffsetFetchResponse:
-    """The response up to version 7."""
+    """The OffsetFetch response up to version 7, which has the offsets of one group."""
     topics = [
         OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(*_fields(p, fetched[p])) for p in found])
         for topic, found in _by_topic(fetched)
@@ -224,7 +227,7 @@ def _fields(partition: TopicPartition, fetched: FetchedOffset) -> tuple[int, int
 
 
 def _partitions_of(topics: Iterable[_Topic] | None) -> list[TopicPartition] | None:
-    """The partitions that a request names; None where it asks for all."""
+    """The partitions that an OffsetFetch request names; None where it asks for all."""
     if topics is None:
         return None
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]

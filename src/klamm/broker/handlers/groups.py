@@ -47,7 +47,7 @@ class GroupMembers:
         self._allows_static = allows_static
 
     async def join(self, request: Request, message: JoinGroupRequest) -> JoinGroupResponse:
-        """Answer JoinGroup: add the member to the group, and answer when the rebalance has all members."""
+        """Answer JoinGroup: add the member to the group, and answer when the rebalance is complete."""
         if self._is_refused(message.group_instance_id):
             return _join_error(request.version, ErrorCode.UNSUPPORTED_VERSION)
         result = await self._coordinator.join_group(_join_request(request, message))
@@ -97,7 +97,10 @@ class GroupMembers:
         return HeartbeatResponse(error_code=error)
 
     def leave(self, request: Request, message: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Up to version 2 one member leaves, and its error is the response's."""
+        """Answer LeaveGroup: remove the members from the group.
+
+        Up to version 2 a request has one member, and its error is that of the whole response.
+        """
         if request.version < _LEAVES_IN_BATCHES:
             result = self._coordinator.leave_group(message.group_id, [LeavingMember(message.member_id)])
             return LeaveGroupResponse(error_code=result.error or result.members[0])
@@ -114,11 +117,11 @@ class GroupMembers:
     def refuse_next_generation(
         self, request: Request, message: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        """A client that reads this joins by the classic protocol."""
+        """Answer ConsumerGroupHeartbeat with UNSUPPORTED_VERSION; clients then use the classic protocol."""
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def _is_refused(self, instance_id: str | None) -> bool:
-        """An older coordinator would load a static member as a dynamic one."""
+        """Whether a static member is refused, because older brokers would load it as a dynamic member."""
         return instance_id is not None and not self._allows_static
 
 

@@ -23,7 +23,7 @@ class InitProducerId:
         self._coordinator = coordinator
 
     async def handle(self, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        """Answer InitProducerId: a new producer id, or for a transactional id its producer id with the next epoch."""
+        """Answer InitProducerId: a new producer id, or the id of the transactional id with the next epoch."""
         if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
             return _error_response(ErrorCode.INVALID_REQUEST)
         if message.transactional_id is None:

@@ -24,7 +24,7 @@ class LeaderEpochs:
         self._replicas = replicas
 
     def handle(self, request: Request, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        """The end offset of the requested leader epoch for each partition."""
+        """Answer OffsetForLeaderEpoch: the end offset of the requested leader epoch for each partition."""
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(topic.topic, [self._epoch_end(topic.topic, p) for p in topic.partitions])

@@ -58,7 +58,7 @@ class ListOffsets:
         )
 
     def _list_segment_offsets(self, message: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Version 0 asks for several offsets of each partition, where its segments begin."""
+        """Answer version 0 of ListOffsets: the base offsets of several segments of each partition."""
         replica_id = BrokerId(message.replica_id)
         topics = []
         for topic in message.topics:
@@ -79,7 +79,7 @@ class ListOffsets:
         topic_partition: TopicPartition,
         asked: ListOffsetsPartition,
     ) -> ListOffsetsPartitionResponse:
-        """The result of one partition."""
+        """Look up the offset for the timestamp of one partition, and return its response entry."""
         if asked.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(asked.timestamp, 1 << 15):
             return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
         found = self._replicas.look_up_offset(

@@ -60,7 +60,7 @@ class Metadata:
     async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse | EncodedMessage:
         """Answer Metadata: brokers, topics and partitions.
 
-        A large response is made in several time slices: each topic as it is then, the brokers as at the end.
+        A large response is made in several time slices: each topic as of its slice, the brokers as of the last one.
         """
         wanted = self._wanted(request, message)
         if sum(map(self._count_partitions, wanted)) <= MAX_PARTITIONS_AT_ONCE:
@@ -90,7 +90,7 @@ class Metadata:
     async def _describe_in_pieces(
         self, request: Request, message: MetadataRequest, wanted: Iterable[MetadataRequestTopic], slices: Slices
     ) -> EncodedMessage:
-        """The encoded response with these topics."""
+        """Encode the response with these topics group by group, in time slices."""
         groups: list[list[MetadataResponseTopic]] = []
         wants_all = _requests_all_topics(request, message)
         may_create = message.allow_auto_topic_creation and not wants_all
@@ -117,7 +117,7 @@ class Metadata:
             yield group
 
     async def _describe(self, request: Request, message: MetadataRequest) -> MetadataResponse:
-        """Return the whole response, made without a pause."""
+        """Return the whole response, made without yielding to the event loop."""
         if message.topics and request.version < _FIRST_WITH_TOPIC_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
         elif _requests_all_topics(request, message):
@@ -132,7 +132,7 @@ class Metadata:
     def _response(
         self, request: Request, message: MetadataRequest, topics: list[MetadataResponseTopic]
     ) -> MetadataResponse:
-        """A response with these topics, and the brokers and the controller of now."""
+        """A response with these topics, and the current brokers and controller."""
         operations = (
             ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else _OPERATIONS_NOT_REQUESTED
         )
@@ -185,7 +185,7 @@ class Metadata:
         )
 
     def _describe_partition(self, request: Request, number: int, state: PartitionState) -> MetadataResponsePartition:
-        """One partition as this client's listener sees it: without a reachable leader, an error takes its place."""
+        """The response entry of one partition; an error where its leader has no endpoint on the client's listener."""
         leader = BrokerId(state.leader)
         error = ErrorCode.NONE
         replicas, isr = state.replicas, state.isr

@@ -60,7 +60,7 @@ class Produce:
         self._verification = verification
 
     async def handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
-        """Append the records; None for acks=0, where an error closes the connection instead.
+        """Answer Produce: append the records. With acks=0 the result is None, and an error closes the connection.
 
         The records are taken out of `message`: a request that waits for its replicas must not keep the frame alive.
         """
@@ -102,7 +102,7 @@ class Produce:
     async def _unverified(
         self, request: Request, transactional_id: str, batches: Mapping[TopicPartition, Records]
     ) -> dict[TopicPartition, AppendResult]:
-        """The partitions whose batch would begin a transaction there that its coordinator does not confirm."""
+        """The partitions whose transactional batch the coordinator does not confirm, each with its error."""
         found = {tp: _transactional_header(batch) for tp, batch in batches.items()}
         headers = {tp: header for tp, header in found.items() if header is not None and header.has_producer}
         producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
@@ -221,4 +221,4 @@ def _raise_on_error(results: Results) -> None:
     """Raise CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
     failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
     if failed:
-        raise CloseConnection(f"a produce request with acks=0 failed, closing tells its client: {', '.join(failed)}")
+        raise CloseConnection(f"a produce request with acks=0 failed, so its connection is closed: {', '.join(failed)}")

@@ -9,8 +9,8 @@ from typing import Final
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.coordinator.transactions.admin import DescribedTransaction
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.model.errors import ErrorCode
@@ -80,7 +80,7 @@ class ProducerTransactions:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results_by_topic(errors))
 
     async def _add(self, request: Request, transaction: AddPartitionsToTxnTransaction) -> Errors:
-        """The error of each partition; where one is unknown, none is added."""
+        """Add the partitions to the transaction; returns the error of each. Where one is unknown, none is added."""
         partitions = [TopicPartition(t.name, number) for t in transaction.topics for number in t.partitions]
         unknown = {p for p in partitions if not self._cache.contains(p)}
         if unknown:
@@ -130,10 +130,7 @@ class ProducerTransactions:
 
 
 def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
-    """Return the error as the request's version knows it.
-
-    Versions without PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
-    """
+    """Return the error code that the request's version knows: INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
     is_unknown = error is ErrorCode.PRODUCER_FENCED and request.version < _KNOWS_PRODUCER_FENCED
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error
 

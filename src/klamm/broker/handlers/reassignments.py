@@ -49,7 +49,7 @@ class Reassignments:
     async def alter(
         self, request: Request, message: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Start, replace or cancel reassignments, with a result for each partition."""
+        """Answer AlterPartitionReassignments: start, replace or cancel the reassignment of each partition."""
         targets = {
             TopicPartition(topic.name, p.partition_index): _broker_ids(p.replicas)
             for topic in message.topics
@@ -68,7 +68,7 @@ class Reassignments:
     async def list(
         self, request: Request, message: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """List ongoing reassignments by topic."""
+        """Answer ListPartitionReassignments: the ongoing reassignments by topic."""
         asked = None
         if message.topics is not None:
             asked = [TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes]

@@ -10,8 +10,8 @@ from klamm.coordinator.committed_offsets import Offset, Offsets
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.handlers.offsets import CommitRequest, Errors, TransactionalCommitRequest
 from klamm.coordinator.offsets_topic import OFFSET_ERRORS
-from klamm.coordinator.ports import OFFSETS_TOPIC
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
@@ -63,7 +63,10 @@ class TransactionalOffsets:
         }
 
     async def _commit(self, request: Request, message: TxnOffsetCommitRequest, offsets: Offsets) -> Errors:
-        """Verify that the transaction contains the partition of the group, then store the offsets there."""
+        """Verify that the transaction includes the group's partition of `__consumer_offsets`.
+
+        Then store the offsets.
+        """
         if error := self._coordinator.availability(message.group_id):
             return dict.fromkeys(offsets, error)
         partition = TopicPartition(OFFSETS_TOPIC, self._coordinator.partition_for(message.group_id))
@@ -81,6 +84,9 @@ class TransactionalOffsets:
 
 
 def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
-    """Producers before 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+    """Return the error code that the producer knows.
+
+    Producers before 2.3 get COORDINATOR_NOT_AVAILABLE, since COORDINATOR_LOAD_IN_PROGRESS may crash them (KAFKA-7296).
+    """
     is_unknown = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and request.version < _KNOWS_LOADING
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_unknown else error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
-from klamm.coordinator.ports import OFFSETS_TOPIC
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -59,7 +59,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
 
     async def write_markers(self, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """Append each marker to its partitions, in order; answered once all in-sync replicas have it."""
+        """Answer WriteTxnMarkers: append each marker to its partitions, and wait until all in-sync replicas have it."""
         results = await asyncio.gather(*(self._append_marker(marker) for marker in message.markers))
         by_producer: dict[int, Errors] = {}
         for marker, errors in zip(message.markers, results, strict=True):
@@ -72,7 +72,7 @@ class Transactions:
         )
 
     async def _append_marker(self, marker: WritableTxnMarker) -> Errors:
-        """Append the marker to the partitions hosted here; the error for each partition."""
+        """Append the marker to the partitions that this broker hosts; returns the error of each partition."""
         kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         end = EndMarker(kind, marker.coordinator_epoch)
         batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())

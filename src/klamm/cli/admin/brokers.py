@@ -109,9 +109,9 @@ def _facts_of_broker(
     is_controller_only: bool,
     counts: tuple[int, int, int, int],
 ) -> BrokerFacts:
-    """Return what the table of brokers shows.
+    """Return the facts of one broker for the table.
 
-    `counts`: how many partitions it leads, is preferred for, has, and has out of sync.
+    `counts` are the partitions that it leads, is preferred leader of, has, and has out of sync.
     """
     there = cluster.brokers.get(b)
     log_dirs = () if isinstance(directories, str) else tuple(directories)

@@ -12,7 +12,6 @@ from typing import Any, Final, Self, TypeVar
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
-from klamm.client.coordinators import CoordinatorType
 from klamm.client.errors import (
     AnswerTimedOut,
     ConnectionRefused,
@@ -23,7 +22,14 @@ from klamm.client.errors import (
     code_name,
 )
 from klamm.client.offsets import list_offsets
-from klamm.client.routing import NoController, Unconfirmed, coordinator, send_to_any, send_to_controller
+from klamm.client.routing import (
+    CoordinatorType,
+    NoController,
+    Unconfirmed,
+    coordinator,
+    send_to_any,
+    send_to_controller,
+)
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
 from klamm.model import cluster
@@ -89,12 +95,12 @@ class Admin:
 
     @property
     def left_s(self) -> float:
-        """The rest of the timeout; always positive."""
+        """The remaining seconds of the timeout; always positive."""
         return max(_MIN_LEFT_S, self._deadline_s - self._now_s())
 
     @property
     def left_ms(self) -> int:
-        """`left_s` in milliseconds, for the timeout field of a request."""
+        """The remaining milliseconds of the timeout, for the timeout field of a request."""
         return int(self.left_s * 1000)
 
     async def pause(self, seconds: float = _PAUSE_S) -> bool:
@@ -109,7 +115,7 @@ class Admin:
         timeout_s = _ONE_BROKER_TIMEOUT_S
 
         def attempt_at_any_broker() -> Steps[Any]:
-            """The steps of one attempt, with twice the timeout of the attempt before."""
+            """Send the request to one broker after the other until one answers; each attempt doubles the timeout."""
             nonlocal timeout_s
             steps = send_to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
             timeout_s *= 2  # a large answer may take its time
@@ -224,7 +230,7 @@ class Admin:
             raise CannotAsk(str(error)) from None
 
     async def look(self) -> None:
-        """Read the live brokers and the controller."""
+        """Read the live brokers and the controller from the cluster's metadata."""
         no_topics = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         self.update_brokers(await self.ask(ApiKey.METADATA, no_topics))
 

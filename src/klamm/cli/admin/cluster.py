@@ -50,7 +50,7 @@ def _topic_from_response(found: Any) -> Topic:
 
 
 async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
-    """The running reassignments, sorted by partition. Raises CannotAsk."""
+    """Read the running reassignments, sorted by partition. Raises CannotAsk."""
     request = ListPartitionReassignmentsRequest(timeout_ms=admin.left_ms, topics=None)
     answer = await admin.ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
     if answer.error_code:

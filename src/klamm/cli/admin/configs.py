@@ -28,7 +28,10 @@ _CONTROLLER_ONLY: Final = "klamm.controller.only.brokers"
 async def read_configs(
     admin: Admin, entities: Iterable[Entity], keys: Sequence[str] | None = None, *, documented: bool = False
 ) -> tuple[dict[Entity, Configs], list[Refusal]]:
-    """The configs of each entity by name. Configs of a broker are read from that broker."""
+    """Read the configs of each entity; those of a broker are asked from that broker.
+
+    With `documented`, the configs have their documentation. Also returns the refusals.
+    """
     found: dict[Entity, Configs] = {}
     refused: list[Refusal] = []
     for answer in await asyncio.gather(
@@ -44,7 +47,7 @@ async def read_configs(
 
 
 def _group_by_request(entities: Iterable[Entity]) -> list[list[Entity]]:
-    """Entities that one request may contain: only a broker itself answers for its configs."""
+    """Group entities that one request may contain: a broker's configs can only be asked from that broker."""
     anywhere, portions = list[Entity](), list[list[Entity]]()
     for entity in entities:
         if entity.type == BROKER and entity.name:
@@ -128,7 +131,7 @@ async def _send_alter_configs(
 
 
 async def read_controller_only(admin: Admin, brokers: Iterable[BrokerId]) -> frozenset[BrokerId]:
-    """Brokers that are only controllers, by the configs of these brokers; Apache Kafka's brokers lack the key."""
+    """The brokers listed in `klamm.controller.only.brokers`; Apache Kafka's brokers do not have that config."""
     entities = [Entity(BROKER, str(b)) for b in brokers]
     lists = await asyncio.gather(*(_read_controller_only_config(admin, entity) for entity in entities))
     return frozenset(BrokerId(int(name)) for text in lists for name in text.split(",") if name.strip().isdigit())

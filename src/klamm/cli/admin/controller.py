@@ -47,7 +47,7 @@ class Queue(NamedTuple):
 
 
 async def read_metadata_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
-    """Id and address of the controller by the brokers' metadata; None without a controller."""
+    """Id and address of the controller in the brokers' metadata; None without a controller."""
     await admin.look()
     address = admin.brokers.get(admin.controller)
     return (admin.controller if admin.controller >= 0 else None), address
@@ -70,10 +70,10 @@ async def read_controller_status(client: ZooKeeperClient) -> ControllerStatus:
 
 
 async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus:
-    """End the term of `seen`, and wait for the next controller. Raises KlammError if another was elected meanwhile.
+    """Delete `/controller` to end the term of controller `seen`, and wait for the next controller.
 
-    If the answer to the deletion was lost, this call may have ended the term itself. Without a controller there is
-    nothing to delete.
+    Raises KlammError if another controller was elected meanwhile. If the answer to the deletion was lost, this call may
+    have ended the term itself. Without a controller there is nothing to delete.
     """
     results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
     same_epoch, gone = (result.code for result in results)
@@ -90,7 +90,7 @@ async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> Controller
 
 
 async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
-    """Make this klamm node the controller; the current one stays until then. Raises KlammError if that fails."""
+    """Make this klamm node the controller; the current controller stays until then. Raises KlammError if that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(
             f"Broker {broker} is not alive. Nothing was changed. Start it, or choose another with --broker."
@@ -121,7 +121,7 @@ def _broker_text(broker: BrokerId | None) -> str:
 
 
 async def _wait_for_new_controller(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
-    """The first controller after `seen`; None if none is elected in time."""
+    """Wait for the first controller after `seen`; None if none is elected in time."""
     try:
         async with asyncio.timeout(_ELECTION_TIMEOUT_S):
             while True:
@@ -137,7 +137,10 @@ async def _wait_for_new_controller(client: ZooKeeperClient, seen: ControllerStat
 
 
 async def read_queues(world: World, addresses: Sequence[Address], timeout_s: float) -> list[Queue]:
-    """The queues of the controller, from the metrics pages that answer. Raises CannotAsk if none does."""
+    """Read the controller's request queues from the nodes' metrics pages.
+
+    Pages that do not answer are skipped; raises CannotAsk if none does.
+    """
     pages = await asyncio.gather(*(_page_or_problem(world, a, timeout_s) for a in addresses))
     problems = [p for p in pages if isinstance(p, CannotAsk)]
     if len(problems) == len(pages):
@@ -146,7 +149,7 @@ async def read_queues(world: World, addresses: Sequence[Address], timeout_s: flo
 
 
 async def _page_or_problem(world: World, address: Address, timeout_s: float) -> str | CannotAsk:
-    """The metrics page, or the error instead of an exception."""
+    """Fetch a metrics page; an error is returned, not raised."""
     try:
         return await _fetch_metrics_page(world, address, timeout_s)
     except CannotAsk as error:
@@ -154,7 +157,7 @@ async def _page_or_problem(world: World, address: Address, timeout_s: float) -> 
 
 
 def parse_queues(controller: str, page: str) -> list[Queue]:
-    """The queue of each broker on a metrics page; empty if the node is not the controller."""
+    """Parse the request queue of each broker from a metrics page; empty if the node is not the controller."""
     depth: dict[str, int] = {}
     sent: dict[str, int] = {}
     waited: dict[str, dict[str, float]] = {}

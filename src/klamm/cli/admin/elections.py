@@ -32,7 +32,10 @@ class Elected(NamedTuple):
 
 
 async def elect(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Elected:
-    """Elect leaders of these partitions; None: of all, and then the result omits those that needed no election."""
+    """Elect leaders for these partitions, or (None) for all.
+
+    For all, the result leaves out the partitions that needed no election.
+    """
     outcome = Elected([], [], [])
     if partitions is None:
         _add_results(outcome, await _send_elect_leaders(admin, kind, None))

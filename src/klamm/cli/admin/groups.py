@@ -67,7 +67,7 @@ class Group(NamedTuple):
 
     @property
     def owners(self) -> dict[TopicPartition, Member]:
-        """The member that reads each partition."""
+        """The group member to which each partition is assigned."""
         return {partition: member for member in self.members for partition in member.partitions}
 
 
@@ -118,12 +118,12 @@ async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[Li
 
 
 async def describe_group(admin: Admin, name: str) -> Group:
-    """A group that does not exist is Dead. Raises CannotAsk."""
+    """Describe a group: state, protocol, members. A group that does not exist has the state Dead. Raises CannotAsk."""
     request = Request(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=(name,)))
     answer = await admin.ask_coordinator(name, request, lambda a: a.groups[0].error_code)
     described = answer.groups[0]
     if described.error_code:
-        raise CannotAsk(f"group {name}: {code_name(described.error_code)}")
+        raise CannotAsk(f"Cannot describe group {name}: {code_name(described.error_code)}. Check its name.")
     is_consumer = described.protocol_type == CONSUMER
     members = tuple(_member(member, is_consumer) for member in described.members)
     return Group(name, described.group_state, described.protocol_type, described.protocol_data, members)
@@ -138,7 +138,7 @@ def _member(described: DescribedGroupMember, is_consumer: bool) -> Member:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a consumer's assignment; empty where it has none, or keeps another form."""
+    """Decode the partitions of a consumer's assignment; empty where it has none or has another encoding."""
     try:
         read = ConsumerProtocolAssignment.decode(assignment, 0, 2)
     except WireError:
@@ -147,7 +147,7 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 async def delete_group(admin: Admin, name: str) -> Refusal | None:
-    """Delete a group without members, and its offsets."""
+    """Delete a group without members, and its offsets; returns the error, if any."""
     request = Request(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=(name,)))
     answer = await admin.ask_coordinator(name, request, lambda a: a.results[0].error_code)
     result: DeletableGroupResult = answer.results[0]
@@ -166,7 +166,7 @@ async def read_offsets(
     request = Request(ApiKey.OFFSET_FETCH, message, oldest=_FETCHES_ALL, newest=_ONE_GROUP)
     answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
     if answer.error_code:
-        raise CannotAsk(f"group {name}: {code_name(answer.error_code)}")
+        raise CannotAsk(f"Cannot read the offsets of group {name}: {code_name(answer.error_code)}. Check its name.")
     return {
         TopicPartition(topic.name, p.partition_index): p.committed_offset
         for topic in answer.topics
@@ -176,7 +176,7 @@ async def read_offsets(
 
 
 async def read_lag(admin: Admin, group: Group) -> list[Lag]:
-    """Every partition that the group has read or is assigned, sorted. Raises CannotAsk."""
+    """Read committed offset and log end of every partition that the group has read or is assigned. Raises CannotAsk."""
     offsets = await read_offsets(admin, group.name)
     owners = group.owners
     partitions = sorted({*offsets, *owners})
@@ -185,7 +185,10 @@ async def read_lag(admin: Admin, group: Group) -> list[Lag]:
 
 
 async def read_ends(admin: Admin, partitions: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
-    """The offsets of those partitions that exist, at a timestamp or EARLIEST or LATEST. Raises CannotAsk."""
+    """Read the offsets of the partitions at a timestamp, EARLIEST or LATEST.
+
+    Missing ones are left out. Raises CannotAsk.
+    """
     names = sorted({partition.topic for partition in partitions})
     topics = (await read_cluster(admin, names)).topics if names else {}
     existing = [p for p in partitions if p.topic in topics and p.partition in topics[p.topic].partitions]
@@ -193,7 +196,7 @@ async def read_ends(admin: Admin, partitions: Collection[TopicPartition], time: 
 
 
 async def commit_offsets(admin: Admin, name: str, offsets: Mapping[TopicPartition, int]) -> list[Refusal]:
-    """Store offsets for a group without members; the errors by partition. Raises CannotAsk."""
+    """Commit offsets for a group without members; returns the errors by partition. Raises CannotAsk."""
     topics = [
         OffsetCommitRequestTopic(
             topic, [OffsetCommitRequestPartition(n, offsets[TopicPartition(topic, n)]) for n in numbers]
@@ -207,7 +210,7 @@ async def commit_offsets(admin: Admin, name: str, offsets: Mapping[TopicPartitio
 
 
 async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPartition]) -> list[Refusal]:
-    """Delete committed offsets; the errors by partition, or of the group. Raises CannotAsk."""
+    """Delete committed offsets; returns the errors by partition, or of the group. Raises CannotAsk."""
     topics = [
         OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
         for topic, numbers in _by_topic(partitions)

@@ -58,7 +58,7 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """An ISO 8601 duration as milliseconds. Raises UsageError."""
+    """Return the milliseconds of an ISO 8601 duration like `P7D`. Raises UsageError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise UsageError(f"--by-duration {text!r} is not PnDTnHnMnS, for example P7D or PT1H30M.")
@@ -101,7 +101,10 @@ async def select_partitions(
 async def plan_reset(
     admin: Admin, group: str, partitions: Collection[TopicPartition], reset: Reset
 ) -> list[PlannedReset]:
-    """The offset for each partition that exists, moved into the log where it is outside. Raises CannotAsk."""
+    """Plan the new offset of each partition that exists; an offset outside the log is moved into it.
+
+    Raises CannotAsk.
+    """
     committed = await read_offsets(admin, group, partitions)
     starts = await read_ends(admin, partitions, EARLIEST)
     ends = await read_ends(admin, partitions, LATEST)
@@ -123,7 +126,7 @@ def _asked_offset(
     at_time: Mapping[TopicPartition, int],
     partition: TopicPartition,
 ) -> int | None:
-    """The offset that the flag means for one partition; None where there is nothing to shift."""
+    """The offset that the reset option means for one partition; None where it has no committed offset to shift."""
     match reset.kind:
         case ResetKind.EARLIEST:
             return start

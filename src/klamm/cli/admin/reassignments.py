@@ -80,7 +80,7 @@ def _allowed_racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[Br
 
 
 def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
-    """The error for an option that names a dead broker."""
+    """The error message for an option that names a dead broker."""
     alive = ", ".join(map(str, sorted(cluster.brokers)))
     return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
@@ -93,7 +93,7 @@ class Started(NamedTuple):
 
 
 async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """The replicas that these partitions have now. Raises UsageError for absent partitions and dead brokers."""
+    """Read the current replicas of these partitions. Raises UsageError for missing partitions and dead brokers."""
     cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
     found = cluster.partitions
     if absent := [at for at in wanted if at not in found]:
@@ -176,12 +176,15 @@ async def read_progress(admin: Admin, wanted: Assignment | None) -> tuple[list[P
 
 
 def _target_replicas(move: ReplicaAssignment) -> Replicas:
-    """The replicas after the reassignment."""
+    """The replicas that a reassignment leads to, in the form of a plan."""
     return tuple(b for b in move.replicas if b not in move.removing)
 
 
 async def wait_until_over(admin: Admin, wanted: Assignment) -> list[PartitionProgress]:
-    """Wait until none of these partitions is being reassigned. Raises CannotAsk at the timeout."""
+    """Wait until none of these partitions is being reassigned, and return their progress.
+
+    Raises CannotAsk at the timeout.
+    """
     progress = ProgressLine()
     while True:
         found, _ = await read_progress(admin, wanted)

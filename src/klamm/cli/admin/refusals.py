@@ -51,7 +51,7 @@ class Refusal(NamedTuple):
 
 
 def print_refusals(refusals: Sequence[Refusal]) -> int:
-    """Print each on a line. Returns the exit status: 1 if there are any."""
+    """Print each refusal on a line. Returns the exit status: 1 if there are any."""
     for refusal in refusals:
         print_error(str(refusal))
     return 1 if refusals else 0

@@ -73,7 +73,10 @@ def _creatable_topic(topic: NewTopic) -> CreatableTopic:
 async def add_partitions(
     admin: Admin, topics: Sequence[Topic], partitions: int, assignment: Assignment | None
 ) -> list[Refusal]:
-    """Raise the partition count to `partitions`; `assignment` lists all partitions, the existing ones too."""
+    """Increase the number of partitions to `partitions`.
+
+    `assignment` lists the replicas of all, existing ones included.
+    """
     topics_to_create = [
         CreatePartitionsTopic(
             t.name,
@@ -112,7 +115,7 @@ async def find_topics(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
 
 
 async def find_deletable(admin: Admin, pattern: str) -> list[str]:
-    """The topics of `find_topics`, and exact names that exist only in ZooKeeper.
+    """The topics that match, as in `find_topics`, and exact names that exist only in ZooKeeper.
 
     No broker has metadata of a topic that never had a leader: all its replicas were dead when it was created.
     """
@@ -124,7 +127,7 @@ async def find_deletable(admin: Admin, pattern: str) -> list[str]:
 
 
 async def _creation_errors(admin: Admin, names: Sequence[str]) -> dict[str, int]:
-    """The error code of a validated, not executed, creation of each name: it shows which names ZooKeeper has."""
+    """The error codes of a dry run that creates topics with these names, which shows the names that ZooKeeper has."""
     topics_to_create = [CreatableTopic(name, 1, 1, [], []) for name in names]
     request = CreateTopicsRequest(topics=topics_to_create, timeout_ms=admin.left_ms, validate_only=True)
     answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request)
@@ -143,7 +146,7 @@ def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Clust
     """
 
     def missing_leaders(cluster: Cluster) -> str | None:
-        """The first missing topic or leader as text; None when nothing is missing."""
+        """Describe the first topic or leader that is missing; None when nothing is missing."""
         for name in names:
             topic = cluster.topics.get(name)
             if topic is None or (partitions is not None and len(topic.partitions) < partitions):
@@ -159,7 +162,7 @@ def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
     """A check of one broker's metadata: it says how many of these topics still exist, None when none does."""
 
     def existing_topics(cluster: Cluster) -> str | None:
-        """How many of the topics still exist, as text; None when none does."""
+        """Describe how many of the topics still exist; None when none does."""
         left = [name for name in names if name in cluster.topics]
         return f"{len(left)} of {len(names)} topics still exist" if left else None
 
@@ -167,7 +170,10 @@ def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
 
 
 async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Cluster], str | None]) -> None:
-    """Repeat the check `missing` on all live brokers until it returns None on each. Raises CannotAsk at the timeout."""
+    """Repeat the check `missing` on all live brokers until nothing is missing on any.
+
+    Raises CannotAsk at the timeout.
+    """
     progress = ProgressLine()
     while True:
         await admin.look()
@@ -187,7 +193,7 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
 async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     """Wait until no broker and no znode has these topics.
 
-    Returns the topics for which the brokers do not confirm it, with the reason. Raises CannotAsk at the timeout.
+    Returns the topics whose deletion the brokers do not confirm, with the reason. Raises CannotAsk at the timeout.
     """
     await wait_until(admin, names, are_gone(names))
     progress = ProgressLine()

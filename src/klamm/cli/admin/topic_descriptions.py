@@ -53,7 +53,7 @@ async def list_topics(admin: Admin, query: TopicQuery) -> list[str]:
 
 
 async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Refusal]]:
-    """The description, and errors for configs that the brokers did not return."""
+    """Describe the topics that the query selects; also returns the errors of configs that were not returned."""
     cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
     topics = [cluster.topics[name] for name in _selected_names(cluster, query)]
     configs, refused = await _read_topic_configs(admin, topics)
@@ -78,10 +78,10 @@ def _selected_names(cluster: Cluster, query: TopicQuery) -> list[str]:
 
 
 async def _read_topic_configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
-    """The configs of the topics.
+    """Read the configs of the topics; also returns the errors.
 
-    A broker that has lost ZooKeeper does not answer: a third of the timeout at most is spent on it, so that the rest
-    of the description still has time.
+    A broker that has lost ZooKeeper does not answer: at most a third of the timeout is spent on it, so that the rest of
+    the description still has time.
     """
     try:
         async with asyncio.timeout(admin.left_s / 3):
@@ -151,7 +151,7 @@ def _partition_row(row: Row) -> Sequence[object]:
 
 
 def _partition_states(row: Row) -> list[str]:
-    """Problems of the partition, and its reassignment."""
+    """The problems of the partition as words, such as `under-replicated`, and its reassignment."""
     problems = []
     if row.partition.leader < 0:
         problems.append("no leader")

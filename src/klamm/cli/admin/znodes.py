@@ -40,7 +40,7 @@ def run_with_session(
         try:
             await client.connect(timeout_s)
         except KlammError as error:
-            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}") from error
+            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}. Check --zookeeper.") from error
         try:
             for scheme, secret in credentials:
                 await client.add_auth(scheme, secret)
@@ -62,13 +62,13 @@ async def list_children(client: ZooKeeper, path: str) -> list[str]:
 
 
 async def read_znode(client: ZooKeeper, path: str) -> dict[str, Any]:
-    """Value, stat and number of children of a znode."""
+    """Read value, stat and number of children of a znode."""
     (data, stat), (children, _) = await asyncio.gather(client.get(path), client.children(path))
     return {"path": path, "value": decode_value(data), "stat": stat_as_data(stat), "children": len(children)}
 
 
 async def read_tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str, str]]:
-    """(level, name, value on one line) of `path` and all znodes below it, parents first."""
+    """Read `path` and all znodes below it, parents first, as (level, name, value on one line)."""
     found: dict[str, str] = {}
     level = [path]
     for _ in range(depth + 1):
@@ -114,7 +114,7 @@ async def read_state(client: ZooKeeper, path: str) -> ZnodeState:
 
 
 def encode_value(text: str) -> bytes:
-    """The bytes of a value. Raises UsageError for malformed JSON: most of Kafka's znodes contain JSON."""
+    """Encode a value for a znode. Raises UsageError for malformed JSON, since most of Kafka's znodes contain JSON."""
     if text[:1] in ("{", "["):
         try:
             msgspec.json.decode(text)
@@ -142,19 +142,19 @@ async def delete(client: ZooKeeper, before: ZnodeState) -> None:
     results = await client.multi([*(Delete(at) for at in reversed(before.below)), Delete(before.path, before.version)])
     refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]
     if refused:
-        raise KlammError(f"{before.path} was not deleted: {refused[0]}. Read it again.")
+        raise KlammError(f"{before.path} was not deleted: {refused[0]}. Read it again, and repeat the command.")
 
 
 # ---- decoding and printing
 
 
 def _sort_paths(paths: Iterable[str]) -> list[str]:
-    """Parents before children, numbers by value."""
+    """Sort paths: parents before children, numbers by value."""
     return sorted(paths, key=lambda at: [(not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in at.split("/")])
 
 
 def decode_value(data: bytes | None) -> Any:
-    """Decoded JSON, or text, or bytes as hex; None for an empty znode."""
+    """Decode a znode's value: JSON, else text, else bytes as hex; None for an empty znode."""
     if not data:
         return None
     try:

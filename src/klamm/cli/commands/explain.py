@@ -29,12 +29,14 @@ def explain(
         list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
     ] = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster that writes the journal topic")
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster from whose journal topic to read")
     ] = None,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], for the current state and for remedies")
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot] to read the current state and find remedies")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="all events of a partition, not only the last 12")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="show all events of a partition, not only the last 12")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Explain what happened to a partition, topic or broker, and why.
@@ -54,7 +56,10 @@ class Subject(NamedTuple):
 def run_explain(
     words: Sequence[str], sources: Sources, as_json: bool = False, disk: Disk | None = None, *, everything: bool = False
 ) -> int:
-    """Print the answer. Returns 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain."""
+    """Print the explanation of a subject; returns the exit status.
+
+    The status is 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain.
+    """
     subject = parse_subject(words, None if everything else MAX_EVENTS)
     inputs = read_inputs(sources, disk or RealDisk(), subject.needed_lines)
     answer = subject.answer(inputs)

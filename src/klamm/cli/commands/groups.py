@@ -19,7 +19,9 @@ from klamm.runtime.world import real_world
 groups_app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Name = Annotated[str, typer.Option("--group", help="name of the group")]
 Names = Annotated[list[str], typer.Option("--group", help="name of a group; repeatable")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")
+]
 _NO_VALUE = "-"
 
 
@@ -27,7 +29,7 @@ _NO_VALUE = "-"
 def list_(
     bootstrap: Bootstrap = LOCAL,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeatable")
+        list[str] | None, typer.Option("--state", help="only groups in this state: Stable, Empty, ...; repeatable")
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
@@ -67,7 +69,8 @@ def lag(
     group: Names,
     bootstrap: Bootstrap = LOCAL,
     max_lag: Annotated[
-        int | None, typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more records")
+        int | None,
+        typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more than this many records"),
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
@@ -88,14 +91,20 @@ def reset_offsets(
     group: Name,
     bootstrap: Bootstrap = LOCAL,
     topic: Topics = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="all topics that the group has offsets of")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the first record")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="behind the last record")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="to the offset that is committed now")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="to this offset")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="forward, or backward if negative")] = None,
-    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="YYYY-MM-DDTHH:mm:SS.sss, UTC")] = None,
-    by_duration: Annotated[str | None, typer.Option("--by-duration", help="back by PnDTnHnMnS from now")] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="reset every topic for which the group has offsets")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="reset to the first record")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="reset to the log end")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="reset to the offset that is committed now")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="reset to this offset")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="move the committed offset by this number; negative: back")
+    ] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", help="reset to this time: YYYY-MM-DDTHH:mm:SS.sss, UTC")
+    ] = None,
+    by_duration: Annotated[str | None, typer.Option("--by-duration", help="reset to this long ago: PnDTnHnMnS")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the offsets and change nothing (default)")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="change the offsets")] = False,
     as_json: AsJson = False,
@@ -137,7 +146,7 @@ def reset_offsets(
 @groups_app.command("delete-offsets")
 def delete_offsets(
     group: Name,
-    topic: Annotated[list[str], typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")],
+    topic: Annotated[list[str], typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")],
     bootstrap: Bootstrap = LOCAL,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -229,7 +238,7 @@ def _one_reset(
 
 
 async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, list[Lag]]]:
-    """Each group, and how far it has read."""
+    """Read the lag of each group."""
     described = [await groups.describe_group(admin, name) for name in names]
     return [(group, await groups.read_lag(admin, group)) for group in described]
 
@@ -276,12 +285,12 @@ def _print_lags(group: Group, lags: Sequence[Lag]) -> None:
 
 
 def _shown(number: int | None) -> str:
-    """Return the number as text; a dash where it is not known."""
+    """The number as text for the table; a dash where it is not known."""
     return _NO_VALUE if number is None else str(number)
 
 
 def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
-    """Topic, records it lags behind, partitions without a committed offset."""
+    """The sums for each topic: records the group lags behind, and partitions without a committed offset."""
     topics = dict.fromkeys(found.partition.topic for found in lags)
     return [
         (
@@ -294,7 +303,7 @@ def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
 
 
 def _group_data(group: Group, lags: Sequence[Lag]) -> dict[str, Any]:
-    """For `--json`."""
+    """The group and its lags for `--json`."""
     return {
         "group": group.name,
         "state": group.state,

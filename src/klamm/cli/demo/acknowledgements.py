@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from klamm.runtime.disk import Disk
+from klamm.runtime.small_files import create_directory
 
 _NAME: Final = re.compile(r"acknowledged-(\d+)\.parquet")
 
@@ -16,7 +17,7 @@ class AcknowledgedRows:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        disk.make_directories(directory)
+        create_directory(disk, directory)
 
     @property
     def runs(self) -> list[int]:

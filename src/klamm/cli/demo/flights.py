@@ -43,7 +43,7 @@ def read_flights(disk: Disk) -> pa.Table:
 
 
 def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
-    """Each flight as a JSON object; `run` and `row` identify it, and the key is the tail number, if known."""
+    """Make a record of each flight: a JSON object with `run` and `row`, and the tail number as key, if known."""
     encode = msgspec.json.Encoder().encode
     number = 0
     for batch in flights.to_batches(max_chunksize=_BATCH_ROWS):
@@ -59,6 +59,6 @@ def _tail_number(flight: dict[str, Any]) -> bytes | None:
 
 
 def _with_text_times(flight: dict[str, Any]) -> dict[str, Any]:
-    """Times as text, as in the file."""
+    """The flight with its times as text."""
     flight["time_hour"] = str(flight["time_hour"])
     return flight

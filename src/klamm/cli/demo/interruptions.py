@@ -63,7 +63,7 @@ class Interruptions:
         return await self._restart_and_wait(node, interruption)
 
     def _record_begin(self, what: str, node: NodeProcess, *, was_controller: bool) -> Interruption:
-        """A new record of an interruption that begins now."""
+        """Make the record of an interruption that begins now."""
         now = asyncio.get_running_loop().time()
         return Interruption(what, node.broker_id, self._clock.now_ms(), now, was_controller)
 

@@ -56,11 +56,11 @@ class Loader:
 
     @property
     def unanswered(self) -> int:
-        """How many records have neither an acknowledgement nor an error."""
+        """The number of records that have neither an acknowledgement nor an error."""
         return len(self._producer)
 
     def longest_gap_s(self, began: float, ended: float) -> float:
-        """The longest period without an acknowledgement that ended between these loop times."""
+        """The longest period without an acknowledgement that ended between these times of the loop, in seconds."""
         return max((length for when, length in self.gaps if began <= when <= ended), default=0.0)
 
     def _on_delivery(self, number: int, error: KafkaError | None, _message: Message | Any) -> None:

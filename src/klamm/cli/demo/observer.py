@@ -40,12 +40,12 @@ class ClusterObserver:
         self._topic = topic
 
     async def controller_id(self) -> BrokerId:
-        """The controller by the metadata of all running nodes; NO_BROKER if they do not answer or disagree."""
+        """The controller that all running nodes report; NO_BROKER if they do not answer or disagree."""
         seen = {facts.controller if facts else NO_BROKER for facts in await self._read_metadata_of_all()}
         return seen.pop() if len(seen) == 1 else NO_BROKER
 
     async def is_complete(self) -> bool:
-        """Whether all nodes run, answer, and know each other."""
+        """Whether all nodes run, answer, and have each other in their metadata."""
         ids = {node.broker_id for node in self._cluster.nodes}
         seen = await self._read_metadata_of_all()
         return len(seen) == len(ids) and all(facts is not None and facts.brokers == ids for facts in seen)
@@ -57,7 +57,7 @@ class ClusterObserver:
         return all(facts is not None and self._is_topic_in_sync(facts) for facts in await self._read_metadata_of_all())
 
     async def leaders(self) -> Counter[int]:
-        """How many partitions of the topic each node leads, by the first node that answers."""
+        """The number of the topic's partitions that each node leads, as the first node that answers reports it."""
         for facts in await self._read_metadata_of_all():
             if facts is not None:
                 return Counter(p.leader for tp, p in facts.partitions.items() if tp.topic == self._topic)

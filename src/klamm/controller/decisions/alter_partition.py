@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import StatePlan
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState

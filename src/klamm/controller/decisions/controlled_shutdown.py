@@ -31,7 +31,10 @@ def check_controlled_shutdown(context: ControllerContext, broker: BrokerId, brok
 def plan_controlled_shutdown(
     context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition], into: ControlledShutdownPlan
 ) -> None:
-    """Add partitions with other replicas to `into`; those with a single replica do not delay a shutdown."""
+    """Add the partitions that the broker leads or follows to `into`.
+
+    Partitions with a single replica are left out: they do not delay a shutdown.
+    """
     for p in replicas:
         if len(p.replicas) > 1 and p.leadership is not None and not context.is_to_be_deleted(p):
             (into.led if p.leader == broker else into.followed).append(p)

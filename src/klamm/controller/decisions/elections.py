@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.state_plan import Reasons, StatePlan
+from klamm.controller.decisions.plans import Reasons, StatePlan
 from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 
@@ -86,9 +86,9 @@ def elect_for_reassignment(facts: Facts) -> Choice | None:
 
 @_strategy("override")
 def elect_for_override(facts: Facts) -> Choice | None:
-    """Choose a leader as `elect_for_reassignment` does.
+    """Choose a leader as `elect_for_reassignment` does, when a reassignment replaces one in progress.
 
-    LeaderAndIsr also goes to removed replicas, one of which may lead.
+    LeaderAndIsr also goes to the replicas that are removed, because one of them may lead.
     """
     choice = elect_for_reassignment(facts)
     return None if choice is None else choice._replace(recipients=facts.replicas)
@@ -208,7 +208,7 @@ def _decide(facts: Facts, elect: Strategy) -> Decided:
 
 
 def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
-    """The partitions without a live ISR member, for which only an unclean election could help."""
+    """The partitions that have no live ISR member, for which only an unclean election could find a leader."""
     if context.offline_dirs:
         return [p for p, now in stored.items() if context.live_for(p).isdisjoint(now.isr)]
     gone = {isr for isr in {now.isr for now in stored.values()} if context.live.isdisjoint(isr)}

@@ -27,7 +27,7 @@ class FeatureUpdate(NamedTuple):
 
     @property
     def deletes(self) -> bool:
-        """Whether it removes the finalized feature."""
+        """Whether the update deletes the finalized feature."""
         return self.level < 1 and self.upgrade_type == UpgradeType.SAFE_DOWNGRADE
 
 

@@ -102,7 +102,7 @@ def plan_after_leader_and_isr(
 def brokers_with_obsolete_record(
     context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]
 ) -> list[BrokerId]:
-    """Live brokers with a record of this topic that an earlier controller wrote, although they deleted their replicas.
+    """Live brokers that deleted their replicas of this topic, while an earlier controller's record still lists them.
 
     A record for replicas that a reassignment moved away is not obsolete: their deletion was never confirmed.
     """

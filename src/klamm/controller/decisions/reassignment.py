@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.refusal import Refusal
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import Refusal, StatePlan
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

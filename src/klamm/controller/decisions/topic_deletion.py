@@ -30,7 +30,7 @@ class Survey:
 
 
 def add_to_survey(context: ControllerContext, partitions: Iterable[Partition], into: Survey) -> None:
-    """Add these partitions to the survey of their topic."""
+    """Sort the replicas of these partitions into `into` by what prevents their deletion, for example a dead broker."""
     for p in partitions:
         if p.assignment.is_being_reassigned:
             into.moving.append(p)
@@ -72,7 +72,7 @@ def decide_deletion_step(
     timeout_s: float,
     requests_carry_topic_ids: bool,
 ) -> DeletionDecision:
-    """Decide the next step for a queued topic without unanswered StopReplica requests.
+    """Decide the next step in deleting a topic that has no unanswered StopReplica requests.
 
     `timed_out` are brokers that have been dead for so long that the deletion does not wait for them; their replicas
     become pending deletions.
@@ -117,7 +117,7 @@ def _can_complete_reassignment(
 def _is_live_leader(context: ControllerContext, leader: BrokerId, partition: Partition) -> bool:
     """Whether the leader serves the partition.
 
-    A leader that restarted does not: it gets no LeaderAndIsr for a topic to be deleted.
+    A leader that restarted does not serve it: LeaderAndIsr is not sent to it for a topic that is to be deleted.
     """
     was_put_aside = context.replicas_on(leader).get(partition) is ReplicaState.DELETION_INELIGIBLE
     return context.is_online(leader, partition) and not was_put_aside

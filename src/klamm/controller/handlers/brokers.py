@@ -1,13 +1,23 @@
-"""Handling of brokers that register, bounce, die or change. Source: KafkaController.processBrokerChange (3.9)."""
+"""Handling of brokers that register, bounce, die, change or ask for a controlled shutdown.
+
+Source: KafkaController.processBrokerChange, KafkaController.doControlledShutdown (3.9).
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.broker_changes import diff_brokers
+from klamm.controller.decisions.changes import diff_brokers
+from klamm.controller.decisions.controlled_shutdown import (
+    ControlledShutdownPlan,
+    check_controlled_shutdown,
+    plan_controlled_shutdown,
+    remaining_leaders,
+)
+from klamm.controller.decisions.elections import elect_for_controlled_shutdown
 from klamm.controller.decisions.features import supports
-from klamm.controller.events import BrokerChange, BrokerModifications
-from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.events import BrokerChange, BrokerModifications, ControlledShutdown, ShutdownAnswer
+from klamm.controller.handlers.partitions import bring_online, trigger_online
 from klamm.controller.handlers.pending_deletions import send_pending_deletions
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.replicas import Replicas, SentStates, replicas_offline, replicas_online
@@ -15,9 +25,10 @@ from klamm.controller.handlers.topic_deletion import deletions_on, fail_replica_
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
 from klamm.model.brokers import Broker
-from klamm.model.errors import KlammError
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.telemetry.journal import by_topic
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
 
@@ -31,11 +42,13 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     found = await term.store.read_brokers(watch=True)
     changes = diff_brokers(term.context.registered, usable_brokers(term, found), term.context.brokers_in_transition)
     if changes:
+        ends = await term.store.read_process_ends([*changes.dead, *(b.id for b in changes.bounced)])
         term.journal.found(
             term.cause,
             new=[b.id for b in changes.new],
             bounced=[b.id for b in changes.bounced],
             dead=changes.dead,
+            ended=ends,
         )
     new = [b.id for b in changes.new]
     bounced = [b.id for b in changes.bounced]
@@ -183,3 +196,25 @@ def open_channels(term: TermContext, brokers: Iterable[Broker]) -> None:
     for broker in brokers:
         if (why := term.channels.add(broker)) is not None:
             term.journal.refused(term.cause, "channel", why, broker=broker.id)
+
+
+async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -> None:
+    """Move the broker's leaders, stop its followers, and answer with the partitions that it still leads."""
+    context, broker = term.context, event.broker
+    error = check_controlled_shutdown(context, broker, event.broker_epoch)
+    if error is not ErrorCode.NONE:
+        event.refuse(error)
+        return
+    context.begin_shutdown(broker)
+    plan = ControlledShutdownPlan([], [])
+    async for chunk in term.slices.over(list(context.replicas_on(broker))):
+        plan_controlled_shutdown(context, broker, chunk, plan)
+    await bring_online(term, plan.led, elect_for_controlled_shutdown)
+    async for chunk in term.slices.over(plan.followed):
+        for p in chunk:
+            term.batch.add_stop_replica([broker], p, delete=False)
+    await term.send_requests()
+    await replicas_offline(term, {broker: plan.followed})
+    remaining = remaining_leaders(context, broker)
+    term.journal.line(term.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
+    event.answer(ShutdownAnswer(ErrorCode.NONE, tuple(p.key for p in remaining)))

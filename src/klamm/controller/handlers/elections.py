@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from klamm.controller.decisions.elections import elect_preferred, elect_unclean
-from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.decisions.requested_elections import (
     Imbalance,
     RequestedElections,
@@ -22,7 +22,7 @@ from klamm.controller.events import (
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.partitions import bring_online, trigger_online
-from klamm.controller.handlers.tool_lists import change_list
+from klamm.controller.handlers.tool_requests import change_list
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

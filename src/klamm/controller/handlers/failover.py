@@ -3,13 +3,11 @@
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
-from klamm.controller.batch_sizes import READ_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
+from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
-from klamm.controller.handlers.features import set_up_features
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.pending_deletions import (
     load_pending_deletions,
@@ -19,10 +17,10 @@ from klamm.controller.handlers.pending_deletions import (
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
-from klamm.controller.handlers.tokens import begin_expiring_tokens
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.steps import READ_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
@@ -42,6 +40,7 @@ async def on_controller_failover(term: TermContext) -> None:
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await term.store.delete_notifications(parent, await term.store.list_notifications(parent))
     await _read_context(term)
+    await _journal_ended_brokers(term)
     await load_pending_deletions(term)
     to_be_deleted = await queue_deletions(term)
     term.batch.add_metadata(term.context.registered, ())
@@ -55,6 +54,13 @@ async def on_controller_failover(term: TermContext) -> None:
     await on_listed_election(term)
     begin_rebalancing(term)
     begin_expiring_tokens(term)
+
+
+async def _journal_ended_brokers(term: TermContext) -> None:
+    """Journal how the processes of brokers that are gone ended, where their crash guards recorded it."""
+    gone = [broker for broker in term.context.replica_states if broker not in term.context.registered]
+    if ends := await term.store.read_process_ends(gone):
+        term.journal.found(term.cause, dead=sorted(ends), ended=ends)
 
 
 async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) -> None:

@@ -13,7 +13,7 @@ from klamm.controller.decisions.alter_partition import (
     judge,
     plan_isr_changes,
 )
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
 from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.reassignment import complete_if_in_sync

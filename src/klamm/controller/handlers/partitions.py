@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from klamm.controller.batch_sizes import READ_PARTITIONS, WRITE_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import (
     ElectionPlan,
@@ -22,6 +20,7 @@ from klamm.controller.decisions.elections import (
 )
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import PartitionState
+from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (
@@ -145,9 +144,9 @@ def _topics_without_partitions(term: TermContext, states: Iterable[Partition]) -
 
 
 async def _adopt(term: TermContext, wanted: dict[Partition, LeaderAndIsr]) -> None:
-    """Handle state znodes that exist already.
+    """Handle partitions whose state znode exists already when their first state is to be written.
 
-    A state as `wanted` is our own write, whose answer was lost. From any other state an election follows.
+    A znode that equals `wanted` is our own write, whose answer was lost. From any other state an election follows.
     """
     read = await term.store.read_states(wanted)
     ours = {p: s for p, s in read.found.items() if s == wanted[p]}

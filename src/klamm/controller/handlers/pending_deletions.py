@@ -24,7 +24,7 @@ from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
 
 
 async def load_pending_deletions(term: TermContext) -> None:
-    """Read the records that earlier terms wrote."""
+    """Read the pending deletions that earlier controllers recorded in ZooKeeper into the context."""
     found, unreadable = await term.store.pending_deletions.read()
     for record in found:
         _add_record(term, record)
@@ -35,7 +35,7 @@ async def load_pending_deletions(term: TermContext) -> None:
 async def schedule_replica_deletions(
     term: TermContext, topics: Mapping[str, ByBroker]
 ) -> dict[tuple[str, BrokerId], str]:
-    """Record the replicas of these topics on these brokers in ZooKeeper, before the topics' znodes lose them.
+    """Record in ZooKeeper that these topics' replicas on these brokers are to be deleted, before their znodes are.
 
     Returns the reasons by topic and broker where ZooKeeper refuses the record; there the deletion or reassignment waits
     and is retried.
@@ -80,7 +80,7 @@ async def schedule_deletion_of_moved(
 
 
 async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable[BrokerId]) -> None:
-    """Remove records of an earlier term for live brokers that deleted the topic's replicas since."""
+    """Remove an earlier controller's records for live brokers that have deleted the topic's replicas since."""
     topic_id = term.context.topics[topic].id
     if topic_id is None:
         return
@@ -135,9 +135,10 @@ async def on_leader_and_isr_answers(
 
 
 async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: Sequence[Partition]) -> None:
-    """Remove deleted replicas from the records; where a later topic has the name, create its replica now.
+    """Remove deleted replicas from the records of pending deletions.
 
-    Partitions with another queued deletion are skipped: the response to that one counts.
+    Where a later topic has the same name, its replica is created now. Partitions with another queued deletion are
+    skipped: the response to that one counts.
     """
     if broker not in term.context.pending_deletions:
         return
@@ -179,7 +180,7 @@ def _finished_deletions(
 
 
 async def _remove_from_records(term: TermContext, ended: Iterable[tuple[ReplicasPendingDeletion, Partition]]) -> None:
-    """Remove these replicas from the records in memory; an empty record is removed from ZooKeeper, too."""
+    """Remove these replicas from the records of pending deletions; an empty record is also deleted from ZooKeeper."""
     empty: dict[ReplicasPendingDeletion, None] = {}
     for record, p in ended:
         record.partitions.pop(p.partition, None)  # an answer may name it twice: two topics of one name in a request
@@ -190,7 +191,7 @@ async def _remove_from_records(term: TermContext, ended: Iterable[tuple[Replicas
 
 
 async def _remove_records(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
-    """Remove these records from memory, then from ZooKeeper."""
+    """Remove these records of pending deletions from memory, then from ZooKeeper."""
     for record in records:
         held = term.context.pending_deletions[record.broker]
         del held[record.topic_id]
@@ -201,7 +202,10 @@ async def _remove_records(term: TermContext, records: Sequence[ReplicasPendingDe
 
 
 async def remove_finished_records(term: TermContext) -> None:
-    """Remove finished records from ZooKeeper; a refused removal is journalled and retried."""
+    """Delete the ZooKeeper records of pending deletions that are complete.
+
+    A refused removal is journalled and retried.
+    """
     records = list(term.context.records_to_remove)
     refused = await term.store.pending_deletions.delete(records)
     for broker, topic_id in records:

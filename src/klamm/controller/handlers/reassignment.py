@@ -8,20 +8,19 @@ dropped (KAFKA-14808), and no replica is dropped while none that stays can lead.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from klamm.controller.batch_sizes import WRITE_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
+from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
-from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
-from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.handlers.replicas import remove_from_isrs, replicas_deleted, replicas_new, replicas_online
 from klamm.controller.handlers.state_changes import States, change_states
+from klamm.controller.handlers.tool_requests import remove_finished_entries
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
@@ -87,7 +86,10 @@ async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
 
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Move adding replicas to New; on dead brokers to Offline, since they are created when the broker starts."""
+    """Move the replicas that are being added to New; those on dead brokers to Offline.
+
+    A replica on a dead broker is created when the broker starts.
+    """
     new = _replicas_to_create(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
@@ -120,7 +122,7 @@ def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
 
 
 async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """The partition states of one chunk; where leaders write them themselves, the znodes are watched (U4)."""
+    """Read the states of these partitions; where leaders write their ISR themselves, also watch the znodes."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
@@ -133,7 +135,7 @@ async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Pa
 
 
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
-    """Elect a replica that stays as leader, where the new reassignment drops the present leader.
+    """Where the new reassignment drops the present leader, first elect a replica that stays.
 
     Returns the reasons of those that could not begin.
     """
@@ -319,7 +321,10 @@ async def _reach_targets(term: TermContext, before: Assignments) -> list[Partiti
 
 
 def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
-    """Return to the assignment before phase B; the next trigger retries. `leader_epoch` is from before phase B."""
+    """Undo the start of phase B: return to the assignment and `leader_epoch` before it.
+
+    The next trigger tries again.
+    """
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
         _notify_staying_replicas(term, p)

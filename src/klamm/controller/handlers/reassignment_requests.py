@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from klamm.controller.context import Partition
+from klamm.controller.decisions.plans import Refusal
 from klamm.controller.decisions.reassignment import ReassignmentPlan
-from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.events import (
     ApiPartitionReassignment,
     ListPartitionReassignments,
@@ -15,8 +15,7 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import advance_reassignments, begin_reassignments, complete_if_in_sync
-from klamm.controller.handlers.reassignment_znode import REASSIGNMENT_LIST, remove_entries
-from klamm.controller.handlers.tool_lists import change_list
+from klamm.controller.handlers.tool_requests import REASSIGNMENT_LIST, change_list, remove_entries
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from klamm.controller.batch_sizes import WRITE_PARTITIONS
-from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
-from klamm.controller.decisions.isr_removal import plan_isr_removal
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import StatePlan, plan_isr_removal
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import ReplicaState
+from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr

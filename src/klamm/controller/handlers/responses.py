@@ -6,9 +6,8 @@ Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceiv
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import Partition
-from klamm.controller.decisions.offline_dirs import DirChanges, diff_offline_dirs
+from klamm.controller.decisions.changes import DirChanges, diff_offline_dirs
 from klamm.controller.events import (
     LeaderAndIsrResponseReceived,
     LogDirEventNotification,
@@ -18,6 +17,7 @@ from klamm.controller.handlers.brokers import not_to_be_deleted, on_replicas_off
 from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.pending_deletions import on_leader_and_isr_answers
 from klamm.controller.handlers.replicas import replicas_online
+from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -101,7 +101,7 @@ def _answered_partitions(term: TermContext, response: LeaderAndIsrResponse) -> I
 
 
 async def on_update_metadata_response(term: TermContext, event: UpdateMetadataResponseReceived) -> None:
-    """Nothing to do: the channel journalled the response."""
+    """Do nothing: the channel has already written the response to the journal."""
 
 
 async def on_log_dir_event(term: TermContext, event: LogDirEventNotification) -> None:

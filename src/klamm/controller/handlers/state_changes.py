@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.term_context import TermContext
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.controller_store import StatesRead
@@ -36,7 +36,10 @@ async def change_known_states(
     plan: Callable[[States], Awaitable[PlanT]],
     apply: Callable[[PlanT, States], None],
 ) -> StatesChanged:
-    """Change states; decide on memory first if only the controller writes states, else on the znodes."""
+    """Change partition states with `plan` and `apply`, starting from memory if only the controller writes states.
+
+    Where brokers write them too, the states are read from ZooKeeper first. `kind` names the change in the journal.
+    """
     read, is_from_memory = await term.known_states(partitions)
     return await change_states(term, kind, read, plan, apply, is_from_memory)
 

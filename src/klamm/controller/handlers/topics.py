@@ -4,14 +4,14 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from klamm.controller.batch_sizes import READ_TOPICS
 from klamm.controller.context import Partition, Topic
+from klamm.controller.decisions.changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.decisions.elections import elect_offline
-from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.steps import READ_TOPICS
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
@@ -163,7 +163,7 @@ async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> lis
 
 
 async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """List the replicas of these partitions, one broker at a time, to spread the growth of the dicts over the loop."""
+    """Add the replicas of these partitions to the context, one broker at a time, so that the loop is not blocked."""
     held: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:

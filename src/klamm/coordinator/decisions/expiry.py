@@ -9,9 +9,10 @@ from klamm.model.ids import TopicPartition
 
 
 def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """The partitions whose offsets expired: of an empty group, of topics no member reads, of a group without members.
+    """The partitions whose committed offsets expired by `offsets.retention.minutes`.
 
-    Nothing expires during a rebalance, nor while another commit for the partition is under way.
+    These are offsets of an empty group, of topics that no member reads, and of a group that never had members. Nothing
+    expires during a rebalance, nor while another commit for the partition is under way.
     """
     if group.protocol_type is None:
         return _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
@@ -25,7 +26,10 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicP
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int, starts_at: Callable[[Offset], int]) -> list[TopicPartition]:
-    """The partitions whose retention is over; it starts at `starts_at`, unless the commit named its end."""
+    """The partitions whose retention is over.
+
+    It is counted from `starts_at`, unless the commit itself named the time of expiry.
+    """
     expired = []
     for partition, (offset, _) in group.offsets.committed.items():
         end = offset.expire_timestamp

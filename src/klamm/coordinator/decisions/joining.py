@@ -25,7 +25,7 @@ class JoinDecision(NamedTuple):
 
 
 def decide_join(group: Group, request: JoinRequest, max_size: int) -> JoinDecision:
-    """The next step for a JoinGroup, in Kafka's order of checks."""
+    """Decide the next step for a JoinGroup request, in Kafka's order of checks."""
     if not has_room(group, request.member_id, max_size):
         return _refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if group.state is DEAD:
@@ -44,7 +44,7 @@ def decide_join(group: Group, request: JoinRequest, max_size: int) -> JoinDecisi
 
 
 def has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """Whether `group.max.size` allows the member, which may be one already."""
+    """Whether `group.max.size` allows the member to join, or it is a member already."""
     if group.state in (EMPTY, DEAD):
         return True
     member = group.members.get(member_id)
@@ -54,9 +54,10 @@ def has_room(group: Group, member_id: str, max_size: int) -> bool:
 
 
 def _decide_new_member(group: Group, request: JoinRequest) -> JoinDecision:
-    """Decide about a join without a member id. A known static member is replaced, a new static one is added.
+    """Decide about a join without a member id.
 
-    A dynamic one is added, or first gets a member id where the request's version requires it.
+    A known static member is replaced, a new static one is added. A dynamic member is added, or first gets a member id
+    where the request's version requires it.
     """
     if request.instance_id is not None:
         is_known = request.instance_id in group.static_members

@@ -7,7 +7,11 @@ from klamm.model.errors import ErrorCode
 
 
 def check_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """FENCED_INSTANCE_ID where another member has the instance id now; UNKNOWN_MEMBER_ID; else NONE."""
+    """Check the member id of a request; returns the error, or NONE.
+
+    FENCED_INSTANCE_ID means that another member has the instance id now, UNKNOWN_MEMBER_ID that the group has no such
+    member.
+    """
     if instance_id is not None:
         current = group.static_members.get(instance_id)
         if current is None:
@@ -18,7 +22,7 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> Error
 
 
 def check_generation(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """The error for a request of one generation; NONE where a member of the current one sent it."""
+    """Check that a current member sent the request in the current generation; returns the error, or NONE."""
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error := check_member(group, member_id, instance_id):
@@ -27,14 +31,17 @@ def check_generation(group: Group, member_id: str, instance_id: str | None, gene
 
 
 def check_heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """REBALANCE_IN_PROGRESS tells a member to join again; its session goes on."""
+    """Check a Heartbeat; returns the error, or NONE.
+
+    REBALANCE_IN_PROGRESS tells the member to join again; its session is extended all the same.
+    """
     if error := check_generation(group, member_id, instance_id, generation):
         return error
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE
 
 
 def check_sync(group: Group, request: SyncRequest) -> ErrorCode:
-    """The error for a SyncGroup; NONE where it is answered, now or once the leader has sent its assignment."""
+    """Check a SyncGroup; NONE where it can be answered now, or once the leader has sent its assignment."""
     if error := check_generation(group, request.member_id, request.instance_id, request.generation):
         return error
     if request.protocol_type not in (None, group.protocol_type):
@@ -47,7 +54,10 @@ def check_sync(group: Group, request: SyncRequest) -> ErrorCode:
 
 
 def check_leave(group: Group, leaving: LeavingMember) -> tuple[ErrorCode, str]:
-    """The error for one member that leaves, and the member id to remove; an instance id alone names a static member."""
+    """Check a member that leaves: the error, and the member id to remove.
+
+    An instance id without a member id names a static member.
+    """
     if leaving.member_id == UNKNOWN_MEMBER:
         member_id = group.static_members.get(leaving.instance_id or "")
         return (ErrorCode.UNKNOWN_MEMBER_ID, "") if member_id is None else (ErrorCode.NONE, member_id)
@@ -57,7 +67,10 @@ def check_leave(group: Group, leaving: LeavingMember) -> tuple[ErrorCode, str]:
 
 
 def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """The error for a TxnOffsetCommit; producers of older versions name neither member nor generation."""
+    """Check a TxnOffsetCommit; returns the error, or NONE.
+
+    Producers of older versions send neither member nor generation.
+    """
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     is_anonymous = generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None
@@ -67,7 +80,10 @@ def check_transactional_commit(group: Group, member_id: str, instance_id: str | 
 
 
 def check_offset_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """The error for an OffsetCommit. Who only stores offsets names no generation, and the group has no members."""
+    """Check an OffsetCommit; returns the error, or NONE.
+
+    A client that only stores offsets sends no generation; that is valid while the group has no members.
+    """
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is EMPTY:

@@ -39,7 +39,7 @@ class DescribedGroup(NamedTuple):
 def list_groups(
     context: CoordinatorContext, states: Collection[str], types: Collection[str]
 ) -> tuple[ErrorCode, list[ListedGroup]]:
-    """The groups that are loaded, of these states and types (all where there are none), in any case of letters."""
+    """List the loaded groups of these states and types, ignoring case; an empty filter passes all."""
     if not context.is_active:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if context.groups.is_loading else ErrorCode.NONE
@@ -54,7 +54,7 @@ def list_groups(
 
 
 def describe_group(context: CoordinatorContext, group_id: str) -> DescribedGroup:
-    """A group that does not exist is described as dead, without an error."""
+    """Describe a group: state, protocol, members. One that does not exist is described as dead, without an error."""
     if error := context.availability(group_id, allows_empty=True):
         return DescribedGroup(error)
     group = context.groups.get(group_id)
@@ -70,7 +70,7 @@ def describe_group(context: CoordinatorContext, group_id: str) -> DescribedGroup
 
 
 def _described_members(group: Group) -> list[DescribedMember]:
-    """Metadata and assignments are shown of a stable group only."""
+    """The members of the group; metadata and assignments are included only if the group is stable."""
     members = [DescribedMember(m.member_id, m.instance_id, m.client_id, m.client_host) for m in group.members.values()]
     protocol = group.protocol_name
     if group.state is not STABLE or protocol is None:
@@ -82,7 +82,7 @@ def _described_members(group: Group) -> list[DescribedMember]:
 
 
 async def delete_groups(context: CoordinatorContext, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
-    """Delete groups without members, and their offsets; the error of each."""
+    """Delete the groups that have no members, with their offsets; returns the error of each."""
     errors: dict[str, ErrorCode] = {}
     for group_id in dict.fromkeys(group_ids):
         errors[group_id] = await _delete(context, group_id)

@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode
 
 
 async def join_group(context: CoordinatorContext, request: JoinRequest) -> JoinResult:
-    """Join a group; answered once the rebalance is complete, or at once where none is needed."""
+    """Handle JoinGroup: the answer comes when the rebalance is complete, or at once where none is needed."""
     if error := _check_request(context, request):
         return JoinResult(error, request.member_id)
     group = context.groups.get(request.group_id)
@@ -45,9 +45,9 @@ async def join_group(context: CoordinatorContext, request: JoinRequest) -> JoinR
 
 
 def _check_request(context: CoordinatorContext, request: JoinRequest) -> ErrorCode:
-    """Return the error of a join that does not depend on the group's state.
+    """Return the error of a join that does not depend on the group's state, or NONE.
 
-    That is the coordinator's availability, or INVALID_SESSION_TIMEOUT; NONE where there is none.
+    That is the coordinator's availability, or INVALID_SESSION_TIMEOUT.
     """
     if error := context.availability(request.group_id):
         return error
@@ -60,7 +60,7 @@ def _check_request(context: CoordinatorContext, request: JoinRequest) -> ErrorCo
 def _refuse(context: CoordinatorContext, group: Group, request: JoinRequest, decision: JoinDecision) -> JoinResult:
     """Return the error of a refused join.
 
-    Where the group is full, the member also leaves it, and the others need not wait for it.
+    Where the group is full, the member is also removed from it, so that the rebalance does not wait for it.
     """
     if decision.error is not ErrorCode.GROUP_MAX_SIZE_REACHED:
         return JoinResult(decision.error, request.member_id)
@@ -77,7 +77,7 @@ def _give_member_id(context: CoordinatorContext, group: Group, request: JoinRequ
 
 
 def _repeat(group: Group, member: Member) -> JoinResult:
-    """The current generation once more: the first answer was lost, or nothing changed for this member."""
+    """Answer with the current generation again: the first answer was lost, or nothing changed for this member."""
     result = group.join_result(member)
     return result if group.state is COMPLETING_REBALANCE else result._replace(members=())
 

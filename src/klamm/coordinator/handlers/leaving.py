@@ -23,7 +23,7 @@ class LeaveResult(NamedTuple):
 
 
 def leave_group(context: CoordinatorContext, group_id: str, leaving: Sequence[LeavingMember]) -> LeaveResult:
-    """Remove members at once, without waiting for their sessions to expire."""
+    """Handle LeaveGroup: remove the members at once, without waiting for their sessions to expire."""
     if error := context.availability(group_id):
         return LeaveResult(error)
     group = context.groups.get(group_id)

@@ -38,7 +38,7 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 async def commit_offsets(context: CoordinatorContext, request: CommitRequest) -> Errors:
-    """Store the offsets; the error of each partition, once the replicas have them."""
+    """Store the offsets; returns the error of each partition once the replicas have the record."""
     if error := context.availability(request.group_id, allows_empty=True):
         return dict.fromkeys(request.offsets, error)
     group = context.groups.get(request.group_id)
@@ -54,7 +54,7 @@ async def commit_offsets(context: CoordinatorContext, request: CommitRequest) ->
 
 
 async def commit_transactional_offsets(context: CoordinatorContext, request: TransactionalCommitRequest) -> Errors:
-    """Store the offsets as part of the producer's transaction, whose end makes them visible."""
+    """Store the offsets as part of the producer's transaction; they are committed when it is."""
     producer, commit = request
     if error := context.availability(commit.group_id):
         return dict.fromkeys(commit.offsets, error)
@@ -71,7 +71,7 @@ async def _store(
 ) -> Errors:
     """Store the offsets whose metadata is not too large; they are visible once the record is replicated.
 
-    `producer`: once its transaction commits.
+    With `producer`, they become visible when its transaction commits.
     """
     limit = context.settings.offset_metadata_max_bytes
     accepted = {partition: offset for partition, offset in offsets.items() if len(offset.metadata) <= limit}
@@ -138,7 +138,7 @@ async def _append_transactional(
 def fetch_offsets(
     context: CoordinatorContext, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
 ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
-    """The committed offsets of these partitions, or of all (None) that have one."""
+    """The committed offsets of these partitions, or of all (None) for which the group has one."""
     if error := context.availability(group_id, allows_empty=True):
         return error, {}
     group = context.groups.get(group_id)
@@ -161,7 +161,7 @@ def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> F
 async def delete_offsets(
     context: CoordinatorContext, group_id: str, partitions: Sequence[TopicPartition]
 ) -> tuple[ErrorCode, Errors]:
-    """Delete offsets of a group: of one with members only those of topics that it does not read."""
+    """Delete offsets of a group; if it has members, only those of topics that no member reads."""
     if error := context.availability(group_id):
         return error, {}
     group = context.groups.get(group_id)

@@ -9,9 +9,9 @@ from klamm.coordinator.groups import OffsetsPartition
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.loaded_groups import LoadedGroups
 from klamm.coordinator.ownership import Loading, PartitionOwnership
-from klamm.coordinator.ports import OFFSETS_TOPIC, CoordinatorLog
 from klamm.coordinator.requests import JoinResult, SyncResult
 from klamm.coordinator.states import DEAD
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.runtime.time_slices import Slices
 
@@ -23,13 +23,13 @@ class Ownership(PartitionOwnership):
         self._context = context
 
     def partition(self, number: int) -> OffsetsPartition:
-        """Return what this broker knows of partition `number` of `__consumer_offsets`."""
+        """Return the state of partition `number` of `__consumer_offsets` on this broker."""
         return self._context.groups.partition(number)
 
     async def load(self, number: int, loading: Loading) -> int:
-        """Read partition `number` of `__consumer_offsets` and add its groups; return their number.
+        """Read partition `number` of `__consumer_offsets` and add its groups; returns their number.
 
-        Stops where another loading of the partition has begun.
+        Stops if the partition is loaded again meanwhile.
         """
         loaded = LoadedGroups()
         await self.read_all(number, loading, loaded.add_batch)
@@ -44,7 +44,7 @@ class Ownership(PartitionOwnership):
         return count
 
     def _add(self, group: Group) -> None:
-        """Put a loaded group in charge: its members have a full session to show that they live."""
+        """Add a loaded group and start a full session for each of its members."""
         context = self._context
         if context.groups.add(group) is not group:
             return
@@ -63,7 +63,7 @@ class Ownership(PartitionOwnership):
         return len(groups)
 
     def _unload(self, group: Group) -> None:
-        """Tell whoever waits to look for the new coordinator."""
+        """Remove a group from memory; waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""
         self._context.groups.close_for_producers(group)
         group.move(DEAD, self._context.clock.now_ms())
         for member in group.members.values():
@@ -72,5 +72,5 @@ class Ownership(PartitionOwnership):
         group.stop_timers()
 
     def observe_load(self, duration_ms: float) -> None:
-        """Count a loaded partition and how long it took, for the metrics."""
+        """Record, for the metrics, a loaded partition and how long it took."""
         self._context.counts.partition_loads.observe(duration_ms)

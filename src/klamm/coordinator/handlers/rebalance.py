@@ -22,7 +22,7 @@ def maybe_prepare(context: CoordinatorContext, group: Group, reason: str) -> Non
 
 
 def prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
-    """Start a rebalance: wait for the members to join again; an empty group waits for more members first."""
+    """Start a rebalance and wait for the members to join; an empty group first waits for more members."""
     if group.state is COMPLETING_REBALANCE:
         reset_assignment(context, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_sync.clear()
@@ -40,13 +40,13 @@ def prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
 
 
 def _delay(context: CoordinatorContext, group: Group, delay_ms: int, remaining_ms: int) -> None:
-    """Wait for more members to join an empty group."""
+    """Wait `delay_ms` for more members to join an empty group."""
     loop = asyncio.get_running_loop()
     group.join_timer = loop.call_later(delay_ms / 1000, _on_delay_over, context, group, delay_ms, remaining_ms)
 
 
 def _on_delay_over(context: CoordinatorContext, group: Group, delay_ms: int, remaining_ms: int) -> None:
-    """Wait once more if members joined during the delay, else complete the join phase.
+    """Wait again if members joined during the delay, else complete the join phase.
 
     All delays together last at most the rebalance timeout.
     """
@@ -65,13 +65,13 @@ def _await_joins(context: CoordinatorContext, group: Group) -> None:
 
 
 def complete_if_all_joined(context: CoordinatorContext, group: Group) -> None:
-    """Complete the rebalance that is being prepared once nobody is missing."""
+    """Complete the rebalance that is being prepared once every member has joined."""
     if group.state is PREPARING_REBALANCE and not group.in_initial_delay and group.has_all_members_joined:
         complete(context, group)
 
 
 def complete(context: CoordinatorContext, group: Group) -> None:
-    """Everybody joined, or the time is over: whoever joined is the next generation."""
+    """End the join phase: the members that joined form the next generation, the others are removed."""
     group.stop_join_timer()
     if group.state is DEAD:
         return
@@ -79,7 +79,9 @@ def complete(context: CoordinatorContext, group: Group) -> None:
         log.info("member did not join in time", group=group.group_id, member=member.member_id)
         group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:
-        log.info("no member joined; static members have another rebalance timeout", group=group.group_id)
+        log.info(
+            "no member joined in time; waiting another rebalance timeout for the static members", group=group.group_id
+        )
         _await_joins(context, group)
         return
     group.start_generation(context.clock.now_ms(), subscribed_topics)
@@ -91,7 +93,7 @@ def complete(context: CoordinatorContext, group: Group) -> None:
 
 
 def _answer_joins(context: CoordinatorContext, group: Group) -> None:
-    """Tell each member of the new generation; then the leader's assignment and a SyncGroup of each are awaited."""
+    """Answer the JoinGroup of each member of the new generation, and wait for their SyncGroup requests."""
     log.info("generation began", group=group.group_id, generation=group.generation, members=len(group.members))
     for member in group.members.values():
         group.answer_join(member, group.join_result(member))
@@ -104,7 +106,7 @@ def _answer_joins(context: CoordinatorContext, group: Group) -> None:
 
 
 async def _store_empty(context: CoordinatorContext, group: Group) -> None:
-    """Store a group without members; where that fails, the record of the earlier generation stays the newest."""
+    """Store a group without members; if that fails, the record of the earlier generation stays in the log."""
     await context.topic.store_group(group, context.groups.partition_of(group.group_id), {})
 
 
@@ -112,14 +114,14 @@ async def _store_empty(context: CoordinatorContext, group: Group) -> None:
 
 
 def received_sync(group: Group, member_id: str) -> None:
-    """A member of this generation sent its SyncGroup."""
+    """Record that the member has sent SyncGroup in this generation."""
     group.pending_sync.pop(member_id, None)
     if not group.pending_sync:
         group.stop_sync_timer()
 
 
 def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int) -> None:
-    """Members that joined and then sent no SyncGroup are removed (KAFKA-12890)."""
+    """Remove the members that joined this generation and sent no SyncGroup in time (KAFKA-12890)."""
     group.sync_timer = None
     is_current = generation == group.generation and group.state in (COMPLETING_REBALANCE, STABLE)
     missing = list(group.pending_sync)
@@ -131,14 +133,14 @@ def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int)
 
 
 def set_assignment(context: CoordinatorContext, group: Group, assignments: dict[str, bytes]) -> None:
-    """Give each member its part of the leader's assignment, which is stored."""
+    """Set each member's part of the leader's assignment, which is stored, and answer waiting SyncGroup requests."""
     for member in group.members.values():
         member.assignment = assignments[member.member_id]
     _answer_syncs(context, group, ErrorCode.NONE)
 
 
 def reset_assignment(context: CoordinatorContext, group: Group, error: ErrorCode) -> None:
-    """No member gets an assignment in this generation; those that wait get the error."""
+    """Clear the assignments of all members; waiting SyncGroup requests get the error."""
     for member in group.members.values():
         member.assignment = b""
     _answer_syncs(context, group, error)
@@ -165,6 +167,6 @@ def remove_member(context: CoordinatorContext, group: Group, member: Member, rea
 
 
 def remove_pending(context: CoordinatorContext, group: Group, member_id: str) -> None:
-    """Take back a member id that was given out; a rebalance may have waited for it."""
+    """Remove a member id that no client used to join, and complete a rebalance that waited only for it."""
     group.remove(member_id)
     complete_if_all_joined(context, group)

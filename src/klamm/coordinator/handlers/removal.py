@@ -18,12 +18,15 @@ log = structlog.get_logger("groups")
 
 
 async def remove_offsets(context: CoordinatorContext, group: Group, partitions: Sequence[TopicPartition]) -> int:
-    """Remove the offsets, also those under way; how many were committed."""
+    """Remove offsets of these partitions, including commits under way; returns how many were committed."""
     return await _finish_removal(context, group, group.offsets.remove(partitions))
 
 
 async def _finish_removal(context: CoordinatorContext, group: Group, removed: Sequence[TopicPartition]) -> int:
-    """Store the removal; a group without members goes with its last offset. Returns how many offsets were removed."""
+    """Write tombstones for the removed offsets; returns how many there were.
+
+    A group without members is removed with its last offset.
+    """
     if group.state is EMPTY and group.offsets.is_empty:
         group.move(DEAD, context.clock.now_ms())
     is_stored = await _store_removal(context, group, removed)
@@ -37,7 +40,7 @@ async def remove_group(context: CoordinatorContext, group: Group) -> None:
 
 
 async def _store_removal(context: CoordinatorContext, group: Group, removed: Sequence[TopicPartition]) -> bool:
-    """Write tombstones. A group that never had members has no record of its own."""
+    """Write tombstones for the offsets and, if it has a record, for the group; False where that fails."""
     partition = context.groups.partition_of(group.group_id)
     with_group = group.state is DEAD and context.groups.remove(group) and group.generation > 0
     if group.state is DEAD:
@@ -60,7 +63,7 @@ async def expire_offsets(context: CoordinatorContext, slices: Slices) -> None:
 async def remove_deleted_partitions(
     context: CoordinatorContext, deleted: Iterable[TopicPartition], slices: Slices
 ) -> None:
-    """Remove the offsets of partitions that no longer exist: a new topic of that name begins at 0."""
+    """Remove the offsets of deleted partitions, since a new topic of the same name begins at 0."""
     gone = frozenset(deleted)
     async for group in slices.each(list(context.groups)):
         if group.state is not DEAD and (found := group.offsets.among(gone)):

@@ -33,7 +33,7 @@ class Before(NamedTuple):
 def replace(
     context: CoordinatorContext, group: Group, request: JoinRequest, reason: str
 ) -> "asyncio.Future[JoinResult]":
-    """Give the member a new id, which fences whoever uses the old one; the reply to its JoinGroup."""
+    """Give a static member a new member id, which fences the user of the old one; returns its JoinGroup response."""
     assert request.instance_id is not None
     before = _before(group, request.instance_id)
     member = group.replace_static(request.instance_id, context.new_member_id(request.instance_id))
@@ -52,7 +52,7 @@ def replace(
 
 
 def _before(group: Group, instance_id: str) -> Before:
-    """Return id, protocols, timeouts and group leader as they are before the static member is replaced."""
+    """Return the static member's id, protocols, timeouts and leadership before it is replaced."""
     member = group.members[group.static_members[instance_id]]
     timeouts = member.rebalance_timeout_ms, member.session_timeout_ms
     return Before(member.member_id, member.protocols, *timeouts, group.leader_id or "")
@@ -76,9 +76,9 @@ async def _store_and_answer(
 
 
 def _result(group: Group, member: Member, request: JoinRequest, before: Before) -> JoinResult:
-    """The current generation. A leader that understands it skips the assignment.
+    """The response with the current generation. A leader that knows `skip_assignment` does not assign again.
 
-    Others are told the old leader's id, which is nobody's, so that none of them computes an assignment.
+    The others get the replaced leader's id, which no member has, so that none of them computes an assignment.
     """
     result = group.join_result(member)
     if request.can_skip_assignment:
@@ -87,7 +87,10 @@ def _result(group: Group, member: Member, request: JoinRequest, before: Before) 
 
 
 def _undo(context: CoordinatorContext, group: Group, member: Member, before: Before, error: ErrorCode) -> None:
-    """Give the member its old id back; the client joins again."""
+    """Give the static member its old member id again, because the new one could not be stored.
+
+    The client joins again.
+    """
     assert member.instance_id is not None
     result = JoinResult(
         error, UNKNOWN_MEMBER, group.generation, group.protocol_type, group.protocol_name, before.leader_id

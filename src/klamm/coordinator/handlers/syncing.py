@@ -17,7 +17,7 @@ log = structlog.get_logger("groups")
 
 
 async def sync_group(context: CoordinatorContext, request: SyncRequest) -> SyncResult:
-    """A member's assignment, once the leader has sent it and it is stored."""
+    """Handle SyncGroup: return the member's assignment, once the leader has sent it and it is stored."""
     if error := context.availability(request.group_id):
         is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)  # so that the member joins again
@@ -44,7 +44,11 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
     generation = group.generation
     assignments = {member_id: sent.get(member_id, b"") for member_id in group.members}
     if missing := [member_id for member_id in group.members if member_id not in sent]:
-        log.warning("the leader assigned nothing to some members", group=group.group_id, members=missing)
+        log.warning(
+            "the group leader sent no assignment for some members: they get an empty one",
+            group=group.group_id,
+            members=missing,
+        )
     context.counts.completed_rebalances += 1
     error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
     if group.state is not COMPLETING_REBALANCE or group.generation != generation:
@@ -60,7 +64,7 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
 def heartbeat(
     context: CoordinatorContext, group_id: str, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """A member is alive; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Handle Heartbeat: extend the member's session. REBALANCE_IN_PROGRESS tells the member to join again."""
     if error := context.availability(group_id):
         return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
     group = context.groups.get(group_id)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from klamm.coordinator.ports import CoordinatorLog
+from klamm.coordinator.settings import TransactionSettings
 from klamm.coordinator.tasks import Tasks
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.coordinator.transactions.owned import OwnedTransactions
 from klamm.coordinator.transactions.ports import MarkerChannel, ProducerIdSource
-from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.runtime.clock import Clock
 from klamm.runtime.time_slices import Slices
 from klamm.telemetry.meters import Timer

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import structlog
 
-from klamm.coordinator.ports import CoordinatorLog
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.settings import TransactionSettings
+from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.coordinator.transactions import admin, expiry, requests
 from klamm.coordinator.transactions.context import TransactionContext, TransactionCounts
 from klamm.coordinator.transactions.loading import TransactionOwnership
 from klamm.coordinator.transactions.owned import OwnedTransactions
 from klamm.coordinator.transactions.ports import MarkerChannel, ProducerIdSource
-from klamm.coordinator.transactions.settings import TransactionSettings
 from klamm.coordinator.transactions.states import TransactionState
 from klamm.coordinator.transactions.transaction import Partitions
 from klamm.model.errors import ErrorCode, KlammError
@@ -44,7 +44,10 @@ class TransactionCoordinator:
     # ---- life
 
     def start(self, partition_count: int) -> None:
-        """Serve transactions. `partition_count`: of `__transaction_state`, or that it will be created with."""
+        """Begin to serve transactions.
+
+        `partition_count` is that of `__transaction_state`, now or when it is created.
+        """
         context, settings = self._context, self._context.settings
         context.transactions.partition_count = partition_count
         context.is_active = True
@@ -59,16 +62,18 @@ class TransactionCoordinator:
         await self._context.tasks.close()
 
     async def _repeat(self, interval_ms: int, work: Callable[[TransactionContext], Awaitable[None]]) -> None:
-        """Do the work again and again, `interval_ms` apart; an error of it is logged."""
+        """Run `work` every `interval_ms`; its errors are logged."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await work(self._context)
             except (KlammError, OSError) as error:
-                log.error("cannot expire transactions; trying again after the interval", reason=str(error))
+                log.error(
+                    "cannot abort or remove expired transactions; trying again after the interval", reason=str(error)
+                )
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
-        """Take over and give up transactions as the controller says."""
+        """Load transactions of partitions that this broker begins to lead, and unload those it no longer leads."""
         self._ownership.on_leadership_change(change)
 
     def partition_for(self, transactional_id: str) -> int:
@@ -80,19 +85,22 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> requests.InitResult:
-        """`expected`: the producer continues, and knows its id and epoch (KIP-360)."""
+        """Return the producer id and the next epoch of the transactional id, which fences earlier producers.
+
+        A producer that continues sends the id and epoch it knows as `expected` (KIP-360).
+        """
         return await requests.init_producer_id(self._context, transactional_id, timeout_ms, expected)
 
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
     ) -> ErrorCode:
-        """Add the partitions to the producer's transaction, which begins with the first; return the error code."""
+        """Add the partitions to the producer's transaction, and begin it if none is open; returns the error code."""
         return await requests.add_partitions(self._context, transactional_id, producer, partitions)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the producer's open transaction (KIP-890)."""
+        """Check whether each partition is in the producer's open transaction; returns an error for each (KIP-890)."""
         return requests.verify_partitions(self._context, transactional_id, producer, partitions)
 
     async def end_transaction(
@@ -117,11 +125,11 @@ class TransactionCoordinator:
 
     @property
     def counts(self) -> TransactionCounts:
-        """The counters for the metrics."""
+        """The counters of the transaction coordinator for the metrics."""
         return self._context.counts
 
     def count_transactions(self) -> dict[TransactionState, int]:
-        """Transactional ids by state."""
+        """The number of transactional ids in each state."""
         counted = dict.fromkeys(TransactionState, 0)
         for owned in self._context.transactions:
             for transaction in owned.transactions.values():

@@ -53,7 +53,10 @@ def plan_init(
     now_ms: int,
     new_producer_id: int | None = None,
 ) -> Plan | InitStep:
-    """`expected`: the producer continues, and knows its id and epoch; `new_producer_id`: after `ROTATE`."""
+    """Decide about InitProducerId: the next state, an error, or a step that must come before.
+
+    `expected` are the id and epoch that a continuing producer knows; `new_producer_id` is given after ROTATE.
+    """
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if expected is not None and not _is_known(transaction, expected):
@@ -80,7 +83,7 @@ def _is_known(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
 
 
 def _plan_epoch(transaction: Transaction, expected: ProducerIdAndEpoch | None, timeout_ms: int, now_ms: int) -> Plan:
-    """The next epoch; the current one for a producer that did not hear of it."""
+    """Plan the next producer epoch; the current epoch again for a producer that did not receive it."""
     producer_id, epoch = transaction.producer_id, transaction.epoch
     if expected is None:
         return _begun(transaction, producer_id, epoch + 1, NO_EPOCH, timeout_ms, now_ms)
@@ -94,14 +97,15 @@ def _plan_epoch(transaction: Transaction, expected: ProducerIdAndEpoch | None, t
 def _begun(
     transaction: Transaction, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transition:
+    """The transition to an empty transaction with this producer id and epoch."""
     last_id = transaction.producer_id
     return Transition(EMPTY, producer_id, last_id, epoch, last_epoch, timeout_ms, frozenset(), NO_TIMESTAMP, now_ms)
 
 
 def fenced_epoch(transaction: Transaction) -> int:
-    """The epoch that fences the producer of an open transaction.
+    """The producer epoch that fences the producer of an open transaction.
 
-    No producer is given the last epoch; whoever guessed it keeps it, and is fenced by the next producer id.
+    The highest epoch is given to no producer; one that guessed it keeps it, and is fenced by the next producer id.
     """
     return transaction.epoch if transaction.has_failed_fence else min(transaction.epoch + 1, MAX_EPOCH)
 
@@ -110,6 +114,7 @@ def fenced_epoch(transaction: Transaction) -> int:
 
 
 def plan_add(transaction: Transaction, producer: ProducerIdAndEpoch, added: Partitions, now_ms: int) -> Plan:
+    """Plan the addition of partitions to the producer's transaction; NONE where it has them, else an error."""
     if error := _check_producer(transaction, producer):
         return error
     if transaction.pending is not None or transaction.state in PREPARED:
@@ -123,7 +128,7 @@ def plan_add(transaction: Transaction, producer: ProducerIdAndEpoch, added: Part
 def verify(
     transaction: Transaction, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Whether each partition is in the producer's open transaction (KIP-890)."""
+    """Check whether each partition is in the producer's open transaction; returns an error for each (KIP-890)."""
     error = _check_producer(transaction, producer)
     if not error and transaction.state in PREPARED:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -133,10 +138,7 @@ def verify(
 
 
 def _check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> ErrorCode:
-    """Return INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED where producer id or epoch are not the transaction's.
-
-    Else NONE.
-    """
+    """Return INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED if id or epoch are not the transaction's, else NONE."""
     if transaction.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if transaction.epoch == producer.epoch else ErrorCode.PRODUCER_FENCED
@@ -155,7 +157,7 @@ _ENDED: Final = {
 
 
 def plan_end(transaction: Transaction, producer: ProducerIdAndEpoch, now_ms: int, *, is_commit: bool) -> Plan:
-    """A producer's EndTxn."""
+    """Plan the commit or abort that a producer requests with EndTxn, or return the error."""
     if error := _check_producer(transaction, producer):
         return error
     if transaction.pending is not None:
@@ -166,17 +168,17 @@ def plan_end(transaction: Transaction, producer: ProducerIdAndEpoch, now_ms: int
 
 
 def plan_fenced_abort(transaction: Transaction, epoch: int, now_ms: int) -> Transition:
-    """The abort that follows a fence: the raised epoch is written with it."""
+    """Plan the abort of a transaction whose producer was fenced; the raised epoch is stored with it."""
     return _moved(transaction, PREPARE_ABORT, now_ms)._replace(epoch=epoch, last_epoch=NO_EPOCH)
 
 
 def plan_complete(transaction: Transaction, now_ms: int) -> Transition:
-    """Once all markers are written."""
+    """Plan the end of a transaction whose markers are all written."""
     return _moved(transaction, PREPARED[transaction.state], now_ms)._replace(partitions=frozenset())
 
 
 def _moved(transaction: Transaction, state: TransactionState, now_ms: int) -> Transition:
-    """The transaction in another state, else unchanged."""
+    """The transition to another state that changes nothing else of the transaction."""
     return Transition(
         state,
         transaction.producer_id,
@@ -194,12 +196,12 @@ def _moved(transaction: Transaction, state: TransactionState, now_ms: int) -> Tr
 
 
 def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
-    """Whether the open transaction is to be aborted."""
+    """Whether the transaction is open for longer than its timeout, so that it has to be aborted."""
     is_open = transaction.pending is None and transaction.state is ONGOING
     return is_open and transaction.start_ms + transaction.timeout_ms < now_ms
 
 
 def has_expired(transaction: Transaction, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the transactional id was idle for so long that it is forgotten."""
+    """Whether the transactional id was idle for longer than `expiration_ms`, so that it is removed."""
     may_expire = transaction.pending is None and transaction.state in MAY_EXPIRE
     return may_expire and transaction.updated_ms <= now_ms - expiration_ms

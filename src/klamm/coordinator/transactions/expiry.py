@@ -32,6 +32,7 @@ async def abort_timed_out(context: TransactionContext) -> None:
 
 
 async def _abort(context: TransactionContext, owned: Owned, transaction: Transaction) -> None:
+    """Fence the producer of a transaction that has timed out, and abort the transaction."""
     if not has_timed_out(transaction, context.clock.now_ms()):
         return
     if not await fence(context, owned, transaction):
@@ -56,7 +57,7 @@ async def remove_expired(context: TransactionContext) -> None:
 
 
 async def _remove(context: TransactionContext, owned: Owned, candidates: Sequence[Transaction]) -> None:
-    """Remove those that nothing happened to meanwhile."""
+    """Write tombstones for those transactional ids that are still idle, and remove them from memory."""
     now_ms = context.clock.now_ms()
     idle_ms = context.settings.transactional_id_expiration_ms
     expired = [transaction for transaction in candidates if has_expired(transaction, now_ms, idle_ms)]

@@ -6,7 +6,7 @@ Source: TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.
 import structlog
 
 from klamm.coordinator.ownership import Loading, PartitionOwnership
-from klamm.coordinator.ports import TRANSACTIONS_TOPIC
+from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.markers import start_completion
 from klamm.coordinator.transactions.owned import Owned, StatePartition
@@ -35,7 +35,7 @@ class LoadedTransactions:
                 self._add_record(record)
             except UnknownTransactionRecord as error:
                 log.error(
-                    "record skipped while loading transactions",
+                    "unreadable record of __transaction_state skipped while loading transactions",
                     offset=record.offset,
                     reason=str(error),
                     action="Check which program wrote to __transaction_state.",
@@ -65,11 +65,11 @@ class TransactionOwnership(PartitionOwnership):
         self._context = context
 
     def partition(self, number: int) -> StatePartition:
-        """Return what this broker knows of partition `number` of `__transaction_state`."""
+        """Return the state of partition `number` of `__transaction_state` on this broker."""
         return self._context.transactions.partition(number)
 
     async def load(self, number: int, loading: Loading) -> int:
-        """Read partition `number` of `__transaction_state` and own its transactions; return their number."""
+        """Read partition `number` of `__transaction_state` and add its transactions; returns their number."""
         loaded = LoadedTransactions()
         await self.read_all(number, loading, loaded.add_batch)
         partition = self.partition(number)
@@ -89,5 +89,5 @@ class TransactionOwnership(PartitionOwnership):
         return 0 if owned is None else len(owned.transactions)
 
     def observe_load(self, duration_ms: float) -> None:
-        """Count a loaded partition and how long it took, for the metrics."""
+        """Record, for the metrics, a loaded partition and how long it took."""
         self._context.counts.partition_loads.observe(duration_ms)

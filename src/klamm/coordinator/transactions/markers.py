@@ -51,7 +51,10 @@ def start_completion(context: TransactionContext, owned: Owned, transaction: Tra
 async def _complete(
     context: TransactionContext, owned: Owned, transaction: Transaction, transition: Transition
 ) -> None:
-    """Ends early where this broker no longer coordinates the transaction: the next coordinator does it again."""
+    """Write the markers of a prepared transaction, then store that it is complete.
+
+    Ends early where this broker no longer coordinates the transaction: the next coordinator does it again.
+    """
     try:
         await _Delivery(context, owned, transaction).run()
     except Fenced as reason:
@@ -99,7 +102,7 @@ class _Delivery:
                 attempt.cancel()
 
     async def _attempt(self, leader: Address | NoLeader, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Send one marker; the partitions that need another attempt, after a pause. Raises Fenced."""
+        """Send one marker; returns the partitions that need another attempt, after a pause. Raises Fenced."""
         if leader is NoLeader.DELETED:
             log.info(
                 "transaction markers are skipped: the partitions are deleted",
@@ -127,7 +130,7 @@ class _Delivery:
         return partitions
 
     async def _send(self, leader: Address, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The partitions whose marker was not written. Raises Fenced."""
+        """Send the marker to the leader; returns the partitions where it was not written. Raises Fenced."""
         transaction = self._transaction
         marker = Marker(
             transaction.producer_id,
@@ -168,6 +171,6 @@ class _Delivery:
                 )
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions have their marker, or need none."""
+        """Remove partitions that have their marker, or need none, from the transaction."""
         if self._context.transactions.is_current(self._owned):
             self._transaction.partitions -= frozenset(partitions)

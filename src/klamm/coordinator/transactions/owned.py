@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from klamm.coordinator.ownership import CoordinatedPartition
-from klamm.coordinator.partitioning import partition_for
+from klamm.coordinator.topic_partitions import partition_for
 from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.errors import ErrorCode
 
@@ -35,7 +35,7 @@ class OwnedTransactions:
         return partition_for(transactional_id, self.partition_count)
 
     def partition(self, number: int) -> StatePartition:
-        """Return what this broker knows of partition `number` of `__transaction_state`, empty where it is new."""
+        """Return this broker's state of partition `number` of `__transaction_state`, created where it is missing."""
         return self._partitions.setdefault(number, StatePartition())
 
     @property
@@ -44,7 +44,10 @@ class OwnedTransactions:
         return any(partition.loading for partition in self._partitions.values())
 
     def find(self, transactional_id: str) -> Owned | ErrorCode:
-        """Where the id is kept, or COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """The partition that keeps the transactional id.
+
+        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR if not served here.
+        """
         partition = self._partitions.get(self.partition_of(transactional_id))
         if partition is None:
             return ErrorCode.NOT_COORDINATOR
@@ -53,12 +56,12 @@ class OwnedTransactions:
         return ErrorCode.NOT_COORDINATOR if partition.owned is None else partition.owned
 
     def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
-        """The transaction; None where the id is unknown here, an error where another broker has to be asked."""
+        """The transaction; None where the id is unknown, an error where this broker does not coordinate it."""
         found = self.find(transactional_id)
         return found.transactions.get(transactional_id) if isinstance(found, Owned) else found
 
     def is_current(self, owned: Owned) -> bool:
-        """Whether this broker still leads the partition, without a break."""
+        """Whether this broker has led the partition without interruption since `owned` was read."""
         partition = self._partitions.get(owned.number)
         return partition is not None and partition.owned is owned and not partition.availability
 

@@ -38,14 +38,14 @@ class MarkerChannel(Protocol):
 
 class ProducerIdSource(Protocol):
     async def next_id(self) -> int | None:
-        """A new id; None where the controller refuses a block for now."""
+        """Return a new producer id; None where the controller refuses a block of ids for now."""
         ...
 
 
 def by_leader(
     channel: MarkerChannel, partitions: Iterable[TopicPartition]
 ) -> dict[Address | NoLeader, list[TopicPartition]]:
-    """The partitions by the broker that leads them, in their order."""
+    """Group the partitions by the broker that leads them."""
     found: dict[Address | NoLeader, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         found.setdefault(channel.leader_of(partition), []).append(partition)

@@ -48,7 +48,7 @@ class _Found(NamedTuple):
 async def init_producer_id(
     context: TransactionContext, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
 ) -> InitResult:
-    """The producer's id with a new epoch, which fences every earlier producer of this transactional id."""
+    """Handle InitProducerId: return the id with a new epoch, which fences earlier producers of the transactional id."""
     if not transactional_id:
         return InitResult(ErrorCode.INVALID_REQUEST)
     if not 0 < timeout_ms <= context.settings.transaction_max_timeout_ms:
@@ -73,7 +73,7 @@ async def init_producer_id(
 
 
 async def _find_or_create(context: TransactionContext, transactional_id: str, timeout_ms: int) -> _Found | ErrorCode:
-    """The transaction; a new one, not yet in the log, where the id is unknown."""
+    """Find the transaction; where the id is unknown, make a new one, which is not yet in the log."""
     found = _find(context, transactional_id)
     if found is not ErrorCode.INVALID_PRODUCER_ID_MAPPING:
         return found
@@ -88,7 +88,7 @@ async def _find_or_create(context: TransactionContext, transactional_id: str, ti
 
 
 def _find(context: TransactionContext, transactional_id: str) -> _Found | ErrorCode:
-    """The transaction; INVALID_PRODUCER_ID_MAPPING where the id is unknown."""
+    """Find the transaction; INVALID_PRODUCER_ID_MAPPING where the transactional id is unknown."""
     owned = context.transactions.find(transactional_id)
     if isinstance(owned, ErrorCode):
         return owned
@@ -97,7 +97,7 @@ def _find(context: TransactionContext, transactional_id: str) -> _Found | ErrorC
 
 
 async def _store_plan(context: TransactionContext, owned: Owned, transaction: Transaction, plan: Plan) -> ErrorCode:
-    """Begin and write a planned transition; the error where there is none, or where the log refused it."""
+    """Store a planned transition; returns the error if the plan is an error or the write failed."""
     if isinstance(plan, ErrorCode):
         return plan
     transaction.begin(plan.state)
@@ -126,7 +126,7 @@ def verify_partitions(
     producer: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
-    """Whether each partition is in the producer's open transaction."""
+    """Check whether each partition is in the producer's open transaction; returns an error for each."""
     found = _find(context, transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
     if isinstance(found, ErrorCode):
         return dict.fromkeys(partitions, found)
@@ -139,7 +139,7 @@ def verify_partitions(
 async def end_transaction(
     context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> ErrorCode:
-    """Answered once the decision is in the log; the markers follow."""
+    """Handle EndTxn: answer once the decision is in the log; the markers are written afterwards."""
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
     found = _find(context, transactional_id)
@@ -153,7 +153,7 @@ async def end_transaction(
 
 
 async def fence(context: TransactionContext, owned: Owned, transaction: Transaction) -> ErrorCode:
-    """Raise the epoch against the producer of an open transaction, and abort the transaction."""
+    """Raise the epoch above that of the producer of an open transaction, and abort the transaction."""
     epoch = fenced_epoch(transaction)
     transition = plan_fenced_abort(transaction, epoch, context.clock.now_ms())
     transaction.begin(PREPARE_EPOCH_FENCE)
@@ -164,7 +164,7 @@ async def fence(context: TransactionContext, owned: Owned, transaction: Transact
     elif context.transactions.is_current(owned):
         transaction.has_failed_fence = True
         log.warning(
-            "cannot store the fence of a producer; its raised epoch was given to nobody",
+            "cannot store the raised epoch that fences a producer: its transaction stays open until the next attempt",
             transactional_id=transaction.transactional_id,
             epoch=epoch,
             reason=error.name,

@@ -39,9 +39,9 @@ async def store(
     *,
     is_retried: bool = False,
 ) -> ErrorCode:
-    """Write a transition that began, then apply it; an error leaves the transaction as it was.
+    """Write the transition that the transaction has begun, then apply it; an error leaves the transaction as it was.
 
-    `is_retried`: where the log is not available now, the transition stays pending and the caller writes it again.
+    With `is_retried`, if the log is not available now, the transition stays pending and the caller writes it again.
     """
     if not context.transactions.is_current(owned):
         return ErrorCode.NOT_COORDINATOR
@@ -66,6 +66,6 @@ async def store(
 
 
 async def append(context: TransactionContext, owned: Owned, records: Sequence[NewRecord], timeout_ms: int) -> ErrorCode:
-    """Append the records in one batch and wait for the replicas; the error is the one for producers."""
+    """Append the records in one batch and wait for the replicas; returns the error for producers."""
     appended = await context.log.append(owned.number, build_batch(records), _ALL_REPLICAS, timeout_ms)
     return _ERRORS.get(appended.error, appended.error)

@@ -56,19 +56,19 @@ class Transaction:
         return is_exhausted(self.epoch)
 
     def begin(self, target: TransactionState) -> None:
-        """Note that the move to `target` is on its way into the log."""
+        """Record that the transition to `target` is being written to the log."""
         assert self.pending is None, f"{self.transactional_id}: {target} while {self.pending} is pending"
         assert can_move(self.state, target), f"{self.transactional_id}: no move from {self.state} to {target}"
         self.pending = target
 
     def begin_fence(self, target: TransactionState, epoch: int) -> None:
-        """Raise the epoch against the producer, on the way to `target`."""
+        """Raise the epoch to fence the producer, as part of the transition to `target`."""
         self.pending = None
         self.epoch, self.last_epoch = epoch, NO_EPOCH
         self.begin(target)
 
     def complete(self, transition: Transition) -> None:
-        """The log has the transition that began."""
+        """Apply the transition that was written to the log."""
         assert self.pending is transition.state, f"{self.transactional_id}: {transition.state} did not begin"
         self.pending = None
         (

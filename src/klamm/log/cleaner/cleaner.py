@@ -1,4 +1,7 @@
-"""Cleans the dirtiest compacted log, again and again. Source: LogCleaner.scala (CleanerThread)."""
+"""Cleans the dirtiest compacted log, again and again, and keeps the figures that its metrics show.
+
+Source: LogCleaner.scala, LogCleanerManager.scala.
+"""
 
 import asyncio
 import itertools
@@ -11,13 +14,40 @@ from klamm.log.cleaner.cleaning import Cleaning
 from klamm.log.cleaner.facts import log_facts
 from klamm.log.cleaner.job import CleaningFinished
 from klamm.log.cleaner.selection import DirtyRange, find_dirty_range
-from klamm.log.cleaner.settings import CleanerSettings
-from klamm.log.cleaner.statistics import CleanerStatistics
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
+from klamm.log.settings import CleanerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import Workers
 from klamm.runtime.world import World
+
+
+class CleanerStatistics:
+    """Figures of the last selection and of the last cleaning."""
+
+    def __init__(self) -> None:
+        self.last_run_ms: int | None = None
+        """When logs were last looked at, ms since 1970; None before the first time."""
+        self.dirtiest_ratio = 0.0
+        self.compaction_delay_s = 0.0
+        """How long the most overdue record has waited beyond `max.compaction.lag.ms`."""
+        self.map_utilization = 0.0
+        self.recopied_ratio = 0.0
+        """Bytes written in the last cleaning, as a share of those read."""
+        self.cleaning_s = 0.0
+
+    def on_selection(self, now_ms: int, dirtiest_ratio: float, compaction_delay_s: float) -> None:
+        """Record, for the metrics, the time of a search for a log to clean and what it found."""
+        self.last_run_ms = now_ms
+        self.dirtiest_ratio = dirtiest_ratio
+        self.compaction_delay_s = compaction_delay_s
+
+    def on_cleaned(self, finished: CleaningFinished, took_s: float) -> None:
+        """Record, for the metrics, the figures of a finished cleaning of one log."""
+        self.map_utilization = finished.map_utilization
+        self.recopied_ratio = finished.written_bytes / max(finished.read_bytes, 1)
+        self.cleaning_s = took_s
+
 
 logger = structlog.get_logger("logs")
 
@@ -57,7 +87,7 @@ class LogCleaner:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to clean, unless `log.cleaner.enable` is false."""
+        """Start the cleaner's tasks, unless `log.cleaner.enable` is false."""
         threads = self._settings.threads if self._settings.enable else 0
         self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(threads)]
 
@@ -94,7 +124,10 @@ class LogCleaner:
     # -- choice --------------------------------------------------------------------------------------------------------
 
     async def clean_next(self, workers: Workers) -> bool:
-        """Clean the log with the largest share of dirty bytes; whether one was cleaned. `workers` has one process."""
+        """Clean the log with the largest share of dirty bytes.
+
+        Returns whether there was one. `workers` has one process.
+        """
         chosen = await self._choose()
         if chosen is None:
             return False
@@ -111,7 +144,7 @@ class LogCleaner:
         return True
 
     async def _choose(self) -> _Candidate | None:
-        """The log that is due with the largest share of dirty bytes."""
+        """Return the log with the largest share of dirty bytes among those that are due for cleaning."""
         now_ms = self._world.clock.now_ms()
         chosen: _Candidate | None = None
         dirtiest = overdue_ms = 0.0
@@ -159,7 +192,7 @@ class LogCleaner:
 
     @property
     def failed_tasks(self) -> int:
-        """Tasks that ended by an unexpected error."""
+        """The number of cleaner tasks that ended by an unexpected error."""
         return sum(task.done() for task in self._tasks)
 
     def uncleanable(self) -> list[Log]:

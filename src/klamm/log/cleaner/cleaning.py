@@ -11,10 +11,10 @@ from klamm.log.cleaner.facts import cleaning_job
 from klamm.log.cleaner.job import CleanedFiles, CleaningFailed, CleaningFinished, Progress
 from klamm.log.cleaner.selection import DirtyRange
 from klamm.log.cleaner.sessions import advance_cleaning, end_cleaning, start_cleaning
-from klamm.log.cleaner.settings import UNLIMITED, CleanerSettings
 from klamm.log.errors import StorageFailed
 from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.log import Log
+from klamm.log.settings import UNLIMITED, CleanerSettings
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.runtime.world import World
 
@@ -38,7 +38,10 @@ class Cleaning:
         self._token = token
 
     async def run(self, workers: Workers) -> CleaningFinished | None:
-        """Clean the log; None where it was changed meanwhile or cannot be cleaned. `workers` has one process."""
+        """Clean the log; returns None where the log changed meanwhile or cannot be cleaned.
+
+        `workers` has one process.
+        """
         log = self._log
         log.cleaning.begin(self._dirty.end)
         try:
@@ -101,7 +104,7 @@ class Cleaning:
         except OSError as error:
             if not log.has_failed:
                 logger.warning(
-                    "files of a compaction are left, the next start removes them",
+                    "cannot remove the files of a compaction; the next start of the node removes them",
                     directory=log.directory,
                     reason=str(error),
                 )
@@ -145,5 +148,5 @@ class Cleaning:
             partition=str(self._log.partition),
             directory=self._log.directory,
             reason=reason,
-            action="Mend the cause; a changed topic config or a restart of the node tries again.",
+            action="Repair the cause; a changed topic config or a restart of the node tries again.",
         )

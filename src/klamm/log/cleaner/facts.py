@@ -2,10 +2,10 @@
 
 from klamm.log.cleaner.job import CleaningJob, ProducerEnd, SourceSegment
 from klamm.log.cleaner.selection import DirtyRange, LogFacts, SegmentFacts, group_segments
-from klamm.log.cleaner.settings import CleanerSettings
 from klamm.log.log import Log
 from klamm.log.producers import Producer
 from klamm.log.segment import Segment
+from klamm.log.settings import CleanerSettings
 
 MAX_GROUP_SEGMENTS = 32
 """Segments that one replaces: more would hold the event loop while their files are renamed."""
@@ -13,7 +13,7 @@ _NO_LAG = 2**63 - 1
 
 
 def log_facts(log: Log) -> LogFacts:
-    """The facts of now. Raises StorageFailed."""
+    """Return what the choice of a log to clean needs to know of this log now. Raises StorageFailed."""
     needs_first = log.config.max_compaction_lag_ms < _NO_LAG
     return LogFacts(
         [_segment_facts(segment, needs_first) for segment in log.segments],
@@ -32,7 +32,7 @@ def _segment_facts(segment: Segment, needs_first: bool) -> SegmentFacts:
 
 
 def cleaning_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int) -> CleaningJob:
-    """Everything the process has to know; later changes of the log do not matter to it."""
+    """Return all facts that the worker process needs to clean this log; later changes of the log do not affect it."""
     config = log.config
     segments = [segment for segment in log.segments if segment.base_offset < dirty.end]
     index_bytes = [max(segment.offset_index.size, segment.time_index.size) for segment in segments]

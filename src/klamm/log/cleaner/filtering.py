@@ -125,7 +125,7 @@ class BatchFilter:
         return header.last_offset == end.last_data_offset
 
     def _without_filter(self, run: Run, number: int, fate: _Fate | None) -> WrittenBatch | None:
-        """Return a batch whose records are not decoded as it goes to the new segment; None where it is dropped."""
+        """Return a batch whose records need not be filtered as it goes to the new segment; None where it is dropped."""
         header = header_at(run.buffer, run.positions[number])
         if fate in (_Fate.EMPTY, _Fate.FILTER_KEEP_EMPTY) and (fate is _Fate.EMPTY or header.record_count <= 0):
             return _emptied(header)
@@ -149,7 +149,7 @@ class BatchFilter:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _numbers_to_filter(self, run: Run, fates: Mapping[int, _Fate]) -> list[int]:
-        """The data batches with records that the map knows of."""
+        """The numbers of the data batches whose records must be compared with the offset map."""
         headers = run.headers
         known = (headers["record_count"] > 0) & (headers["base_offset"] <= self.offset_map.latest_offset)
         known &= (headers["attributes"] & CONTROL_BIT) == 0
@@ -185,7 +185,10 @@ class BatchFilter:
                 results[number] = self._filtered(header, group, records, kept, part, needs_horizon)
 
     def _kept_records(self, group: Group, records: GroupRecords, may_drop_tombstones: Flags) -> Flags:
-        """Records behind the map stay, those without a key go, others stay if they are the last of their key."""
+        """Decide which records stay: those after the map's last offset, and the last record of each key.
+
+        Records without a key are removed.
+        """
         keys = records.fields.keys
         content = bytes(group.buffer)
         latest = self.offset_map.get(hash_keys(content, keys.starts.tolist(), keys.ends.tolist()))
@@ -214,19 +217,19 @@ class BatchFilter:
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """When the tombstones or the marker in the batch may go, ms; None where that is not decided yet."""
+    """The time in ms from which the tombstones or marker in the batch may be removed; None if it is not set yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 
 def _copied(run: Run, number: int, header: BatchHeader) -> WrittenBatch:
-    """Return batch number `number` of the run for the new segment, byte for byte as it is."""
+    """Return batch number `number` of the run unchanged, for the new segment."""
     position = run.positions[number]
     content = run.buffer[position : position + run.sizes[number]]
     return WrittenBatch(content, header.base_offset, header.last_offset, header.max_timestamp)
 
 
 def _emptied(header: BatchHeader) -> WrittenBatch:
-    """The batch without records: it tells the producer's last sequence and epoch."""
+    """The batch without its records; its header still tells the producer's last sequence and epoch."""
     attributes = header.attributes & ~CODEC_MASK & ~DELETE_HORIZON_BIT
     empty = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return WrittenBatch(sealed_batch(empty, b""), header.base_offset, header.last_offset, header.max_timestamp)

@@ -46,11 +46,11 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """The share of the map's places that are taken, 0 to 1."""
+        """The used share of the map's capacity, 0 to 1."""
         return self._count / len(self._first)
 
     def add(self, hashes: KeyHashes, offsets: Longs) -> bool:
-        """Add the keys; False where they do not fit, and then none was added."""
+        """Add the keys with their offsets. If they do not all fit, add none and return False."""
         more = len(offsets)
         if self._count + more > len(self._first):
             self._remove_duplicates()

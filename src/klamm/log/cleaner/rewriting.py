@@ -74,7 +74,7 @@ def clean(disk: Disk, job: CleaningJob) -> Iterator[Progress]:
 
 
 def _aborted_transactions(disk: Disk, job: CleaningJob) -> list[AbortedTransaction]:
-    """Every aborted transaction of the log. Raises OSError, CorruptFile."""
+    """Read every aborted transaction of the log. Raises OSError, CorruptFile."""
     aborted: list[AbortedTransaction] = []
     for base_offset in job.transaction_indexes:
         path = f"{job.directory}/{segment_file(base_offset, TRANSACTION_INDEX)}"
@@ -111,7 +111,7 @@ def _build_map(
 
 
 def _add_run(offset_map: OffsetMap, transactions: TransactionCleaning, run: Run, start: int) -> bool:
-    """Whether all batches of the run fit into the map."""
+    """Add the keys of the run's committed batches to the map; returns whether all of them fit."""
     for group in group_batches(run, _committed_data(transactions, run, start)):
         if not _add_group(offset_map, group, start):
             return False
@@ -120,7 +120,7 @@ def _add_run(offset_map: OffsetMap, transactions: TransactionCleaning, run: Run,
 
 
 def _committed_data(transactions: TransactionCleaning, run: Run, start: int) -> list[int]:
-    """The batches whose keys count: from `start` on, no markers, nothing of aborted transactions."""
+    """The numbers of the batches whose keys go into the map: data from `start` on, without aborted transactions."""
     headers = run.headers
     is_data = (headers["record_count"] > 0) & ((headers["attributes"] & CONTROL_BIT) == 0)
     chosen = (is_data & (run.last_offsets >= start)).tolist()
@@ -136,7 +136,7 @@ def _committed_data(transactions: TransactionCleaning, run: Run, start: int) -> 
 
 
 def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
-    """Add the keys of the group's batches to the map; return whether all fit.
+    """Add the keys of the group's batches to the map; returns whether all fit.
 
     Where they do not, as many batches as fit are added.
     """
@@ -202,7 +202,9 @@ def _cleaned_segment(files: OpenFiles, job: CleaningJob, base_offset: int) -> Se
     )
     for kind in _KINDS:
         if files.disk.exists(segment.path(kind)):
-            raise CorruptFile(f"{segment.path(kind)} is there already: another process cleans this log")
+            raise CorruptFile(
+                f"{segment.path(kind)} exists already: another process cleans this log. Stop that process."
+            )
     files.disk.open(segment.log_path, create=True).close()
     return segment
 

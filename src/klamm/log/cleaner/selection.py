@@ -42,7 +42,7 @@ class DirtyRange(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of the dirty bytes: the higher, the sooner the log is cleaned."""
+        """The share of dirty bytes in the log; the log with the highest share is cleaned first."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
@@ -56,7 +56,7 @@ class DirtyRange(NamedTuple):
 
 
 def find_dirty_range(facts: LogFacts, config: TopicConfig, now_ms: int) -> DirtyRange:
-    """The range from the checkpoint to the first segment that must stay as it is.
+    """The range to clean: from the checkpoint to the first segment that must not be cleaned yet.
 
     That is the active segment, or one with records that are undecided, unflushed or younger than
     `min.compaction.lag.ms`.
@@ -102,7 +102,7 @@ def _overdue_ms(dirty: Sequence[SegmentFacts], config: TopicConfig, now_ms: int)
 def group_segments(
     segments: Sequence[SegmentFacts], index_bytes: Sequence[int], end: int, config: TopicConfig, most: int
 ) -> list[list[SegmentFacts]]:
-    """Adjacent segments that become one: within `segment.bytes`, `segment.index.bytes` and 2^31 offsets.
+    """Group adjacent segments that are cleaned into one: within `segment.bytes`, `segment.index.bytes`, 2^31 offsets.
 
     `index_bytes`: the larger of the two index sizes of each segment. At most `most` segments form a group, so that
     replacing them does not hold the event loop.

@@ -13,7 +13,7 @@ _sessions: dict[str, Iterator[Progress]] = {}
 
 
 def start_cleaning(token: str, disk: Disk, job: CleaningJob) -> None:
-    """Begin a cleaning that this process knows by `token`."""
+    """Start a cleaning in this worker process; `token` identifies it in later calls."""
     _sessions[token] = clean(disk, job)
 
 
@@ -38,5 +38,5 @@ def advance_cleaning(token: str, max_bytes: int) -> Progress:
 
 
 def end_cleaning(token: str) -> None:
-    """Forget the cleaning, whether it has ended or not."""
+    """Forget the cleaning with this token, whether it is complete or not."""
     _sessions.pop(token, None)

@@ -23,12 +23,12 @@ class TransactionCleaning:
         self._kept: list[AbortedTransaction] = []
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose marker stays, since the last call: entries of the new transaction index."""
+        """Return the aborted transactions since the last call whose marker stays, for the new transaction index."""
         kept, self._kept = self._kept, []
         return kept
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction, so that its records may go."""
+        """Whether the batch belongs to an aborted transaction, so that its records are removed."""
         self._open_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -40,7 +40,10 @@ class TransactionCleaning:
         return True
 
     def on_control(self, header: BatchHeader, kind: ControlType | None, is_empty: bool) -> bool:
-        """Whether no data of the marker's transaction is left. `is_empty`: an earlier cleaning took its record."""
+        """Whether no data of the marker's transaction is left.
+
+        `is_empty` tells that an earlier cleaning removed its record.
+        """
         self._open_up_to(header.last_offset)
         if is_empty:
             return True

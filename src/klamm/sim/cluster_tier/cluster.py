@@ -27,8 +27,7 @@ from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPE
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
 from klamm.sim.cluster_tier.operations import OPERATION_TIMEOUT_S, OPERATIONS
-from klamm.sim.cluster_tier.options import Options
-from klamm.sim.cluster_tier.script import WARM_UP_S
+from klamm.sim.cluster_tier.options import WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     ClientEvent,
@@ -117,7 +116,7 @@ class ClusterTier(ScheduledRun):
             self._start_consumer(number)
 
     def start(self, number: int) -> None:
-        """Start a process of a node, on what its disk kept."""
+        """Start a process of a node with the files that its disk kept."""
         name = f"node-{number}"
         if number in self._nodes and self._nodes[number].host.is_alive:
             return
@@ -157,7 +156,7 @@ class ClusterTier(ScheduledRun):
         call_after(self, _RESTART_S, restart, self, node.number)
 
     async def stop_in_order(self, number: int) -> None:
-        """Stop a node as SIGTERM does, and end its process."""
+        """Stop a node as SIGTERM does, with a controlled shutdown, and end its process."""
         node = self._nodes[number]
         if node.node is not None:
             await self.loop.spawn(node.host, node.node.stop(), "stop")
@@ -166,6 +165,7 @@ class ClusterTier(ScheduledRun):
 
     @property
     def _node_settings(self) -> NodeSettings:
+        """The node settings of the run's options."""
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
@@ -183,7 +183,7 @@ class ClusterTier(ScheduledRun):
     # ---- clients
 
     def _start_producer(self, number: int) -> None:
-        """Start a producer of its own random style on a host of its own."""
+        """Start a producer with random settings on a host of its own."""
         name = f"producer-{number}"
         host, world = self.universe.start(name)
         rng = Rng(f"{self.seed}/{name}")
@@ -216,11 +216,11 @@ class ClusterTier(ScheduledRun):
         self.loop.spawn(host, run(), name)
 
     def _writable(self) -> Sequence[TopicPartition]:
-        """Return the partitions to which producers may send; empty after they were told to stop."""
+        """The partitions to which producers may send; empty after they were stopped."""
         return self._readable() if self._sends else ()
 
     def _readable(self) -> Sequence[TopicPartition]:
-        """The partitions of topics that nobody deleted, in order."""
+        """The partitions of topics that were not deleted, in order."""
         topics = self.tier.topics
         versions = self.history.states.versions
         return sorted(p for p in versions if p.topic in topics and not topics[p.topic].is_gone)
@@ -228,7 +228,7 @@ class ClusterTier(ScheduledRun):
     # ---- disks
 
     def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None:
-        """A machine loses power: its process, its silence on the network, and what was not synced."""
+        """Cut a machine's power: its process ends, its peers get no reset, and unsynced data is lost."""
         node, logs = self._nodes[number], self.tier.disks[number]
         before = {p: log.identities() for p in logs.partitions() if (log := logs.of(p)) is not None}
         self.network.power_off(node.host)
@@ -243,7 +243,7 @@ class ClusterTier(ScheduledRun):
         self._tell(PowerLost(number, ends, changed, self._recovery_points(number)))
 
     def _recovery_points(self, number: int) -> dict[TopicPartition, int]:
-        """As the checkpoints of a machine have them."""
+        """The recovery points in the checkpoint files of a machine, by partition."""
         points: dict[TopicPartition, int] = {}
         disk = self.disks[f"node-{number}"]
         for directory in log_directories(self.options.directories):
@@ -255,7 +255,7 @@ class ClusterTier(ScheduledRun):
         return points
 
     def replace_directory(self, number: int, directory: str) -> None:
-        """A new, empty device takes the place of a dead one, and the node starts again."""
+        """Put a new, empty device in place of a failed one, and start the node again."""
         disk = self.disks[f"node-{number}"]
         if not disk.is_failed(directory):
             return
@@ -269,7 +269,7 @@ class ClusterTier(ScheduledRun):
         self.start(number)
 
     def damage(self, number: int, partition: TopicPartition, path: str, bit: int) -> None:
-        """Change one bit of a segment file; from its batch on, nothing is promised of the partition."""
+        """Change one bit of a segment file; records of the partition from that batch on may then be lost."""
         inode = self.disks[f"node-{number}"].inode(path)
         log = self.tier.disks[number].of(partition)
         assert inode is not None
@@ -290,7 +290,7 @@ class ClusterTier(ScheduledRun):
         self.history.absorb(event)
 
     def _tell(self, event: Send | ClientEvent | DiskEvent) -> None:
-        """Check what a client was told or a process did to a disk, then add it to the history."""
+        """Check a client's result or a process's disk operation against the invariants, then add it to the history."""
         if self.is_over:
             return
         if isinstance(event, Send):
@@ -310,7 +310,7 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_power_lost(event)
 
     def _check(self, rows: Sequence[Row], history: object, event: object) -> None:
-        """Run the checks on the event, and record each violation."""
+        """Check the event against these invariants, and record each violation."""
         for row in rows:
             self.checks += 1
             try:
@@ -321,7 +321,7 @@ class ClusterTier(ScheduledRun):
                 self._record_violation(f"{row.name}: {wrong}")
 
     def on_mistake(self, what: str) -> None:
-        """A node logged an exception."""
+        """Record an exception that a node logged."""
         if not self.is_over:
             self.mistakes.append(what)
             self.log(f"MISTAKE {what}")
@@ -329,6 +329,7 @@ class ClusterTier(ScheduledRun):
     # ---- the end
 
     async def _heal_and_check(self) -> None:
+        """Heal the cluster, wait until it has recovered, and check the invariants that hold at rest."""
         self.log("everything is healed")
         self._heal()
         await self._sleep_until(self.loop.now + REST_S)

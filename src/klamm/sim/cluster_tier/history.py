@@ -59,7 +59,7 @@ class TierHistory:
         return facts is not None and not facts.is_gone and not facts.may_be_unclean
 
     def promised_end(self, p: TopicPartition) -> float:
-        """The first offset whose record may be lost."""
+        """The first offset of the partition whose record may be lost by the faults injected so far."""
         if not self.is_promised(p):
             return 0
         end = self.destroyed.get(p, _NEVER)
@@ -84,11 +84,12 @@ class TierHistory:
     # ---- what happens
 
     def on_send(self, send: Send) -> None:
-        """Note which send has each value."""
+        """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
 
     def on_acknowledged(self, event: Acknowledged) -> None:
+        """Record the values and offsets of an acknowledged send; with acks=all they count as committed."""
         send = event.send
         if send.offset >= 0:
             self.last_offsets[send.producer, send.partition] = send.offset
@@ -101,6 +102,7 @@ class TierHistory:
                 self.committed.setdefault(send.partition, {})[at] = value
 
     def on_polled(self, event: Polled) -> None:
+        """Record the records that a consumer read as committed, its position and the high watermark it got."""
         key = event.consumer, event.partition
         committed = self.committed.setdefault(event.partition, {})
         committed.update(event.records)
@@ -112,26 +114,27 @@ class TierHistory:
         self.positions.pop((event.consumer, event.partition), None)
 
     def on_power_lost(self, event: PowerLost) -> None:
+        """Record from which offset of each partition the power loss may have lost records."""
         for p, start in event.changed.items():
             self.exposed[p] = min(self.exposed.get(p, start), start)
 
     def on_destroyed(self, p: TopicPartition, offset: int) -> None:
-        """A replica in sync lost what it had from this offset on, synced or not."""
+        """Record that an in-sync replica lost its records from this offset on, synced or not."""
         self.destroyed[p] = min(self.destroyed.get(p, offset), offset)
 
     def is_untouched(self, p: TopicPartition) -> bool:
-        """Whether no device lost anything of the partition."""
+        """Whether no device has lost or changed data of the partition."""
         return p not in self.exposed and p not in self.destroyed
 
     def forget_topics(self, names: Iterable[str]) -> None:
-        """The topics are being deleted: nothing that was said of their records counts any more."""
+        """Forget what was acknowledged or read of these topics, because they are being deleted."""
         for name in names:
             if name in self.topics:
                 self.topics[name] = self.topics[name]._replace(is_gone=True)
 
 
 def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:
-    """Offset and value of the records that an answer tells to be committed."""
+    """Offset and value of the records that an acknowledgement or a poll shows to be committed."""
     if isinstance(event, Polled):
         return list(event.records)
     send = event.send

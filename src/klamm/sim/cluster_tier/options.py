@@ -1,11 +1,13 @@
-"""How wide a run of whole nodes is: what a seed draws before anything happens."""
+"""How wide a run of whole nodes is, and what happens when: a seed draws both before anything happens."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.faults import FAULTS
 from klamm.sim.cluster_tier.operations import OPERATIONS
 from klamm.sim.schedules import Policy
+from klamm.sim.scripts.script import ScheduledAction, Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """Small, and in the order of asyncio: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
         return cls(
             seed,
             policy=Policy.FIFO,
@@ -97,3 +99,18 @@ class Options:
             faults=(),
             verbs=(),
         )
+
+
+FIRST_TOPICS_S: Final = 2.0
+WARM_UP_S: Final = 5.0
+CHAOS_S: Final = 40.0
+
+
+def write_script(options: Options) -> Script:
+    """Draw the script of a run from its options: a few topics, then random faults and operations."""
+    actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(options.topics)]
+    rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
+    while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
+        kinds = options.verbs if rng.random() < options.work else options.faults
+        actions.append(ScheduledAction(at_s, rng.choice(kinds)))
+    return Script(options, actions, end_s)

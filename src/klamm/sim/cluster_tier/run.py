@@ -4,8 +4,7 @@ from typing import Final
 
 from klamm.sim.cluster import Outcome
 from klamm.sim.cluster_tier.cluster import ClusterTier
-from klamm.sim.cluster_tier.options import Options
-from klamm.sim.cluster_tier.script import write_script
+from klamm.sim.cluster_tier.options import Options, write_script
 from klamm.sim.cluster_tier.watch import unexpected_errors
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.scheduled_run import Violation
@@ -15,12 +14,12 @@ _MAX_STEPS: Final = 400_000
 
 
 def run_schedule(seed: int, with_story: bool = False) -> Outcome:
-    """Run the schedule of a seed; keep its story on request."""
+    """Run the schedule of a seed; with `with_story` keep its log."""
     return run_script(write_script(Options.of(seed)), with_story)
 
 
 def run_script(script: Script, with_story: bool = False) -> Outcome:
-    """Run to the end; every violation, error, deadlock and overrun is in `violation`."""
+    """Run a script to its end; a violation, error, deadlock or overrun is in `violation` of the result."""
     loop = SimulatedLoop(script.options.seed, script.options.policy)
     cluster = ClusterTier(script, loop, records_story=with_story)
     violation = None

@@ -40,7 +40,7 @@ class DiskWatch(DiskObserver):
         self._tell(Truncated(self._node, p, log.end_below(base, size), log.end))
 
     def on_remove(self, path: str) -> None:
-        """A segment that is removed at the end is cut off; one at the beginning is retention."""
+        """Report that the end of a log was truncated by removing a segment; a removal at its beginning is retention."""
         p, base = _segment(path)
         if p is None or (log := self._logs.of(p)) is None:
             return
@@ -48,7 +48,7 @@ class DiskWatch(DiskObserver):
             self._tell(Truncated(self._node, p, base, log.end))
 
     def on_error(self, call: str, path: str) -> None:
-        """Note that an operation on the `.log` file failed, after which it must not be written."""
+        """Record that an operation on the `.log` file failed, after which it must not be written."""
         if call in _FAILING and path.endswith(LOG):
             self._refused.add(path)
 
@@ -68,9 +68,10 @@ def _segment(path: str) -> tuple[TopicPartition | None, int]:
 
 @contextlib.contextmanager
 def unexpected_errors(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell of every log line with an exception, for the time of the block; nothing is printed."""
+    """Within the block, report every log line with an exception, and print no log lines."""
 
     def take(logger: Any, method: str, event: Any) -> Any:
+        """Report a log line with an exception, and drop every line."""
         error = event.get("exc_info")
         if error:
             tell(f"{event.get('event')}: {describe(error)}")
@@ -85,7 +86,7 @@ def unexpected_errors(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def describe(error: Any) -> str:
-    """An exception with the lines where it was raised."""
+    """The text of an exception, with the lines where it was raised."""
     found = sys.exc_info()[1] if error is True else error
     if not isinstance(found, BaseException):
         return repr(found)

@@ -46,7 +46,10 @@ _WEIGHTS: Final = (4, 5, 1, 1, 1)
 
 
 def draw_node(cluster: ScheduledCluster, draw: Draw) -> tuple[int, NodeUnderTest]:
-    """Draw a role and one of the nodes with this role (any node if none has it); return its number and the node."""
+    """Draw a role, such as leader or controller, and one of the nodes that have it; return its number and the node.
+
+    If no node has the role, any node is drawn.
+    """
     role = draw("role", lambda rng: rng.choices(tuple(ROLES), _WEIGHTS)[0])
     candidates = sorted({n for n in ROLES[role](cluster) if n in cluster.nodes}) or list(cluster.nodes)
     number = draw("node", lambda rng: rng.choice(candidates))

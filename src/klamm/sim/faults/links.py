@@ -22,7 +22,7 @@ def reset(cluster: ScheduledCluster, draw: Draw) -> None:
 
 
 def half_open(cluster: ScheduledCluster, draw: Draw) -> None:
-    """A node's connections break and the other side does not hear of it."""
+    """A node's connections break, and the other side is not notified."""
     number, _ = draw_node(cluster, draw)
     other = draw_other_host(cluster, draw, number)
     ends = [f"node-{number}", other]

@@ -32,7 +32,7 @@ def expire_twice(cluster: ScheduledCluster, draw: Draw) -> None:
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.05, 0.5)) * rng.random())
 
     def again(looks: int) -> None:
-        """Poll until the node has a new session, and end it."""
+        """Poll until the node has a new session, and end that session."""
         session = cluster.nodes[number].session
         if cluster.is_healed or not looks:
             return
@@ -108,7 +108,7 @@ def lose_connect_responses(cluster: ScheduledCluster, draw: Draw) -> None:
     left = draw("left", lambda rng: rng.randint(1, 4))
 
     def may_answer_connect(session: int) -> bool:
-        """Whether the server may answer a session's connect request; false for the next ones, which are lost."""
+        """Whether the server may answer a session's connect request; false while connect responses are lost."""
         nonlocal left
         left -= 1
         if left < 0:

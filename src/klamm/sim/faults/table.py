@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, restart
-from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes, sessions, writes
+from klamm.sim.faults import control_requests, ensemble, garbage, links, processes, sessions, writes
 
 Fault = Callable[[ClusterUnderTest, Draw], None]
 
@@ -54,15 +54,15 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(13, "tear", links.truncate_message, " is truncated"),
     FaultRow(13, "poor link", links.poor_link, "have a latency"),
     FaultRow(14, "slow", processes.slow, "s for each step"),
-    FaultRow(14, "backlog", orders.handle_control_requests_slowly, "s for each control request"),
-    FaultRow(15, "move", orders.delete_controller_znode, "/controller is deleted"),
-    FaultRow(15, "hold orders", orders.delay_control_requests, "are delayed"),
-    FaultRow(16, "late answers", orders.delay_broker_responses, " is cut for"),
-    FaultRow(16, "replay orders", orders.redeliver_control_requests, "once more"),
-    FaultRow(16, "overtake asker", orders.expire_follower_during_isr_change, "of a follower ends"),
-    FaultRow(16, "echo orders", orders.duplicate_control_requests, "comes twice"),
-    FaultRow(22, "clock jump", clocks.clock_jump, " jumps by"),
-    FaultRow(22, "clock drift", clocks.clock_drift, " drifts by"),
+    FaultRow(14, "backlog", control_requests.handle_control_requests_slowly, "s for each control request"),
+    FaultRow(15, "move", control_requests.delete_controller_znode, "/controller is deleted"),
+    FaultRow(15, "hold orders", control_requests.delay_control_requests, "are delayed"),
+    FaultRow(16, "late answers", control_requests.delay_broker_responses, " is cut for"),
+    FaultRow(16, "replay orders", control_requests.redeliver_control_requests, "once more"),
+    FaultRow(16, "overtake asker", control_requests.expire_follower_during_isr_change, "of a follower ends"),
+    FaultRow(16, "echo orders", control_requests.duplicate_control_requests, "comes twice"),
+    FaultRow(22, "clock jump", processes.clock_jump, " jumps by"),
+    FaultRow(22, "clock drift", processes.clock_drift, " drifts by"),
     FaultRow(23, "stall", processes.stall, " is blocked "),
     FaultRow(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
     FaultRow(24, "malformed frames", garbage.malformed_frames, "a malformed frame"),
@@ -72,7 +72,7 @@ FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
 
 
 def faults_as_markdown() -> str:
-    """The table of faults in Markdown, as in the manual."""
+    """The table of all faults in Markdown, for the documentation."""
     rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in FAULT_ROWS)
     return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
 
@@ -87,7 +87,7 @@ def heal(cluster: ClusterUnderTest) -> None:
 
 
 def heal_without_restarts(cluster: ClusterUnderTest) -> None:
-    """End every fault but leave dead processes dead and failed log directories failed."""
+    """End every fault, but leave dead processes dead and failed log directories failed."""
     heal_surroundings(cluster)
     for node in cluster.nodes.values():
         node.broker.lagging.clear()

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.position import Position
 from klamm.sim.history.states import StateHistory
-from klamm.sim.history.trace import TopicWritten, TransactionCommitted
+from klamm.sim.history.trace import Position, TopicWritten, TransactionCommitted
 from klamm.sim.zookeeper.tree import CreateChange, SetChange
 from klamm.zk.znodes import REASSIGN_PARTITIONS
 
@@ -30,11 +29,13 @@ class AssignmentHistory:
     """Content of the old tools' znode, as last seen."""
 
     def on_transaction(self, event: TransactionCommitted) -> None:
+        """Record the newest content of `/admin/reassign_partitions`."""
         for change in event.changes:
             if change.path == REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
                 self.requested = change.data
 
     def on_topic_written(self, event: TopicWritten) -> None:
+        """Record the assignments that the topic's znode has now, and which replicas were added or removed."""
         before = event.before.partitions if event.before else {}
         after = event.after.partitions if event.after else {}
         if event.after is None:
@@ -47,17 +48,19 @@ class AssignmentHistory:
             self._on_assignment(p, was.replicas if was else (), now.replicas if now else ())
 
     def since(self, p: TopicPartition, zxid: int) -> list[ReplicaAssignment]:
-        """Its assignments then and later."""
+        """The partition's assignments that were in force at this zxid or later."""
         held = self.in_force.get(p, [])
         then = max((at for at, _ in held if at <= zxid), default=0)
         return [assignment for at, assignment in held if at >= then]
 
     def _forget_topic(self, topic: str, partitions: Iterable[int]) -> None:
+        """Forget the assignments of a deleted topic and the replicas that reassignments removed from it."""
         for number in partitions:
             self.in_force.pop(TopicPartition(topic, number), None)
         self.dropped_in = {key: epoch for key, epoch in self.dropped_in.items() if key[0].topic != topic}
 
     def _on_assignment(self, p: TopicPartition, was: tuple[BrokerId, ...], now: tuple[BrokerId, ...]) -> None:
+        """Record when each replica of the partition was added or removed, and in which leader epoch it was removed."""
         for broker in was:
             if broker not in now:
                 self.removed_at[p, broker] = self.at.zxid

@@ -57,7 +57,10 @@ class BrokerViews:
     # ---- questions
 
     def epochs(self, term: Term, broker: BrokerId, since: int | None = None) -> set[int]:
-        """Broker epochs, or NOT_REGISTERED, that the controller may believe in, or may have since an earlier zxid."""
+        """Broker epochs (NOT_REGISTERED for none) that the controller may have for the broker, at or since a zxid.
+
+        There are several while a change has happened that the controller may or may not have read.
+        """
         since = self.read_since.get(term.epoch, 0) if since is None else since
         version, known = self._known_epochs.get((broker, since), (-1, set()))
         if version != self.registrations.version:
@@ -68,6 +71,7 @@ class BrokerViews:
         return known
 
     def is_registered(self, term: Term | None, broker: BrokerId, since: int | None = None) -> Answer:
+        """Whether the controller has the broker as registered; None where it may or may not know of a change."""
         if term is None:
             return None
         epochs = self.epochs(term, broker, since)
@@ -76,13 +80,14 @@ class BrokerViews:
         return False if _is_certain(epochs) else None
 
     def is_registered_throughout(self, term: Term | None, broker: BrokerId, since: int | None = None) -> bool:
-        """In one run: it did not come, go or bounce as far as the controller can know."""
+        """Whether the broker kept one registration, as far as the controller can know: it did not restart or leave."""
         if term is None:
             return False
         epochs = self.epochs(term, broker, since)
         return len(epochs) == 1 and NOT_REGISTERED not in epochs
 
     def is_leaving(self, term: Term | None, broker: BrokerId) -> Answer:
+        """Whether the controller has the broker in controlled shutdown; None where both is possible."""
         if term is None:
             return None
         known = self._leaving.get(term.epoch)
@@ -91,7 +96,10 @@ class BrokerViews:
         return _agreed({known.get((broker, epoch), False) for epoch in self.epochs(term, broker)})
 
     def has_failed(self, term: Term | None, p: TopicPartition, broker: BrokerId) -> Answer:
-        """Whether the log directory of its replica failed."""
+        """Whether the controller knows that the log directory of the broker's replica failed.
+
+        None where both is possible.
+        """
         if term is None:
             return None
         known = self._failed.get(term.epoch)
@@ -100,30 +108,39 @@ class BrokerViews:
         return _agreed({known.get((broker, epoch), {}).get(p, False) for epoch in self.epochs(term, broker)})
 
     def is_live(self, term: Term | None, broker: BrokerId) -> Answer:
-        """Registered, and not leaving."""
+        """Whether the controller has the broker as registered and not in controlled shutdown.
+
+        None where both is possible.
+        """
         return both(self.is_registered(term, broker), negated(self.is_leaving(term, broker)))
 
     def is_online(self, term: Term | None, p: TopicPartition, broker: BrokerId) -> Answer:
-        """Live, and the replica lies on a working log directory."""
+        """Whether the broker is live and its replica is on a working log directory; None where both is possible."""
         return both(self.is_live(term, broker), negated(self.has_failed(term, p, broker)))
 
     def was_registered_when_read(self, term: Term, broker: BrokerId) -> bool:
-        """Whether it was registered all the while in which the controller last read the registrations."""
+        """Whether the broker was registered all the time in which the controller last read the registrations."""
         since = self.read_since.get(term.epoch, 0)
         return -1 not in self.registrations.epochs_since(broker, since, self._read_until.get(term.epoch, since))
 
     def handled_since(self, term: Term, event: Event) -> int:
-        """As `read_since`, at the end of this event, which may be a change of brokers."""
+        """The zxid from which the controller's knowledge of brokers dates at the end of this event.
+
+        The event may itself be a change of brokers, which the controller has read.
+        """
         known = self._reading_since if isinstance(event, BrokerChange) else self.read_since
         return known.get(term.epoch, 0)
 
     def made_since(self, term: Term, target: BrokerId) -> int:
-        """As `read_since`, of the moment when the request was made that goes out now: it may be before it connected."""
+        """The zxid from which the controller's knowledge dates in the request that is sent now.
+
+        The request may have been made before the connection to the broker was open.
+        """
         now = self.read_since.get(term.epoch, 0)
         return self._made_since.get((term.broker, term.incarnation, target), now)
 
     def _may_be_unusable(self, broker: BrokerId, since: int) -> bool:
-        """Whether its registration was unreadable, or lacked a finalized feature, then or later."""
+        """Whether the broker's registration was unreadable, or lacked a finalized feature, at this zxid or later."""
         levels = tuple(self.registrations.finalized_since(since))
         return any(_is_unusable(broker, data, levels) for data in self.registrations.contents_since(broker, since))
 
@@ -140,10 +157,11 @@ class BrokerViews:
     # ---- what happens
 
     def on_term_began(self, event: TermBegan) -> None:
-        """What it reads is at least as new as its own election, and perhaps no newer."""
+        """Record that this controller's knowledge of brokers is at least as new as its own election."""
         self.read_since[event.term.epoch] = self.controllers.elected_at.get(event.term.epoch, 0)
 
     def on_event_began(self, event: EventBegan) -> None:
+        """Record what the controller may learn from this event: registrations, a shutdown, or failed directories."""
         if event.term is None:
             return
         epoch, what = event.term.epoch, event.event
@@ -158,6 +176,7 @@ class BrokerViews:
             self._on_answers(event.term, what, is_done=False)
 
     def on_event_ended(self, event: EventEnded) -> None:
+        """Record what the controller has learnt from this event, unless the event failed."""
         acting = self.controllers.active
         if acting is not None and acting.epoch not in self._read_until:
             self._read_until[acting.epoch] = self.controllers.at.zxid
@@ -179,15 +198,17 @@ class BrokerViews:
             self._on_answers(event.term, what, is_done=True)
 
     def on_connection_opened(self, event: ConnectionOpened) -> None:
+        """Record how old the controller's knowledge may be in requests over this new connection."""
         terms = self.controllers.acting({(event.sender, event.incarnation)})
         if terms:
             self._made_since.setdefault(event, self.read_since.get(terms[-1].epoch, 0))
 
     def on_sent(self, event: RequestSent) -> None:
+        """Forget how old the knowledge in requests over this connection was, since the next one is made later."""
         self._made_since.pop((event.sender, event.incarnation, event.target), None)
 
     def on_topic_written(self, event: TopicWritten) -> None:
-        """A replica that goes takes with it what was known of its directory."""
+        """Forget the failed log directories of replicas that the topic does not have any more."""
         before = event.before.partitions if event.before else {}
         after = event.after.partitions if event.after else {}
         for number, was in before.items():
@@ -197,17 +218,21 @@ class BrokerViews:
                     self._forget(TopicPartition(event.topic, number), broker)
 
     def _forget(self, p: TopicPartition, broker: BrokerId) -> None:
+        """Forget that the log directory of the broker's replica failed."""
         for failed in self._failed.values():
             for (of, _), partitions in failed.items():
                 if of == broker:
                     partitions.pop(p, None)
 
     def _runs(self, term: Term, asked: ControlledShutdown) -> Collection[tuple[BrokerId, int]]:
-        """Runs of the broker that may be taken out for this request."""
+        """The registrations (broker, epoch) of the broker that this ControlledShutdown may have shut down."""
         return [(asked.broker, e) for e in self.epochs(term, asked.broker) if asked.broker_epoch in (NOT_REGISTERED, e)]
 
     def _on_answers(self, term: Term, answered: LeaderAndIsrResponseReceived, is_done: bool) -> None:
-        """KAFKA_STORAGE_ERROR: its directory failed; NONE: it works. Others say nothing of it."""
+        """Record which log directories failed or work, from the error codes of a LeaderAndIsr response.
+
+        KAFKA_STORAGE_ERROR means failed, NONE works; other codes say nothing.
+        """
         if answered.response.error_code:
             return
         run = answered.broker, answered.broker_epoch
@@ -221,7 +246,7 @@ class BrokerViews:
 
 
 def answers_by_partition(response: Any, names: Mapping[Any, str]) -> list[tuple[TopicPartition, int]]:
-    """What a LeaderAndIsr response says of each partition, whatever its version."""
+    """The error code of each partition in a LeaderAndIsr response of any version."""
     found = [(TopicPartition(e.topic_name, e.partition_index), e.error_code) for e in response.partition_errors]
     for topic in response.topics:
         if (name := names.get(topic.topic_id)) is not None:
@@ -240,7 +265,7 @@ def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
 
 @lru_cache(maxsize=1024)
 def _is_unusable(broker: BrokerId, data: bytes | None, levels: tuple[bytes | None, ...]) -> bool:
-    """Whether a controller leaves out a broker with this registration, under one of these contents of `/feature`."""
+    """Whether a controller ignores a broker with this registration, under one of these contents of `/feature`."""
     try:
         features = decode_registration(broker, data, 0).features
     except MalformedZnode:
@@ -249,7 +274,7 @@ def _is_unusable(broker: BrokerId, data: bytes | None, levels: tuple[bytes | Non
 
 
 def _finalized(content: bytes | None) -> Mapping[str, int]:
-    """What `/feature` finalizes; nothing where nobody can read it."""
+    """The finalized feature levels in the content of `/feature`; empty where it cannot be decoded."""
     try:
         return decode_features(content).levels
     except MalformedZnode:
@@ -257,19 +282,22 @@ def _finalized(content: bytes | None) -> Mapping[str, int]:
 
 
 def _is_certain(epochs: Collection[int]) -> bool:
+    """Whether there is only one broker epoch that the controller can have."""
     return len(epochs) == 1
 
 
 def _agreed(answers: Collection[Answer]) -> Answer:
-    """The answer that all give; None where they differ."""
+    """The answer that all have in common; None where they differ."""
     return next(iter(answers)) if len(answers) == 1 else None
 
 
 def both(one: Answer, other: Answer) -> Answer:
+    """Whether both are true; None where that is not known."""
     if one is False or other is False:
         return False
     return None if one is None or other is None else True
 
 
 def negated(answer: Answer) -> Answer:
+    """The opposite of the answer; None stays None."""
     return None if answer is None else not answer

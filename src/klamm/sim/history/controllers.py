@@ -1,18 +1,20 @@
-"""Who was controller, and which event each controller handles."""
+"""Who was controller, which event each controller handled, and what controllers gave away or deleted for good."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from klamm.controller.events import TopicDeletion
+from klamm.controller.events import AllocateProducerIds, TopicDeletion
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.sim.history.position import Position
 from klamm.sim.history.trace import (
     ControllerElected,
     EventBegan,
     EventEnded,
+    Position,
     Term,
     TermBegan,
     TermEnded,
+    TopicWritten,
     UncleanDefaultChanged,
 )
 
@@ -51,18 +53,22 @@ class ControllerHistory:
 
     @property
     def active(self) -> Term | None:
-        """The term of the newest epoch, if its controller has begun to act."""
+        """The term of the newest controller epoch, if its controller has begun to act."""
         return self.terms.get(self.epoch)
 
     def has_ended(self, term: Term) -> bool:
+        """Whether the controller of this term has resigned."""
         return (term.broker, term.incarnation, term.epoch) in self.ended
 
     def acting(self, runs: Collection[Run]) -> list[Term]:
-        """Terms that were not given up, of those of these processes."""
+        """The terms of these processes that have not ended."""
         return [t for t in self.terms.values() if (t.broker, t.incarnation) in runs and not self.has_ended(t)]
 
     def on_unclean_default(self, event: UncleanDefaultChanged) -> None:
-        """What the current event decided while it was allowed may still be on its way to ZooKeeper."""
+        """Record the brokers' new default for unclean elections.
+
+        An event that is being handled may still write what it decided under the earlier default.
+        """
         run = event.broker, event.incarnation
         if event.allowed:
             self.unclean_by_default.add(run)
@@ -72,18 +78,22 @@ class ControllerHistory:
         self.unclean_by_default.discard(run)
 
     def on_elected(self, event: ControllerElected) -> None:
+        """Record the new controller epoch, its winner and when it was elected."""
         self.epoch = event.epoch
         self.winners[event.epoch] = event.broker, event.session
         self.sessions.add(event.session)
         self.elected_at[event.epoch] = self.at.zxid
 
     def on_term_began(self, event: TermBegan) -> None:
+        """Record the term that began."""
         self.terms[event.term.epoch] = event.term
 
     def on_term_ended(self, event: TermEnded) -> None:
+        """Record that the term has ended."""
         self.ended.add((event.term.broker, event.term.incarnation, event.term.epoch))
 
     def on_event_began(self, event: EventBegan) -> None:
+        """Record which event each controller is handling, and since which zxid."""
         self.handling[event.broker, event.incarnation] = event
         self.refused.discard(event.broker)
         self.began_at[event.broker, event.incarnation] = self.at.zxid
@@ -91,8 +101,32 @@ class ControllerHistory:
             self.deletion_scans[event.term.epoch] = self.at.zxid
 
     def on_event_ended(self, event: EventEnded) -> None:
+        """Record that the event was handled; after the first success of a term, that its failover is complete."""
         self.handling.pop((event.broker, event.incarnation), None)
         term, is_done = self.active, not event.has_failed and not event.is_cut_short
         if term is not None and is_done and (term.broker, term.incarnation) == (event.broker, event.incarnation):
             self.completed_failovers.add(term.epoch)
         self.maybe_unclean.discard((event.broker, event.incarnation))
+
+
+@dataclass(slots=True)
+class AnswerHistory:
+    controllers: ControllerHistory
+    producer_id_blocks: dict[int, tuple[int, BrokerId]] = field(default_factory=dict)
+    """First id -> (length, who got it)."""
+    deleted_at: dict[str, int] = field(default_factory=dict)
+    """Topics that a controller deleted, and are not there again: the zxid."""
+
+    def on_event_ended(self, event: EventEnded) -> None:
+        """Record the block of an AllocateProducerIds request that succeeded."""
+        asked = event.event
+        if isinstance(asked, AllocateProducerIds) and asked.reply.result().error is ErrorCode.NONE:
+            answer = asked.reply.result()
+            self.producer_id_blocks[answer.first] = answer.length, asked.broker
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        """Record when a controller deleted the topic; forget that once the topic exists again."""
+        if event.after is not None:
+            self.deleted_at.pop(event.topic, None)
+        elif event.session in self.controllers.sessions:
+            self.deleted_at[event.topic] = self.controllers.at.zxid

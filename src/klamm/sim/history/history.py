@@ -8,18 +8,16 @@ from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import trace
-from klamm.sim.history.answers import AnswerHistory
 from klamm.sim.history.assignments import AssignmentHistory
 from klamm.sim.history.broker_views import BrokerViews
-from klamm.sim.history.controllers import ControllerHistory
+from klamm.sim.history.controllers import AnswerHistory, ControllerHistory
 from klamm.sim.history.isr_requests import IsrRequestHistory
-from klamm.sim.history.position import Position
 from klamm.sim.history.registrations import RegistrationHistory
 from klamm.sim.history.replicas import ReplicaHistory
 from klamm.sim.history.requests import RequestHistory
 from klamm.sim.history.states import StateHistory
 from klamm.sim.history.topics import TopicHistory
-from klamm.sim.history.trace import Event, TopicZnode
+from klamm.sim.history.trace import Event, Position, TopicZnode
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
 from klamm.zk import znodes
 from klamm.zk.operations import Check, Op
@@ -79,16 +77,21 @@ class History:
         }  # fmt: skip
 
     def absorb(self, event: Event) -> None:
+        """Add the event to all parts of the history that record this kind of event."""
         for take_in in self._absorb.get(type(event), ()):
             take_in(event)
 
     def _on_transaction(self, event: trace.TransactionCommitted) -> None:
+        """Set the zxid of the history to that of the transaction."""
         self.at.zxid = event.zxid
 
     # ---- what a transaction means
 
     def events_of(self, transaction: Transaction, ops: Sequence[Op]) -> Iterator[Event]:
-        """What a transaction means; take each event in with `absorb` before asking for the next."""
+        """Yield the events that a ZooKeeper transaction means.
+
+        The caller must pass each event to `absorb` before it takes the next.
+        """
         fence = next((o.version for o in ops if isinstance(o, Check) and o.path == znodes.CONTROLLER_EPOCH), None)
         yield trace.TransactionCommitted(transaction.zxid, transaction.session, fence, transaction.changes)
         for change in transaction.changes:
@@ -104,12 +107,14 @@ class History:
                 yield from _registration_events(BrokerId(int(name)), change, transaction)
 
     def _election(self, change: SetChange, transaction: Transaction) -> Event:
+        """The event of a controller election, from a transaction that raises the controller epoch."""
         created = (c for c in transaction.changes if isinstance(c, CreateChange) and c.path == znodes.CONTROLLER)
         won = next((znodes.decode_controller(c.data) for c in created), None)
         epoch = znodes.decode_controller_epoch(change.data)
         return trace.ControllerElected(epoch, self.controllers.epoch, won.broker if won else None, transaction.session)
 
     def _topic_event(self, parts: list[str], change: Change, transaction: Transaction) -> Iterator[Event]:
+        """The events of a change below `/brokers/topics`: a topic or a partition state was written or deleted."""
         name = parts[0]
         if len(parts) == 1:
             before, after = self.topics.znodes.get(name), None
@@ -133,6 +138,7 @@ class History:
 
 
 def _registration_events(broker: BrokerId, change: Change, transaction: Transaction) -> Iterator[Event]:
+    """The events of a change of a broker's registration."""
     if not isinstance(change, SetChange):
         epoch = transaction.zxid if isinstance(change, CreateChange) else -1
         yield trace.RegistrationChanged(broker, epoch, transaction.session)

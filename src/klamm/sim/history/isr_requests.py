@@ -48,6 +48,7 @@ class IsrRequestHistory:
     """(broker, incarnation) -> what was there when its controller began the request that it handles."""
 
     def on_event_began(self, event: EventBegan) -> None:
+        """Record the facts from which the controller must decide this AlterPartition or ControlledShutdown."""
         if event.term is None:
             return
         run = event.broker, event.incarnation
@@ -57,9 +58,11 @@ class IsrRequestHistory:
             self.judged_from[run] = self._of(event.term, event.event.broker, {}, {}, self.views.registrations.current)
 
     def on_event_ended(self, event: EventEnded) -> None:
+        """Forget the facts of the event that has been handled."""
         self.judged_from.pop((event.broker, event.incarnation), None)
 
     def _facts(self, term: Term, asked: AlterPartitionReceived) -> JudgedFrom:
+        """The facts from which the controller must decide an AlterPartition: topics, states, live brokers."""
         names: dict[Any, str] = {}
         partitions: dict[tuple[str, int], StoredPartition] = {}
         brokers: dict[BrokerId, None] = {}
@@ -86,13 +89,14 @@ class IsrRequestHistory:
         partitions: Mapping[tuple[str, int], StoredPartition],
         brokers: Mapping[BrokerId, object],
     ) -> JudgedFrom:
+        """Combine the facts with what the controller knows of the sender and of these brokers."""
         live = {b: self.views.is_live(term, b) for b in brokers}
         epochs = frozenset(self.views.epochs(term, sender))
         return JudgedFrom(epochs, live, names, partitions, term.epoch == self.controllers.epoch)
 
 
 def new_isr(asked: Any, version: int) -> tuple[BrokerId, ...]:
-    """The ISR that the request asks for, in whichever field its version has it."""
+    """The proposed ISR in the request, from the field that its version uses."""
     if version >= FIRST_WITH_BROKER_EPOCHS:
         return tuple(BrokerId(member.broker_id) for member in asked.new_isr_with_epochs)
     return tuple(map(BrokerId, asked.new_isr))

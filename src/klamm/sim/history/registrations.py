@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId
-from klamm.sim.history.position import Position
 from klamm.sim.history.trace import (
     NodeStopped,
+    Position,
     RegistrationChanged,
     RegistrationWritten,
     RequestReceived,
@@ -35,7 +35,7 @@ class RegistrationHistory:
     """(broker, incarnation) of those that left in order."""
 
     def epochs_since(self, broker: BrokerId, zxid: int, until: int | None = None) -> set[int]:
-        """Its broker epochs then and later, up to another zxid; -1 where it was not registered."""
+        """The broker's epochs at this zxid and later, up to zxid `until`; -1 where it was not registered."""
         epochs: set[int] = set()
         for at, epoch in reversed(self.changes.get(broker, ())):
             if until is None or at <= until:
@@ -46,20 +46,22 @@ class RegistrationHistory:
         return epochs
 
     def contents_since(self, broker: BrokerId, zxid: int) -> list[bytes | None]:
-        """What its registration said then and later."""
+        """The contents of the broker's registration at this zxid and later; None where it had none."""
         return _contents_since(self.contents.get(broker, {}), zxid)
 
     def finalized_since(self, zxid: int) -> list[bytes | None]:
-        """What `/feature` said then and later."""
+        """The contents of `/feature` at this zxid and later."""
         return _contents_since(self.features, zxid)
 
     def on_transaction(self, event: TransactionCommitted) -> None:
+        """Record the new content of `/feature`."""
         for change in event.changes:
             if change.path == FEATURE and isinstance(change, CreateChange | SetChange):
                 self.features[event.zxid] = change.data
                 self.version += 1
 
     def on_changed(self, event: RegistrationChanged) -> None:
+        """Record that a broker was registered, or its registration deleted."""
         self.version += 1
         self.changes[event.broker].append((self.at.zxid, event.epoch))
         if event.epoch < 0:
@@ -68,14 +70,17 @@ class RegistrationHistory:
             self.current[event.broker] = event.epoch, event.session
 
     def on_written(self, event: RegistrationWritten) -> None:
+        """Record the new content of a broker's registration."""
         self.version += 1
         self.contents[event.broker][self.at.zxid] = event.data
 
     def on_request_received(self, event: RequestReceived) -> None:
+        """Record the newest process of the broker that accepted a control request."""
         if not event.refusal:
             self.newest_run[event.broker] = max(event.incarnation, self.newest_run.get(event.broker, 0))
 
     def on_stopped(self, event: NodeStopped) -> None:
+        """Record that this process of the broker has shut down."""
         self.stopped.add((event.broker, event.incarnation))
 
 

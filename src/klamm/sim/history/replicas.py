@@ -28,27 +28,31 @@ class ReplicaHistory:
     """(partition, topic id, leader epoch) -> the leader of that epoch."""
 
     def on_state_written(self, event: StateWritten) -> None:
+        """Record the leader of this leader epoch."""
         if event.after.has_leader:
             p = event.partition
             self.leaders[p, self.topics.id_of(p.topic), event.after.leader_epoch] = event.after.leader
 
     def on_topic_written(self, event: TopicWritten) -> None:
+        """Forget the replicas' roles in a topic that was deleted."""
         if event.after is None:
             self.followed = {each for each in self.followed if each[0].topic != event.topic}
             self.roles = {key: role for key, role in self.roles.items() if key[0].topic != event.topic}
 
     def told_epoch(self, p: TopicPartition, broker: BrokerId) -> int:
-        """The newest leader epoch in which the broker was told of this replica, in whatever run, or NO_EPOCH."""
+        """The newest leader epoch that the broker was sent for this replica, in any process of it; NO_EPOCH if none."""
         _, role = self.roles.get((p, broker), (0, None))
         if role is None or role.topic_id not in (ZERO_ID, self.topics.id_of(p.topic)):
             return NO_EPOCH
         return role.leader_epoch
 
     def on_destroyed(self, event: LogsDestroyed) -> None:
+        """Forget the roles of replicas whose logs the broker deleted."""
         for p in event.logs:
             self.roles.pop((p, event.broker), None)
 
     def on_roles(self, event: LeaderAndIsrApplied | ReplicaRolesChanged) -> None:
+        """Record which replicas lead or follow, in which leader epoch."""
         for p, role in event.roles.items():
             self.roles[p, event.broker] = event.incarnation, role
             if role.leader not in (event.broker, NO_BROKER):

@@ -36,7 +36,7 @@ class Queued(NamedTuple):
     """Of an end: 1 where it deletes."""
 
     def covers(self, stop: "Queued") -> bool:
-        """Whether this StopReplica has the effect of that other one, too."""
+        """Whether this StopReplica has the effect of the other one, too."""
         return self.is_stop and self.partition_epoch >= stop.partition_epoch
 
 
@@ -54,6 +54,8 @@ class RequestHistory:
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    deletion_answered_in: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """(partition, broker) -> the controller epoch in which the broker last answered that it deleted its replica."""
     applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
     told_as_new: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
@@ -67,15 +69,18 @@ class RequestHistory:
     told of, with the leader epoch. A broker that is stopped there need not know."""
 
     def on_elected(self, event: ControllerElected) -> None:
+        """Forget which leaders have not been sent, since a new controller sends all of them."""
         self.unannounced.clear()
 
     def on_state_written(self, event: StateWritten) -> None:
+        """Record that the old and the new leader must be sent this change."""
         if event.before is not None and event.before.leader != event.after.leader:
             for broker in (event.before.leader, event.after.leader):
                 if broker >= 0:
                     self.unannounced.setdefault(broker, {})[event.partition] = event.after.leader_epoch
 
     def on_topic_written(self, event: TopicWritten) -> None:
+        """Forget what was sent about replicas of a deleted topic, and about replicas that are new now."""
         before = event.before.partitions if event.before else {}
         after = event.after.partitions if event.after else {}
         if event.after is None:
@@ -89,11 +94,13 @@ class RequestHistory:
                     self.told_as_new.discard((TopicPartition(event.topic, number), broker))
 
     def on_event_ended(self, event: EventEnded) -> None:
+        """Forget leader changes that must not be sent to brokers in controlled shutdown."""
         if event.term is not None:
             for broker in [b for b in self.unannounced if self.views.is_leaving(event.term, b) is not False]:
                 self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
 
     def on_queued(self, event: RequestQueued) -> None:
+        """Record the request in the broker's queue, and which leader changes and new replicas it carries."""
         item = event.item
         to = event.term.epoch, event.target, event.target_epoch
         untold = self.unannounced.get(event.target, {})
@@ -115,7 +122,7 @@ class RequestHistory:
                 untold.pop(p.key, None)
 
     def on_sent(self, event: RequestSent) -> None:
-        """What was queued before is sent or outdated."""
+        """Remove the request from the queue, with everything that was queued before."""
         if event.again:
             return
         message = event.message
@@ -140,14 +147,17 @@ class RequestHistory:
         return event.again or (message is event.message and zxid == self.topics.at.zxid)
 
     def on_answered(self, event: RequestAnswered) -> None:
+        """Record the replicas that the broker has deleted according to its StopReplica response."""
         if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
             return
         failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
         for stop in stop_states(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
+                self.deletion_answered_in[stop.partition, event.target] = event.message.controller_epoch
 
     def on_received(self, event: RequestReceived) -> None:
+        """Record the controller epoch that the broker accepted, and the kinds of requests accepted in it."""
         if event.refusal:
             return
         message = event.message
@@ -157,14 +167,17 @@ class RequestHistory:
 
 
 def queue_of(event: RequestSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
-    """(controller epoch, broker, broker epoch, topic, partition): each run of a broker has a queue of its own."""
+    """The key of the queue for a partition: (controller epoch, broker, broker epoch, topic, partition).
+
+    Each registration of a broker has a queue of its own.
+    """
     return event.message.controller_epoch, event.target, event.message.broker_epoch, p.topic, p.partition
 
 
 def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
-    """The position in the queue of the item that was sent; None if it was not queued.
+    """The position of the sent item in the queue; None if it was not queued.
 
-    Several queued stops may have been merged into the one that was sent.
+    Several queued StopReplica may have been merged into the one that was sent.
     """
     stops: list[Queued] = []
     for place, queued in enumerate(waiting):

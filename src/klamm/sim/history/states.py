@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history.position import Position
-from klamm.sim.history.trace import ControllerElected, StateWritten
+from klamm.sim.history.trace import ControllerElected, Position, StateWritten
 
 Versions = list[LeaderAndIsr]
 
@@ -32,31 +31,35 @@ class StateHistory:
     """When a partition of this name got its first state, also where it is gone by now: the zxid."""
 
     def newest(self, p: TopicPartition) -> LeaderAndIsr | None:
+        """The newest state of the partition; None where it has none."""
         versions = self.versions.get(p)
         return versions[-1] if versions else None
 
     def incarnations_of(self, p: TopicPartition) -> Iterator[Versions]:
-        """All versions of its state, for each topic of that name; the newest first."""
+        """All versions of the partition's state, for each topic of that name, the newest topic first."""
         if (versions := self.versions.get(p)) is not None:
             yield versions
         yield from reversed(self.of_deleted.get(p, []))
 
     def on_refused(self, paths: Iterable[str]) -> None:
+        """Record that a write of these states was refused, so that the controller may not know their content."""
         for path in paths:
             parts = path.split("/")
             if parts[-1] == "state":
                 self.in_doubt.add(TopicPartition(parts[3], int(parts[5])))
 
     def on_elected(self, event: ControllerElected) -> None:
-        """A new controller reads all states."""
+        """Record that the new controller has read all states, so that none is in doubt."""
         self.in_doubt.clear()
 
     def on_state_deleted(self, p: TopicPartition) -> None:
+        """Keep the versions of a deleted state as those of an earlier topic."""
         self.of_deleted.setdefault(p, []).append(self.versions.pop(p))
         self.created_at.pop(p, None)
         self.written_at.pop(p, None)
 
     def on_state_written(self, event: StateWritten) -> None:
+        """Record the new version of the state, when it was written, and who entered the ISR."""
         p = event.partition
         self.versions.setdefault(p, []).append(event.after)
         self.written_at.setdefault(p, []).append(self.at.zxid)

@@ -7,9 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.position import Position
 from klamm.sim.history.states import StateHistory
-from klamm.sim.history.trace import TopicWritten, TopicZnode, TransactionCommitted
+from klamm.sim.history.trace import Position, TopicWritten, TopicZnode, TransactionCommitted
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config
@@ -41,22 +40,23 @@ class TopicHistory:
     """By broker and path: the records of what gone brokers hold of deleted topics."""
 
     def replicas(self, p: TopicPartition) -> tuple[BrokerId, ...]:
-        """As the topic's znode has them; nobody for a partition that is not there."""
+        """The replicas of the partition in the topic's znode; empty for a partition that does not exist."""
         topic = self.znodes.get(p.topic)
         assignment = topic.partitions.get(p.partition) if topic else None
         return assignment.replicas if assignment else ()
 
     def id_of(self, topic: str) -> UUID | None:
-        """None where there is no such topic, or it has no id."""
+        """The id of the topic; None where there is no such topic, or it has no id."""
         znode = self.znodes.get(topic)
         return znode.id if znode else None
 
     def unclean_since(self, topic: str, zxid: int) -> list[bool | None]:
-        """What its config said of unclean elections then and later; None: nothing."""
+        """The topic's config for unclean elections at this zxid and later; None where it was not set."""
         changed = self.unclean_before.get(topic, ())
         return [self.unclean.get(topic), *(before for at, before in changed if at > zxid)]
 
     def on_transaction(self, event: TransactionCommitted) -> None:
+        """Record changes of deletion requests, topic configs and pending deletions."""
         for change in event.changes:
             path = change.path
             if path.startswith(_DELETION_PREFIX):
@@ -67,6 +67,7 @@ class TopicHistory:
                 self._on_pending_deletion(path, change)
 
     def _on_deletion_request(self, topic: str, is_removed: bool) -> None:
+        """Record that the deletion of the topic was requested, or that the request was removed."""
         if is_removed:
             self.deletion_requests.pop(topic, None)
             self.partitions_to_delete.pop(topic, None)
@@ -78,6 +79,7 @@ class TopicHistory:
             self.partitions_to_delete[topic] = partitions
 
     def _on_pending_deletion(self, path: str, change: Change) -> None:
+        """Record the change of a pending deletion of a broker."""
         broker = BrokerId(int(path.split("/")[3]))
         self.pending_deletions[broker].pop(path, None)
         if isinstance(change, CreateChange | SetChange):
@@ -85,6 +87,7 @@ class TopicHistory:
                 self.pending_deletions[broker][path] = decode_pending_deletion(path, change.data)
 
     def _on_config(self, path: str, change: Change) -> None:
+        """Record whether the topic's config allows unclean elections."""
         topic = path[len(_CONFIG_PREFIX) :]
         self.unclean_before[topic].append((self.at.zxid, self.unclean.pop(topic, None)))
         if isinstance(change, CreateChange | SetChange):
@@ -96,6 +99,7 @@ class TopicHistory:
                 self.unclean[topic] = config[_UNCLEAN].strip().lower() == "true"
 
     def on_topic_written(self, event: TopicWritten) -> None:
+        """Record the topic's znode and its id, or that the topic was deleted."""
         if event.after is None:
             self.znodes.pop(event.topic, None)
             return

@@ -5,6 +5,7 @@ connections of what was sent, and a broker of what it received.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -19,6 +20,15 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.zookeeper.tree import Change
+
+
+@dataclass(slots=True)
+class Position:
+    zxid: int = 0
+    """Of the newest transaction."""
+    now_s: float = 0.0
+    """The virtual time of what happens now."""
+
 
 # ---- ZooKeeper
 

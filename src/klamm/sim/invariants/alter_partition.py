@@ -19,9 +19,9 @@ _RECOVERED, _RECOVERING = 0, 1
 def _expected_errors(
     known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int
 ) -> frozenset[ErrorCode | None]:
-    """The error codes that Kafka's table gives for this request; None if the change is to be written.
+    """The error codes that Kafka's rules allow for this partition; None stands for an ISR that is to be written.
 
-    Several where the controller may or may not know yet that a broker came or went.
+    There are several where the controller may or may not know yet that a broker came or went.
     """
     expected = _expected_error(known, topic, sender, asked, version)
     if expected is not None:
@@ -36,7 +36,7 @@ def _expected_errors(
 
 
 def _expected_error(known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
-    """The error code that Kafka's table gives before it asks who lives; None if the change is fit to be written."""
+    """The error code that Kafka's rules give before live brokers are checked; None if there is none."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = known.partitions.get((topic, asked.partition_index))
@@ -62,7 +62,7 @@ def _expected_error(known: JudgedFrom, topic: str | None, sender: int, asked: An
 
 
 def _answers(event: EventEnded, known: JudgedFrom) -> Iterator[tuple[str | None, Any, Any]]:
-    """(topic, what was asked, what was answered) for each partition of an AlterPartition that was judged."""
+    """Yield (topic, request entry, response entry) for each partition of an AlterPartition that was handled."""
     asked = event.event
     assert isinstance(asked, AlterPartitionReceived)
     answered = {
@@ -77,16 +77,16 @@ def _answers(event: EventEnded, known: JudgedFrom) -> Iterator[tuple[str | None,
 
 
 def _judged_from(history: History, event: EventEnded) -> JudgedFrom | None:
-    """The partition states from which the controller had to decide this AlterPartition; None where it did not."""
+    """The facts from which the controller had to decide this AlterPartition; None where the event is another one."""
     if not isinstance(event.event, AlterPartitionReceived):
         return None
     return history.isr_requests.judged_from.get((event.broker, event.incarnation))
 
 
 def alter_partition_follows_the_table(history: History, event: EventEnded) -> str | None:
-    """AlterPartition is answered as Kafka's table has it, row by row, from what ZooKeeper held when it was judged.
+    """AlterPartition is answered by Kafka's rules, from the state that ZooKeeper had when it was handled.
 
-    One who was deposed before that, and does not know it, may judge by what was there then.
+    A controller that was replaced before that, and does not know it, may use the state of its own term.
     """
     asked, known = event.event, _judged_from(history, event)
     if not isinstance(asked, AlterPartitionReceived):
@@ -113,7 +113,7 @@ def alter_partition_follows_the_table(history: History, event: EventEnded) -> st
 
 
 def _is_half_deleted(history: History, known: JudgedFrom, topic: str, number: int) -> bool:
-    """The state is gone and its topic is not: where ZooKeeper refused that, the controller still knows the state."""
+    """Whether the state is deleted and its topic is not; the controller then still has the state in memory."""
     stored = known.partitions.get((topic, number))
     return topic in history.topics.deletion_requests and stored is not None and stored.leadership is None
 
@@ -125,8 +125,8 @@ def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
     return got == expected
 
 
-def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> str | None:
-    """A change that ZooKeeper refused was overtaken by another one: what is there is not what was asked for."""
+def refused_isr_changes_lost_a_race(history: History, event: EventEnded) -> str | None:
+    """An ISR change that ZooKeeper refused lost a race: the stored state differs from the proposed one."""
     asked, known = event.event, _judged_from(history, event)
     if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
         return None
@@ -142,8 +142,8 @@ def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> s
     return None
 
 
-def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str | None:
-    """What a leader is told of its ISR was the content of the state znode in the version that the answer names."""
+def alter_partition_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
+    """The state in an AlterPartition response was stored in the znode version that the response names."""
     asked, known = event.event, _judged_from(history, event)
     if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
         return None

@@ -10,7 +10,7 @@ from klamm.zk import znodes
 
 
 def producer_ids_are_given_once(history: History, event: EventEnded) -> str | None:
-    """No producer id is in two blocks; who asks under another broker epoch than its own gets none."""
+    """No producer id is in two blocks, and a request with another broker epoch than the registered gets no block."""
     asked, term = event.event, event.term
     if not isinstance(asked, AllocateProducerIds) or term is None:
         return None
@@ -29,8 +29,8 @@ def producer_ids_are_given_once(history: History, event: EventEnded) -> str | No
     return None
 
 
-def elections_are_answered_truly(history: History, event: EventEnded) -> str | None:
-    """An answer to a requested election names every partition: its leader, or why it has none, as ZooKeeper has it."""
+def election_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
+    """The answer to a requested election has, for each partition, its leader in ZooKeeper or the reason for none."""
     asked, term = event.event, event.term
     if not isinstance(asked, ReplicaLeaderElection) or asked.partitions is None or event.has_failed:
         return None
@@ -58,7 +58,7 @@ def elections_are_answered_truly(history: History, event: EventEnded) -> str | N
 
 
 def _is_led_as_asked(history: History, event: EventEnded, p: TopicPartition) -> bool | None:
-    """Whether the preferred replica leads; of an unclean election, whether anybody does who is online."""
+    """Whether the preferred replica leads; for an unclean election, whether any online replica leads."""
     asked, newest = event.event, history.states.newest(p)
     assert isinstance(asked, ReplicaLeaderElection)
     assert newest is not None
@@ -67,8 +67,8 @@ def _is_led_as_asked(history: History, event: EventEnded, p: TopicPartition) -> 
     return history.broker_views.is_online(event.term, p, newest.leader) if newest.has_leader else False
 
 
-def deleted_topics_leave_nothing(cluster: Cluster) -> str | None:
-    """Of a topic that a controller deleted nothing is left in ZooKeeper: no znode, request or config of that time."""
+def deleted_topics_leave_no_znodes(cluster: Cluster) -> str | None:
+    """A topic that a controller deleted has no znode, request or config of that time left in ZooKeeper."""
     for topic, deleted_at in cluster.history.answers.deleted_at.items():
         for path in (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)):
             node = cluster.tree.get(path)

@@ -1,15 +1,27 @@
-"""What the acting controller holds, and what a deposed one leaves behind."""
+"""What the acting controller holds, what a deposed one leaves behind, and how its state machines move.
+
+The tables of moves are Kafka 3.9's, written down a second time, to compare.
+"""
+
+from typing import Final
 
 from klamm.controller import events
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventEnded, RequestSent, RequestUnanswered, UnexpectedError
+from klamm.sim.history.trace import (
+    EventEnded,
+    PartitionMoved,
+    ReplicaMoved,
+    RequestSent,
+    RequestUnanswered,
+    UnexpectedError,
+)
 from klamm.sim.invariants.views import Cluster, acting
 from klamm.zk import znodes
 
 
-def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None:
-    """No controller runs into an unexpected error, although it would recover by resigning.
+def controllers_have_no_unexpected_errors(history: History, event: UnexpectedError) -> str | None:
+    """No controller has an unexpected error, even one from which it would recover by resigning.
 
     MemoryError does not count: it is no defect of the code.
     """
@@ -18,7 +30,7 @@ def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None
     return f"broker {event.broker}: {event.error!r} at {event.where}"
 
 
-def the_resigned_send_nothing(history: History, event: RequestSent) -> str | None:
+def resigned_controllers_send_no_requests(history: History, event: RequestSent) -> str | None:
     """A controller sends no control request after it has resigned."""
     epoch = event.message.controller_epoch
     if (event.sender, event.incarnation, epoch) in history.controllers.ended:
@@ -26,13 +38,13 @@ def the_resigned_send_nothing(history: History, event: RequestSent) -> str | Non
     return None
 
 
-def nobody_is_forgotten(history: History, event: RequestUnanswered) -> str | None:
-    """Every request that waits for a controller is answered when its session expires."""
+def waiting_requests_are_answered_on_expiry(history: History, event: RequestUnanswered) -> str | None:
+    """When a controller's session expires, it answers every request that waits."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
 
-def the_inactive_refuse(history: History, event: EventEnded) -> str | None:
-    """A node that is not controller refuses requests as NOT_CONTROLLER, and every caller gets an answer."""
+def inactive_nodes_refuse_requests(history: History, event: EventEnded) -> str | None:
+    """A node that is not controller answers requests with NOT_CONTROLLER, and every caller gets an answer."""
     asked = event.event
     if not isinstance(asked, events.Answered):
         return None
@@ -44,6 +56,7 @@ def the_inactive_refuse(history: History, event: EventEnded) -> str | None:
 
 
 def _says_not_controller(asked: events.Answered[object]) -> bool:
+    """Whether the answer to the request is NOT_CONTROLLER."""
     answer = asked.reply.result()
     if isinstance(asked, events.ControlledShutdown):
         return answer == asked.refusal(ErrorCode.NOT_CONTROLLER)
@@ -70,10 +83,44 @@ def watches_are_set(cluster: Cluster) -> str | None:
     return None
 
 
-def notifications_are_taken_away(cluster: Cluster) -> str | None:
-    """No notification of a failed log directory or of an ISR change is left."""
+def notifications_are_deleted(cluster: Cluster) -> str | None:
+    """The controller deletes notifications of failed log directories and ISR changes once it has handled them."""
     for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
         node = cluster.tree.get(parent)
         if node is not None and node.children:
             return f"{parent} still has {list(node.children)}"
     return None
+
+
+def _parse_transitions(text: str) -> frozenset[tuple[str, str]]:
+    """Pairs of states from a text such as `New>Online Online>Offline`."""
+    pairs = (move.split(">") for move in text.split())
+    return frozenset((before, after) for before, after in pairs)
+
+
+_PARTITION_MOVES: Final = _parse_transitions(
+    """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
+    Offline>NonExistent"""
+)
+_REPLICA_MOVES: Final = _parse_transitions(
+    """NonExistent>New New>Online New>Offline Online>Online Online>Offline Offline>Online Offline>Offline
+    DeletionIneligible>Online DeletionIneligible>Offline Offline>DeletionStarted Offline>DeletionIneligible
+    DeletionStarted>DeletionSuccessful DeletionStarted>DeletionIneligible DeletionSuccessful>NonExistent"""
+)
+
+
+def partitions_move_legally(history: History, event: PartitionMoved) -> str | None:
+    """Every change of a partition's state is allowed by Kafka's partition state machine."""
+    move = event.before.removesuffix("Partition"), event.after.removesuffix("Partition")
+    return None if move in _PARTITION_MOVES else f"{event.partition}: {' to '.join(move)} in {event.term}"
+
+
+def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
+    """Every change of a replica's state is allowed by Kafka's replica state machine."""
+    move = _short_state_name(event.before), _short_state_name(event.after)
+    return None if move in _REPLICA_MOVES else f"{event.partition} on {event.broker}: {' to '.join(move)}"
+
+
+def _short_state_name(state: str) -> str:
+    """The state's name without the word `Replica`."""
+    return state.removesuffix("Replica").removeprefix("Replica")

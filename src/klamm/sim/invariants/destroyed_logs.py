@@ -13,8 +13,8 @@ from klamm.sim.history.trace import LogsDestroyed
 from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 
 
-def only_condemned_logs_are_destroyed(history: History, event: LogsDestroyed) -> str | None:
-    """A broker destroys logs of topics that go or are gone, and those that a reassignment took from it."""
+def only_unneeded_logs_are_destroyed(history: History, event: LogsDestroyed) -> str | None:
+    """A broker deletes only logs of deleted topics, and of replicas that a reassignment removed from it."""
     for p, held in event.logs.items():
         topic = history.topics.znodes.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
@@ -28,7 +28,7 @@ def only_condemned_logs_are_destroyed(history: History, event: LogsDestroyed) ->
 
 
 def _why_it_counts(history: History, event: LogsDestroyed, p: TopicPartition, found: ReplicaAssignment) -> str | None:
-    """Why the log is one that the cluster relies on; None if it is not."""
+    """Why the cluster still needs the log; None if it does not."""
     broker, told_in = event.broker, history.replicas.told_epoch(p, event.broker)
     if broker not in found.replicas or told_in < 0:
         return None  # what it was never told of under this topic, somebody else left there
@@ -43,9 +43,9 @@ def _why_it_counts(history: History, event: LogsDestroyed, p: TopicPartition, fo
 
 
 def _is_done_with(history: History, event: LogsDestroyed, p: TopicPartition, broker: BrokerId) -> bool:
-    """Whether a reassignment is done with this replica, or was so in the term of a sender that is deposed by now.
+    """Whether a reassignment no longer needs this replica, now or in the term of the controller that sent the request.
 
-    The next controller may have cancelled it since, and this broker has not heard of that controller.
+    The next controller may have cancelled the reassignment, and this broker may not know that controller yet.
     """
     controllers, found = history.controllers, history.assignments
     since = (

@@ -8,35 +8,35 @@ from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChan
 from klamm.zk import znodes
 
 
-def one_actor_per_epoch(history: History, event: RequestSent) -> str | None:
-    """Orders carry an epoch that this very run of this very broker won."""
+def senders_won_the_epoch_they_carry(history: History, event: RequestSent) -> str | None:
+    """A control request carries a controller epoch that this process of the sender won."""
     epoch = event.message.controller_epoch
     term = history.controllers.terms.get(epoch)
     if term is None or (term.broker, term.incarnation) != (event.sender, event.incarnation):
-        return f"broker {event.sender}.{event.incarnation} gives orders in epoch {epoch}, which is {term}'s"
+        return f"broker {event.sender}.{event.incarnation} sends control requests in epoch {epoch}, which is {term}'s"
     if event.message.controller_id != event.sender:
-        return f"broker {event.sender} gives orders in the name of {event.message.controller_id}"
+        return f"broker {event.sender} sends control requests in the name of {event.message.controller_id}"
     return None
 
 
-def orders_come_from_who_was_elected(history: History, event: RequestReceived) -> str | None:
-    """What reaches a broker names a sender that won the epoch it names."""
+def received_requests_name_an_elected_sender(history: History, event: RequestReceived) -> str | None:
+    """A control request that a broker receives names a sender that won the controller epoch in it."""
     sender, epoch = event.message.controller_id, event.message.controller_epoch
     winner = history.controllers.winners.get(epoch, (None, 0))[0]
     if sender != winner:
-        return f"broker {sender} gives orders in epoch {epoch}, which broker {winner} won"
+        return f"broker {sender} sends control requests in epoch {epoch}, which broker {winner} won"
     return None
 
 
 def epoch_counts_elections(history: History, event: ControllerElected) -> str | None:
-    """The controller epoch rises by one with each election, and by nothing else."""
+    """The controller epoch rises by one with each election, and at no other time."""
     if event.epoch != event.before + 1 or event.broker is None:
         return f"controller epoch {event.before} became {event.epoch}, elected was {event.broker}"
     return None
 
 
 def elections_raise_the_epoch(history: History, event: TransactionCommitted) -> str | None:
-    """`/controller` is created only together with a rise of the epoch, which begins with 0 and is never deleted."""
+    """`/controller` is only created together with a new controller epoch, which begins at 0 and is never deleted."""
     paths = {type(c): c for c in event.changes if c.path == znodes.CONTROLLER_EPOCH}
     begun = paths.get(CreateChange)
     if isinstance(begun, CreateChange) and znodes.decode_controller_epoch(begun.data) != 0:
@@ -50,7 +50,7 @@ def elections_raise_the_epoch(history: History, event: TransactionCommitted) -> 
 
 
 def fenced_writes(history: History, event: TransactionCommitted) -> str | None:
-    """What belongs to the controller is written by the session that won the newest epoch, each time bound to it."""
+    """The controller's znodes are written only by the session of the newest epoch, with a check of that epoch."""
     if event.session not in history.controllers.sessions:
         return None  # an operator may write what he likes
     owned = next((c for c in event.changes if _is_the_controllers(history, c)), None)
@@ -64,7 +64,10 @@ def fenced_writes(history: History, event: TransactionCommitted) -> str | None:
 
 
 def _is_the_controllers(history: History, change: Change) -> bool:
-    """Creation and growth of topics, configs and requests come from brokers and operators, unbound."""
+    """Whether only the controller may make this change.
+
+    Brokers and operators create and enlarge topics, write configs and requests, all without the epoch check.
+    """
     path, is_deletion = change.path, isinstance(change, DeleteChange)
     parts = path.split("/")[1:]
     if path.startswith(znodes.TOPICS + "/"):
@@ -79,7 +82,7 @@ def _is_the_controllers(history: History, change: Change) -> bool:
 
 
 def leaders_write_isrs(history: History) -> bool:
-    """As they do where the protocol is older than AlterPartition."""
+    """Whether leaders write their ISRs to ZooKeeper: they do where the protocol is older than AlterPartition."""
     term = history.controllers.active or next(
         reversed(history.controllers.terms.values()), None
     )  # who won may not have begun
@@ -87,6 +90,7 @@ def leaders_write_isrs(history: History) -> bool:
 
 
 def _changes_an_isr_alone(history: History, change: Change) -> bool:
+    """Whether the change writes a partition state in which only the ISR differs."""
     parts = change.path.split("/")
     if not isinstance(change, SetChange) or parts[-1] != "state":
         return False
@@ -96,6 +100,7 @@ def _changes_an_isr_alone(history: History, change: Change) -> bool:
 
 
 def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
+    """Whether the change of a topic's znode only adds partitions."""
     known = history.topics.znodes.get(topic)
     if known is None:
         return False
@@ -107,7 +112,7 @@ def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
 
 
 def brokers_refuse_old_controllers(history: History, event: RequestReceived) -> str | None:
-    """An order of a controller older than one followed before is refused as such."""
+    """A broker refuses a control request of a controller older than one it accepted, with STALE_CONTROLLER_EPOCH."""
     highest = history.requests.applied_epochs.get((event.broker, event.incarnation), 0)
     refusals = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
     if event.message.controller_epoch < highest and event.refusal not in refusals:
@@ -115,17 +120,17 @@ def brokers_refuse_old_controllers(history: History, event: RequestReceived) -> 
     return None
 
 
-def followed_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
-    """A broker follows no controller older than one it followed before."""
+def accepted_controller_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
+    """A broker accepts no control request of a controller older than one whose request it accepted."""
     highest = history.requests.applied_epochs.get((event.broker, event.incarnation), 0)
     if not event.refusal and event.message.controller_epoch < highest:
         return f"broker {event.broker} follows epoch {event.message.controller_epoch} after {highest}"
     return None
 
 
-def brokers_refuse_orders_for_earlier_runs(history: History, event: RequestReceived) -> str | None:
-    """An order meant for an earlier registration of the broker is refused."""
+def brokers_refuse_requests_for_earlier_registrations(history: History, event: RequestReceived) -> str | None:
+    """A broker refuses a control request that was meant for an earlier registration of it."""
     meant_for = event.message.broker_epoch
     if not event.refusal and 0 <= meant_for < event.broker_epoch:
-        return f"broker {event.broker}, registered as {event.broker_epoch}, takes an order for {meant_for}"
+        return f"broker {event.broker}, registered as {event.broker_epoch}, accepts a control request for {meant_for}"
     return None

@@ -18,12 +18,12 @@ from klamm.sim.invariants.epochs import leaders_write_isrs
 
 
 def isr_is_never_empty(history: History, event: StateWritten) -> str | None:
-    """An ISR keeps its last member, even if the partition has no leader."""
+    """The ISR always has a member, even if the partition has no leader."""
     return None if event.after.isr else f"{event.partition}: empty ISR"
 
 
 def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
-    """The ISR holds replicas of the partition, each once, and nobody else."""
+    """The ISR has only replicas of the partition, each once."""
     isr = event.after.isr
     if not set(isr) <= set(event.replicas) or len(set(isr)) != len(isr):
         return f"{event.partition}: ISR {isr} is not within replicas {event.replicas}"
@@ -33,7 +33,7 @@ def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
 def leaders_count_all_members(
     history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
 ) -> str | None:
-    """A leader counts every broker in the ISR of its leader epoch as in sync, also during AlterPartition."""
+    """A leader counts every ISR member of its leader epoch as in sync, also while AlterPartition is under way."""
     for p, broker, role in _roles(history, event):
         state = event.after if isinstance(event, StateWritten) else _state_of(history, p, role)
         if state is None or role.leader != broker:
@@ -48,7 +48,7 @@ def leaders_count_all_members(
 def _roles(
     history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
 ) -> Iterator[tuple[TopicPartition, BrokerId, ReplicaRole]]:
-    """The roles of the leader's newest process, and those taken in this event."""
+    """The roles of the leader's newest process, and the roles that changed in this event."""
     if isinstance(event, StateWritten):
         key = event.partition, event.after.leader
         _, role = history.replicas.roles.get(key, (0, None))
@@ -60,13 +60,13 @@ def _roles(
 
 
 def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderAndIsr | None:
-    """The newest state of the very topic that the replica is of; None where none is known."""
+    """The newest state of the topic that the replica belongs to, not of another of that name; None where unknown."""
     topic, versions = history.topics.znodes.get(p.topic), history.states.versions.get(p)
     return versions[-1] if versions and topic is not None and topic.id == role.topic_id else None
 
 
-def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> str | None:
-    """A leader whose ISR change was refused may ask again after a newer LeaderAndIsr."""
+def refused_isr_changes_wait_for_leader_and_isr(history: History, event: LeaderAndIsrApplied) -> str | None:
+    """A leader whose ISR change was refused may propose another one once it has a newer LeaderAndIsr."""
     for p, role in event.roles.items():
         before, after = event.epochs[p]
         if role.is_refused and before < after:
@@ -74,7 +74,7 @@ def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> st
     return None
 
 
-def newcomers_have_followed(history: History, event: StateWritten) -> str | None:
+def new_isr_members_have_followed(history: History, event: StateWritten) -> str | None:
     """A broker enters an ISR only after it followed that leader in that leader epoch."""
     before, after = event.before, event.after
     if before is None or before.leader_epoch != after.leader_epoch:
@@ -85,10 +85,10 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
     return None
 
 
-def the_dead_have_left(history: History, event: EventEnded) -> str | None:
-    """After a failover or a broker change, no ISR has a dead member beside others.
+def dead_brokers_leave_isrs(history: History, event: EventEnded) -> str | None:
+    """After a failover or a change of brokers, no ISR has a dead member beside live ones.
 
-    Where ZooKeeper refused a write, or failed, this holds after the retry.
+    Where ZooKeeper refused a write, or failed, this is true after the retry.
     """
     looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
     if event.is_cut_short or event.has_failed or event.broker in history.controllers.refused or not looked:
@@ -108,9 +108,9 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
 
 
 def _must_be_removed(history: History, event: EventEnded, term: Term, p: TopicPartition, member: BrokerId) -> bool:
-    """Whether the controller had to remove this member from the ISR: it was gone when the controller looked.
+    """Whether the controller had to remove this member from the ISR, because it was dead when the controller read.
 
-    A leader of an old protocol may take it in again afterwards; the controller hears only of one that it knew.
+    In an old protocol the leader may add it again afterwards, which the controller cannot prevent.
     """
     views = history.broker_views
     if views.is_registered(term, member, views.handled_since(term, event.event)) is not False:

@@ -18,7 +18,7 @@ from klamm.zk.znodes import MalformedZnode
 
 
 def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | None:
-    """Another leader, none among them, means a higher leader epoch; it never falls."""
+    """The leader epoch never falls, and a change of leader, also to none, raises it."""
     before, after = event.before, event.after
     if before is not None and after.leader_epoch < before.leader_epoch:
         return f"{event.partition}: leader epoch {before.leader_epoch} fell to {after.leader_epoch}"
@@ -28,14 +28,14 @@ def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | Non
 
 
 def leader_epoch_rises_by_one(history: History, event: StateWritten) -> str | None:
-    """Each decision of the controller is one leader epoch; a change of the ISR that a leader asked for is none."""
+    """A change by the controller raises the leader epoch by one; an ISR change by the leader does not raise it."""
     if event.before is not None and event.after.leader_epoch > event.before.leader_epoch + 1:
         return f"{event.partition}: leader epoch {event.before.leader_epoch} jumped to {event.after.leader_epoch}"
     return None
 
 
 def one_leader_per_epoch(history: History, event: StateWritten | RequestSent) -> str | None:
-    """Nobody ever hears of two leaders of one leader epoch."""
+    """No leader epoch has two leaders, neither in ZooKeeper nor in any control request."""
     for p, topic_id, leader, epoch in _leaders_named(history, event):
         known = history.replicas.leaders.get((p, topic_id, epoch), leader)
         if leader != known and leader >= 0 and not _is_old_metadata(history, event, p, leader, epoch):
@@ -46,7 +46,7 @@ def one_leader_per_epoch(history: History, event: StateWritten | RequestSent) ->
 def _is_old_metadata(
     history: History, event: StateWritten | RequestSent, p: TopicPartition, leader: int, epoch: int
 ) -> bool:
-    """Metadata without ids may be late, and of an earlier topic of that name; its end is told next."""
+    """Whether this UpdateMetadata without topic ids is late and is about an earlier topic of that name."""
     if isinstance(event, StateWritten) or not isinstance(event.message, UpdateMetadataRequest):
         return False
     has_ids = any(topic_id for _, topic_id, _ in partition_states(event.message))
@@ -58,6 +58,7 @@ def _is_old_metadata(
 def _leaders_named(
     history: History, event: StateWritten | RequestSent
 ) -> Iterable[tuple[TopicPartition, UUID | None, int, int]]:
+    """Yield (partition, topic id, leader, leader epoch) for each state in the event."""
     if isinstance(event, StateWritten):
         topic = history.topics.znodes.get(event.partition.topic)
         yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
@@ -67,8 +68,8 @@ def _leaders_named(
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
 
 
-def replicas_follow_no_older_leader(history: History, event: LeaderAndIsrApplied) -> str | None:
-    """No order takes a replica back to an earlier leader epoch."""
+def leader_and_isr_keeps_the_newest_epoch(history: History, event: LeaderAndIsrApplied) -> str | None:
+    """No LeaderAndIsr takes a replica back to an earlier leader epoch."""
     for p, (before, after) in event.epochs.items():
         if after < before:
             return f"{p}: replica {event.broker} was in leader epoch {before}, and goes back to {after}"
@@ -76,7 +77,7 @@ def replicas_follow_no_older_leader(history: History, event: LeaderAndIsrApplied
 
 
 def leader_is_in_sync(history: History, event: StateWritten) -> str | None:
-    """A leader is in the ISR."""
+    """The leader is a member of the ISR."""
     state = event.after
     if state.has_leader and state.leader not in state.isr:
         return f"{event.partition}: leader {state.leader} is not in ISR {state.isr}"
@@ -84,7 +85,7 @@ def leader_is_in_sync(history: History, event: StateWritten) -> str | None:
 
 
 def elections_are_clean(history: History, event: StateWritten) -> str | None:
-    """A new leader was in the ISR before, unless unclean elections are allowed; it is registered, as far as known."""
+    """A new leader was in the ISR before, unless unclean elections are allowed, and is registered."""
     leader, term = event.after.leader, history.controllers.active
     if event.before is None or not event.after.has_leader or leader == event.before.leader:
         return None
@@ -111,8 +112,8 @@ def _unclean_allowed(history: History, topic: str) -> bool:
     return any(run in history.controllers.unclean_by_default if c is None else c for c in configured)
 
 
-def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
-    """A leader from outside the ISR is alone in the new one, and recovering."""
+def unclean_leaders_are_alone_in_isr(history: History, event: StateWritten) -> str | None:
+    """A leader from outside the ISR is the only member of the new ISR, and is marked as recovering."""
     before, after = event.before, event.after
     if before is None or not after.has_leader or after.leader in before.isr or after.leader == before.leader:
         return None
@@ -122,8 +123,8 @@ def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | 
     return None
 
 
-def recovery_ends_alone(history: History, event: StateWritten) -> str | None:
-    """A recovering leader is alone in the ISR, and one that recovered does not begin again in its leader epoch."""
+def recovering_leaders_are_alone_in_isr(history: History, event: StateWritten) -> str | None:
+    """A recovering leader is the only ISR member, and does not become recovering again in its leader epoch."""
     before, after = event.before, event.after
     if after.recovery != LeaderRecoveryState.RECOVERING:
         return None
@@ -149,13 +150,16 @@ class _Candidates:
         self._views, self._term, self._p = history.broker_views, history.controllers.active, event.partition
 
     def live(self, broker: BrokerId) -> Answer:
+        """Whether the replica is online, as the controller knows it."""
         return self._views.is_online(self._term, self._p, broker)
 
     def registered(self, broker: BrokerId) -> Answer:
+        """Whether the broker is registered and the replica's log directory works, as the controller knows it."""
         failed = self._views.has_failed(self._term, self._p, broker)
         return both(self._views.is_registered(self._term, broker), negated(failed))
 
     def leaving(self, broker: BrokerId) -> Answer:
+        """Whether the broker is in controlled shutdown, as the controller knows it."""
         return self._views.is_leaving(self._term, broker)
 
 
@@ -167,7 +171,7 @@ class Made(NamedTuple):
 
 
 def is_first(leader: BrokerId, candidates: Iterable[BrokerId], fits: Callable[[BrokerId], Answer]) -> bool:
-    """Whether the leader is, or may be, the first of the candidates that fits."""
+    """Whether the leader is, or may be, the first candidate that meets the condition `fits`."""
     for broker in candidates:
         if broker == leader:
             return fits(broker) is not False
@@ -177,43 +181,48 @@ def is_first(leader: BrokerId, candidates: Iterable[BrokerId], fits: Callable[[B
 
 
 def is_kept(isr: tuple[BrokerId, ...], members: Iterable[BrokerId], stays: Callable[[BrokerId], Answer]) -> bool:
-    """Whether this ISR is, or may be, those of the members that stay, in order."""
+    """Whether the ISR consists, or may consist, of the members that meet the condition `stays`, in order."""
     possible = [b for b in members if stays(b) is not False]
     certain = {b for b in possible if stays(b) is True}
     return list(isr) == [b for b in possible if b in isr] and certain <= set(isr)
 
 
 def _is_offline_choice(c: _Candidates, made: Made) -> bool:
-    """A leader is dead: the first replica that is live and in sync; the ISR is its live members."""
+    """Whether this follows the rule for a dead leader: the first live in-sync replica; the ISR is its live members."""
     return is_first(made.leader, (b for b in c.replicas if b in c.isr), c.live) and is_kept(made.isr, c.isr, c.live)
 
 
 def _is_unclean_choice(c: _Candidates, made: Made) -> bool:
-    """Nobody in sync is live: the first live replica, alone."""
+    """Whether this follows the rule for unclean elections: without a live in-sync replica, the first live one leads."""
     if any(c.live(b) is True for b in c.replicas if b in c.isr):
         return False
     return is_first(made.leader, c.replicas, c.live) and made.isr == (made.leader,)
 
 
 def _is_reassigned_choice(c: _Candidates, made: Made) -> bool:
-    """A reassignment drops the leader: the first of those that stay; the ISR is left as it is."""
+    """Whether this follows the rule for a removed leader: the first live target replica in sync; the ISR stays."""
     staying = (b for b in c.replicas if b not in c.removing and b in c.isr)
     return is_first(made.leader, staying, c.live) and made.isr == c.isr
 
 
 def _is_preferred_choice(c: _Candidates, made: Made) -> bool:
-    """The first replica, if it is live and in sync."""
+    """Whether this follows the rule for preferred leaders: the first replica, if it is live and in sync."""
     first = c.replicas[0]
     return made == (first, c.isr) and c.live(first) is not False and first in c.isr
 
 
 def _is_choice_for_shutdown(c: _Candidates, made: Made) -> bool:
-    """The leader leaves: the first registered replica in sync that does not; the leaving go from the ISR."""
+    """Whether this follows the rule for a controlled shutdown.
+
+    The first registered in-sync replica that is not shutting down leads; those shutting down leave the ISR.
+    """
 
     def fits(broker: BrokerId) -> Answer:
+        """Whether the broker may lead: it is registered and not shutting down."""
         return both(c.registered(broker), negated(c.leaving(broker)))
 
     def stays(broker: BrokerId) -> Answer:
+        """Whether the broker stays in the ISR: it is not shutting down."""
         return negated(c.leaving(broker))
 
     members = (b for b in c.replicas if b in c.isr)
@@ -241,7 +250,7 @@ _IN_FAILOVER: Final[tuple[Rule, ...]] = (_is_offline_choice, _is_reassigned_choi
 
 
 def _rule_for_override(history: History, event: StateWritten, doing: EventBegan) -> Rule:
-    """An override that drops the leader lets one of the assignment to come lead before it drops it (KAFKA-14808)."""
+    """The rule when a new reassignment drops the leader: a replica that stays leads first (KAFKA-14808)."""
     p, asked = event.partition, doing.event
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
@@ -255,13 +264,14 @@ def _rule_for_override(history: History, event: StateWritten, doing: EventBegan)
     to_come = tuple(dict.fromkeys((*(target or ()), *origin)))
 
     def rule(c: _Candidates, made: Made) -> bool:
+        """Whether the first live in-sync replica that stays leads, with an unchanged ISR."""
         return is_first(made.leader, (b for b in to_come if b in c.isr), c.live) and made.isr == c.isr
 
     return rule
 
 
 def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str | None:
-    """The first of the assignment that is live and in sync leads, with the ISR that the kind of election leaves."""
+    """The first live in-sync replica of the assignment leads, with the ISR that the kind of election leaves."""
     before, after, term = event.before, event.after, history.controllers.active
     if before is None or term is None or not after.has_leader or after.leader == before.leader:
         return None
@@ -281,8 +291,8 @@ def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str
     return None
 
 
-def partitions_begin_at_zero(history: History, event: StateWritten) -> str | None:
-    """A new partition is led by its first live replica in leader epoch 0; all live replicas are in sync, in order."""
+def new_partitions_begin_at_epoch_zero(history: History, event: StateWritten) -> str | None:
+    """A new partition has its first live replica as leader in leader epoch 0, and all live replicas as ISR."""
     if event.before is not None:
         return None
     state, candidates = event.after, _Candidates(history, event)
@@ -296,8 +306,8 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
     return None
 
 
-def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | None:
-    """An election of preferred leaders moves leadership to the first replica alone, and only where it is in sync."""
+def preferred_elections_choose_the_first_replica(history: History, event: StateWritten) -> str | None:
+    """An election of preferred leaders chooses the first replica, and only where it is in sync."""
     before, after, term = event.before, event.after, history.controllers.active
     if before is None or term is None or not after.has_leader or after.leader == before.leader:
         return None
@@ -315,7 +325,7 @@ def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | No
 
 
 def failed_logs_do_not_lead(history: History, event: StateWritten) -> str | None:
-    """A replica whose log directory failed, as its broker answered, is not elected."""
+    """A replica whose log directory failed, according to its broker's response, is not elected."""
     leader, term = event.after.leader, history.controllers.active
     if term is None or not event.after.has_leader or (event.before and event.before.leader == leader):
         return None

@@ -13,8 +13,8 @@ _LOOK_S: Final = 7.0
 """The first look comes five seconds after failover; the handling of one takes a while on a slow host."""
 
 
-def one_controller_acts(cluster: Cluster) -> str | None:
-    """Exactly one, in the newest epoch, `/controller` names it, and its failover ended well."""
+def one_controller_is_active(cluster: Cluster) -> str | None:
+    """Exactly one node is controller, in the newest epoch and as `/controller` says, and its failover is complete."""
     terms = acting(cluster)
     node = cluster.tree.get(znodes.CONTROLLER)
     holder = znodes.decode_controller(node.data) if node else None
@@ -29,7 +29,7 @@ def one_controller_acts(cluster: Cluster) -> str | None:
 
 
 def every_partition_is_led(cluster: Cluster) -> str | None:
-    """A partition with a live member of its ISR has a live leader; a topic's partitions all have a state."""
+    """A partition with a live ISR member has a live leader, and every partition of a topic has a state."""
     live = {b.number for b in cluster.running}
     for topic, seen in cluster.history.topics.znodes.items():
         if topic in cluster.history.topics.deletion_requests:
@@ -62,8 +62,8 @@ def isrs_are_whole(cluster: Cluster) -> str | None:
     return None
 
 
-def everybody_knows(cluster: Cluster) -> str | None:
-    """Each replica has the newest leadership of its partitions, each broker's metadata that of all, and no more."""
+def brokers_have_the_newest_state(cluster: Cluster) -> str | None:
+    """Replicas have the newest leader, epoch and ISR, and brokers the newest metadata, of all existing partitions."""
     history = cluster.history
     for broker in cluster.running:
         for p, versions in history.states.versions.items():
@@ -89,7 +89,7 @@ def everybody_knows(cluster: Cluster) -> str | None:
 
 
 def no_isr_change_is_pending(cluster: Cluster) -> str | None:
-    """No leader waits for the answer to an ISR change, or for a LeaderAndIsr after one that was refused."""
+    """No leader waits for the answer to an ISR change, or for the LeaderAndIsr after a refused one."""
     for broker in cluster.running:
         for p, replica in broker.replicas.hosted.items():
             if replica.leader == broker.number and (replica.proposal is not None or replica.is_refused):
@@ -98,7 +98,7 @@ def no_isr_change_is_pending(cluster: Cluster) -> str | None:
 
 
 def preferred_leaders_return(cluster: Cluster) -> str | None:
-    """Where the controller looks for imbalance, no broker lacks more of the leaders it could have than is allowed."""
+    """No broker misses more of its preferred leaders than `leader.imbalance.per.broker.percentage` allows."""
     term = next(iter(acting(cluster)), None)
     if (
         term is None
@@ -124,7 +124,10 @@ def preferred_leaders_return(cluster: Cluster) -> str | None:
 
 
 def _could_lead(cluster: Cluster, broker: BrokerId, p: TopicPartition, check_s: float) -> bool:
-    """Whether it is in sync for so long that the controller has looked since, runs, and nothing moves there."""
+    """Whether the broker could lead for so long that the controller has checked since.
+
+    It has to run and be in sync, and no reassignment may be under way.
+    """
     history = cluster.history
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None

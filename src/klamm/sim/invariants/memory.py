@@ -18,7 +18,7 @@ from klamm.sim.nodes.broker import StubBroker
 _CHANNEL_TASK: Final = "controller-to-broker"
 
 
-def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
+def resigned_controllers_keep_no_state(history: History, event: TermEnded) -> str | None:
     """At the end of a term the controller has no broker channel, no waiting request and no timer."""
     term = event.memory
     if len(term.channels) or term.channels.waiting or len(term.timers):
@@ -27,7 +27,7 @@ def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
     return None
 
 
-def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
+def terms_begin_without_earlier_state(history: History, event: TermBegan) -> str | None:
     """A new controller keeps nothing from earlier terms and reads everything again."""
     context = event.memory.context
     if context.topics or context.registered:
@@ -35,7 +35,7 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
     return None
 
 
-def the_inactive_are_inert(cluster: Cluster) -> str | None:
+def inactive_controllers_do_nothing(cluster: Cluster) -> str | None:
     """A node that is not controller has no term, no channel task and no queued event."""
     tasks = [t.get_name() for t in asyncio.all_tasks() if _CHANNEL_TASK in t.get_name() and not t.done()]
     for broker in cluster.running:
@@ -48,9 +48,10 @@ def the_inactive_are_inert(cluster: Cluster) -> str | None:
 
 
 def memory_equals_zookeeper(cluster: Cluster) -> str | None:
-    """What the controller remembers of topics, partitions and brokers is what the znodes say.
+    """The controller's memory of topics, partitions and brokers equals the znodes.
 
-    All but the epoch of the controller that decided: what need not change is remembered, and told, under the new one's.
+    The controller epoch of a partition state may differ: a state that need not change is remembered, and sent, with the
+    new controller's epoch.
     """
     for broker in cluster.running:
         if broker.controller.term is not None and (wrong := _difference_from_zookeeper(cluster, broker)):
@@ -59,7 +60,7 @@ def memory_equals_zookeeper(cluster: Cluster) -> str | None:
 
 
 def _difference_from_zookeeper(cluster: Cluster, broker: StubBroker) -> str | None:
-    """Where the controller's memory differs from the znodes; None if nowhere."""
+    """What differs between the controller's memory and the znodes; None if nothing does."""
     term, history = broker.controller.term, cluster.history
     assert term is not None
     context = term.context
@@ -97,9 +98,9 @@ def no_event_waits(cluster: Cluster) -> str | None:
 
 
 def every_request_was_delivered(cluster: Cluster) -> str | None:
-    """No control request waits for a live broker."""
+    """No control request to a live broker is still queued."""
     for broker in cluster.running:
         term = broker.controller.term
         if term is not None and term.channels.waiting:
-            return f"{term.channels.waiting} orders of broker {broker.number} wait"
+            return f"{term.channels.waiting} control requests to broker {broker.number} wait"
     return None

@@ -14,18 +14,21 @@ from klamm.zk.admin_znodes import decode_reassignment
 
 
 def assignments_are_written_first(history: History, event: RequestSent) -> str | None:
-    """Replicas in an order are those of the topic's znode, of now or before, or the target it leads to."""
+    """The replicas in a control request are an assignment of the topic's znode, present or past, or its target."""
     if event.again or not isinstance(event.message, LeaderAndIsrRequest):
         return None
     for p, _, s in partition_states(event.message):
         told = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
         if told not in history.assignments.written.get(p, ()):
-            return f"{p}: broker {event.target} is told of replicas {told}, which nobody wrote"
+            return f"{p}: broker {event.target} is sent replicas {told}, which were never assigned"
     return None
 
 
 def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
-    """The newest first. `lost`: replicas that left; taking each out of the ISR may have raised the leader epoch."""
+    """The ISRs from which the controller may have decided, the newest first.
+
+    `lost` is the number of removed replicas: removing each from the ISR may have raised the leader epoch.
+    """
     states, term = history.states.versions.get(p), history.controllers.active
     if not states:
         return [()]
@@ -38,11 +41,11 @@ def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) ->
     return [isr for epoch, isr in reversed(raised.items()) if epoch >= newest.leader_epoch - lost]
 
 
-def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | None:
-    """Replicas leave an assignment when all of the target are in sync, and what is left is the target, in order.
+def replicas_leave_after_targets_are_in_sync(history: History, event: TopicWritten) -> str | None:
+    """Replicas are removed only when all target replicas are in sync, and the result is the target, in order.
 
-    Where leaders write their ISRs themselves one of the target may fall behind after the controller has looked, and
-    before it writes the assignment, as in Kafka: then the ISR counts with which it raised the leader epoch for that.
+    Where leaders write their ISRs themselves, a target replica may fall behind between the controller's read and its
+    write, as in Kafka: then the ISR with which it raised the leader epoch counts.
     """
     if event.before is None or event.after is None:
         return None
@@ -60,8 +63,8 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
     return None
 
 
-def requests_stay_until_done(history: History, event: TransactionCommitted) -> str | None:
-    """`/admin/reassign_partitions` is removed when none of its partitions is on the way there any more."""
+def reassignment_znode_stays_until_done(history: History, event: TransactionCommitted) -> str | None:
+    """`/admin/reassign_partitions` is deleted only when none of its partitions is being reassigned to it any more."""
     if event.session not in history.controllers.sessions:
         return None
     if not any(isinstance(c, DeleteChange) and c.path == znodes.REASSIGN_PARTITIONS for c in event.changes):
@@ -84,7 +87,7 @@ def requests_stay_until_done(history: History, event: TransactionCommitted) -> s
 
 
 def reassignments_finish(cluster: Cluster) -> str | None:
-    """Where all replicas of a target run nothing is on the way any more, and the old tools' request is gone."""
+    """Where all target replicas run, no reassignment is in progress, and the old tools' znode is deleted."""
     live = {b.number for b in cluster.running}
     waits_for_brokers = False
     for name, topic in cluster.history.topics.znodes.items():
@@ -99,15 +102,15 @@ def reassignments_finish(cluster: Cluster) -> str | None:
 
 
 def preferred_elections_finish(cluster: Cluster) -> str | None:
-    """The old tools' request for preferred leaders is gone."""
+    """The old tools' znode that requests preferred leaders is deleted."""
     waits = cluster.tree.get(znodes.PREFERRED_ELECTION)
     return None if waits is None else f"the request is still there: {waits.data!r}"
 
 
-def no_replica_is_left_behind(cluster: Cluster) -> str | None:
-    """No broker has a log of a partition that a reassignment, a cancelled one too, took from it.
+def removed_replicas_are_deleted(cluster: Cluster) -> str | None:
+    """No broker has a log of a partition that a reassignment, also a cancelled one, removed from it.
 
-    Not of topics without an id, which nobody could tell from later ones of that name.
+    Topics without an id do not count: their logs cannot be told from those of later topics of that name.
     """
     history = cluster.history
     for broker in cluster.running:
@@ -121,8 +124,8 @@ def no_replica_is_left_behind(cluster: Cluster) -> str | None:
     return None
 
 
-def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
-    """A request to move leaves a partition without a leader only where nobody else in sync could lead (KAFKA-14808)."""
+def requested_moves_keep_a_leader(history: History, event: StateWritten) -> str | None:
+    """A requested reassignment leaves no partition leaderless if a live in-sync replica could lead (KAFKA-14808)."""
     before, after, term = event.before, event.after, history.controllers.active
     if before is None or not before.has_leader or after.has_leader or term is None:
         return None
@@ -131,4 +134,4 @@ def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
         return None
     views, p = history.broker_views, event.partition
     able = [b for b in after.isr if b != before.leader and views.is_online(term, p, b) is True]
-    return f"{p}: {before.leader} leads no more, and nobody else, though {able} could" if able else None
+    return f"{p}: {before.leader} leads no more and has no successor, although {able} could lead" if able else None

@@ -1,7 +1,7 @@
 """What control requests say of partitions, field by field, when they are queued for a broker.
 
 Judged by what ZooKeeper held then, and by what brokers answered, where the controller is the newest one. Requests merge
-while they wait; that they leave as they were queued is another rule (`orders`). Source:
+while they wait; that they leave as they were queued is another rule (`control_requests`). Source:
 AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
@@ -9,18 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
-from klamm.controller.events import (
-    ApiPartitionReassignment,
-    TopicDeletionStopReplicaResponseReceived,
-    ZkPartitionReassignment,
-)
+from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsr
 from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import EventBegan, EventEnded, RequestQueued
+from klamm.sim.history.trace import EventEnded, RequestQueued
 from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 
@@ -28,7 +23,7 @@ from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 def _states(
     history: History, event: RequestQueued, kind: type[Any]
 ) -> Iterator[tuple[TopicPartition, Any, LeaderAndIsr]]:
-    """The partitions of a request of this kind that are there, with what is told of them and what ZooKeeper holds."""
+    """Yield the existing partitions of a request of this kind, with the state in it and the state in ZooKeeper."""
     if not isinstance(event.item, kind) or event.term.epoch != history.controllers.epoch:
         return
     for partition, told in event.item.states.items():
@@ -38,35 +33,35 @@ def _states(
             yield p, told, newest
 
 
-def leader_and_isr_tells_the_newest(history: History, event: RequestQueued) -> str | None:
-    """LeaderAndIsr names the newest state of each partition: epochs, controller epoch and recovery state included."""
+def leader_and_isr_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
+    """LeaderAndIsr has each partition's newest state: epochs, controller epoch and recovery state included."""
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         if told.partition_epoch != newest.partition_epoch and not leaders_write_isrs(history):
-            return f"{p}: broker {event.target} is to be told of {told}, the newest is {newest}"
+            return f"{p}: broker {event.target} is to be sent {told}, the newest is {newest}"
         if told.partition_epoch != newest.partition_epoch:
             continue  # its leader changed it since, and has not said so yet
         recovery = int(newest.recovery) if event.term.settings.writes_recovery_state else 0
         facts = told.leader, told.leader_epoch, tuple(told.isr), told.leader_recovery_state
         if facts != (newest.leader, newest.leader_epoch, newest.isr, recovery):
-            return f"{p}: broker {event.target} is to be told of {told}, ZooKeeper has {newest}"
+            return f"{p}: broker {event.target} is to be sent {told}, ZooKeeper has {newest}"
         if told.controller_epoch not in (newest.controller_epoch, event.term.epoch):
-            return f"{p}: broker {event.target} is to be told of {told}, which {newest.controller_epoch} decided"
+            return f"{p}: broker {event.target} is to be sent {told}, which {newest.controller_epoch} decided"
     return None
 
 
-def leader_and_isr_tells_the_assignment(history: History, event: RequestQueued) -> str | None:
-    """LeaderAndIsr names the replicas that the topic's znode has, with those that come and go, or the target."""
+def leader_and_isr_carries_the_assignment(history: History, event: RequestQueued) -> str | None:
+    """LeaderAndIsr has the replicas of the topic's znode, with those added and removed, or the target."""
     for p, told, _ in _states(history, event, LeaderAndIsrItem):
         replicas = ReplicaAssignment(tuple(told.replicas), tuple(told.adding_replicas), tuple(told.removing_replicas))
         if (wrong := _is_not_assigned(history, p, replicas)) is not None:
-            return f"{p}: broker {event.target} is to be told of replicas {replicas}, {wrong}"
+            return f"{p}: broker {event.target} is to be sent replicas {replicas}, {wrong}"
         if event.target not in told.replicas:
-            return f"{p}: broker {event.target} is to be told of replicas {told.replicas}, and is none"
+            return f"{p}: broker {event.target} is to be sent replicas {told.replicas}, and is none"
     return None
 
 
 def _is_not_assigned(history: History, p: TopicPartition, told: ReplicaAssignment) -> str | None:
-    """Where these replicas are neither the assignment nor what it leads to."""
+    """Why these replicas are neither the assignment nor its target; None where they are."""
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
     if found is None or told in (found, ReplicaAssignment(found.target)):
@@ -77,38 +72,32 @@ def _is_not_assigned(history: History, p: TopicPartition, told: ReplicaAssignmen
     return f"assigned is {found}"
 
 
-def new_replicas_are_told_so(history: History, event: RequestQueued) -> str | None:
-    """LeaderAndIsr says `is_new` to replicas of a partition that comes up, and never to one that has a log already.
+def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | None:
+    """LeaderAndIsr has `is_new` for replicas of a new partition, and never for one that has a log already.
 
-    But to those that a reassignment adds as often as it tells of the reassignment (`updateLeaderEpochAndSendRequest`);
-    and klamm to those whose earlier log the broker said to have deleted: also where it said so before the topic came
-    again, and the controller handles that answer only now.
+    Except for replicas that a reassignment adds, for which it is repeated (`updateLeaderEpochAndSendRequest`), and in
+    klamm for replicas whose earlier log the broker reported as deleted, also if it reported that in this term before a
+    topic of the same name came up: the controller handles the report afterwards, and the broker ignores an equal epoch.
     """
-    run = event.term.broker, event.term.incarnation
-    began_at = history.controllers.began_at.get(run, 0)
+    began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
-        may_be_again = broker in told.adding_replicas or (p, broker) in history.requests.deleted
-        may_be_again = may_be_again or _hears_of_deletion(history.controllers.handling.get(run), p, broker)
+        may_be_again = (
+            broker in told.adding_replicas
+            or (p, broker) in history.requests.deleted
+            or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
+        )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
-            return f"{p}: broker {broker} is told to begin anew, which it did in leader epoch {told_in}"
+            return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
         begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
         if begins and broker in newest.isr and not told.is_new and (p, broker) not in history.requests.told_as_new:
-            return f"{p}: broker {broker} is not told that its replica is new"
+            return f"{p}: broker {broker} is not sent is_new for its replica"
     return None
 
 
-def _hears_of_deletion(doing: EventBegan | None, p: TopicPartition, broker: BrokerId) -> bool:
-    """Whether the controller handles the broker's answer that it has deleted a replica of this name."""
-    if doing is None or not isinstance(doing.event, TopicDeletionStopReplicaResponseReceived):
-        return False
-    errors = {deleted.key: error for deleted, error in doing.event.errors.items()}
-    return doing.event.broker == broker and errors.get(p) == ErrorCode.NONE
-
-
-def added_replicas_are_told_so(history: History, event: EventEnded) -> str | None:
-    """After a reassignment request, each live broker that gets a replica was sent a LeaderAndIsr with is-new set."""
+def is_new_marks_added_replicas(history: History, event: EventEnded) -> str | None:
+    """After a reassignment request, each live broker that gets a replica was sent LeaderAndIsr with `is_new`."""
     asked, term = event.event, event.term
     if term is None or event.has_failed or event.is_cut_short or term.epoch != history.controllers.epoch:
         return None
@@ -122,39 +111,43 @@ def added_replicas_are_told_so(history: History, event: EventEnded) -> str | Non
                 is_begun = added_at[p, broker] > began_at and p in history.states.versions
                 is_told = (p, broker) in history.requests.told_as_new
                 if is_begun and not is_told and history.broker_views.is_registered_throughout(term, broker):
-                    return f"{p}: broker {broker} is not told that the replica it gets is new, of {found}"
+                    return f"{p}: broker {broker} is not sent is_new for the replica that it gets, of {found}"
     return None
 
 
-def metadata_tells_the_newest(history: History, event: RequestQueued) -> str | None:
-    """UpdateMetadata names the newest state and the replicas of each partition, or that its topic goes."""
+def metadata_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
+    """UpdateMetadata has each partition's newest state and replicas, or says that its topic is being deleted."""
     for p, told, newest in _metadata(history, event):
         is_going = p.topic in history.topics.deletion_requests
         if told.leader == LEADER_DURING_DELETE:
             if not is_going and p.topic in history.topics.znodes:
-                return f"{p}: brokers are to be told that it goes, which nobody asked for"
+                return f"{p}: UpdateMetadata says that its topic is deleted, which was not requested"
             continue
         if (wrong := _is_not_assigned_to(history, p, tuple(told.replicas))) is not None:
-            return f"{p}: brokers are to be told of replicas {told.replicas}, {wrong}"
+            return f"{p}: brokers are to be sent replicas {told.replicas}, {wrong}"
         if told.zk_version != newest.partition_epoch:
             if leaders_write_isrs(history):
                 continue  # its leader changed it since, and has not said so yet
-            return f"{p}: brokers are to be told of {told}, the newest is {newest}"
+            return f"{p}: brokers are to be sent {told}, the newest is {newest}"
         facts = told.leader, told.leader_epoch, tuple(told.isr)
         if facts != (newest.leader, newest.leader_epoch, newest.isr):
-            return f"{p}: brokers are to be told of {told}, ZooKeeper has {newest}"
+            return f"{p}: brokers are to be sent {told}, ZooKeeper has {newest}"
         if told.controller_epoch not in (newest.controller_epoch, event.term.epoch):
-            return f"{p}: brokers are to be told of {told}, which {newest.controller_epoch} decided"
+            return f"{p}: brokers are to be sent {told}, which {newest.controller_epoch} decided"
     return None
 
 
 def _metadata(history: History, event: RequestQueued) -> Iterator[tuple[TopicPartition, Any, LeaderAndIsr]]:
-    """Brokers share what they are told: it is looked at once."""
+    """Yield the partitions of an UpdateMetadata.
+
+    Brokers share one item, so it is checked once.
+    """
     is_another = history.requests.newest_metadata is not event.item
     return _states(history, event, UpdateMetadataItem) if is_another else iter(())
 
 
 def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[BrokerId, ...]) -> str | None:
+    """Why these replicas are neither the partition's assignment nor its target; None where they are."""
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
     if found is None or replicas in (found.replicas, found.target):
@@ -165,7 +158,7 @@ def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[Bro
     return f"assigned is {found}"
 
 
-def offline_replicas_are_those_offline(history: History, event: RequestQueued) -> str | None:
+def offline_replicas_are_listed(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata lists as offline the replicas whose broker is not live, or whose log directory failed."""
     views, live = history.broker_views, dict[BrokerId, Answer]()
     for p, told, _ in _metadata(history, event):
@@ -179,8 +172,8 @@ def offline_replicas_are_those_offline(history: History, event: RequestQueued) -
     return None
 
 
-def stops_say_what_is_meant(history: History, event: RequestQueued) -> str | None:
-    """StopReplica deletes what may go, and carries the leader epoch of now, or none of all where the topic goes."""
+def stop_replica_deletes_and_fences_as_planned(history: History, event: RequestQueued) -> str | None:
+    """StopReplica deletes only unneeded replicas and has the current leader epoch, or none for a topic deletion."""
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None
     for partition, stop in event.item.stops.items():
@@ -190,17 +183,17 @@ def stops_say_what_is_meant(history: History, event: RequestQueued) -> str | Non
         if found is None or p.topic in history.topics.deletion_requests or _is_pending(history, p, event.target):
             continue
         if stop.delete_partition and not _may_go(history, p, found, event.target):
-            return f"{p}: broker {event.target} is to delete its replica of {found}"
+            return f"{p}: broker {event.target} is sent StopReplica that deletes its replica of {found}"
         newest = history.states.newest(p)
         if stop.leader_epoch == EPOCH_DURING_DELETE:
-            return f"{p}: broker {event.target} is to stop it as if its topic went, which nobody asked for"
+            return f"{p}: broker {event.target} is sent StopReplica for a topic deletion that was not requested"
         if newest is not None and stop.leader_epoch > newest.leader_epoch:
-            return f"{p}: broker {event.target} is to stop it in leader epoch {stop.leader_epoch} of {newest}"
+            return f"{p}: broker {event.target} is sent StopReplica in leader epoch {stop.leader_epoch} of {newest}"
     return None
 
 
 def _may_go(history: History, p: TopicPartition, found: ReplicaAssignment, broker: BrokerId) -> bool:
-    """Whether a reassignment took the replica, or is done with it."""
+    """Whether a reassignment has removed the replica or no longer needs it."""
     if broker not in found.replicas:
         return True
     isrs = isrs_that_were_decided_on(history, p, len(found.removing))
@@ -208,6 +201,6 @@ def _may_go(history: History, p: TopicPartition, found: ReplicaAssignment, broke
 
 
 def _is_pending(history: History, p: TopicPartition, broker: BrokerId) -> bool:
-    """Whether a record says that the broker may hold an earlier one of this name, or one that it lost."""
+    """Whether a pending deletion says that the broker may have a log of an earlier topic, or a removed replica."""
     records = history.topics.pending_deletions.get(broker, {}).values()
     return any(r.topic == p.topic and p.partition in r.partitions for r in records)

@@ -11,8 +11,8 @@ from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 
-def broker_lists_are_as_read(history: History, event: RequestSent) -> str | None:
-    """UpdateMetadata lists the registered brokers: all of them, and nobody else, as far as the controller can know."""
+def broker_lists_match_registrations(history: History, event: RequestSent) -> str | None:
+    """UpdateMetadata lists exactly the registered brokers, as far as the controller can know."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or not isinstance(event.message, UpdateMetadataRequest):
         return None
@@ -28,8 +28,8 @@ def broker_lists_are_as_read(history: History, event: RequestSent) -> str | None
     return None
 
 
-def requests_name_the_run_of_their_broker(history: History, event: RequestSent) -> str | None:
-    """A control request carries the epoch under which its broker is registered, as far as the controller can know."""
+def requests_carry_the_broker_epoch(history: History, event: RequestSent) -> str | None:
+    """A control request has the broker epoch of its receiver's registration, as far as the controller can know."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or event.message.broker_epoch < 0:
         return None
@@ -41,7 +41,7 @@ def requests_name_the_run_of_their_broker(history: History, event: RequestSent) 
     return None
 
 
-def listed_brokers_are_reached_as_registered(history: History, event: RequestSent) -> str | None:
+def listed_endpoints_match_registrations(history: History, event: RequestSent) -> str | None:
     """Endpoints and racks in UpdateMetadata, and the leaders in LeaderAndIsr, are those of the registrations."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if history.requests.was_compared(event) or term is None:
@@ -57,29 +57,34 @@ def listed_brokers_are_reached_as_registered(history: History, event: RequestSen
     for broker, told in listed:
         registered = [wanted(b, term) for b in history.broker_views.registered_since_election(term, broker)]
         if told not in registered:
-            return f"{term} tells broker {event.target} that {broker} is reached as {told}, registered is {registered}"
+            return (
+                f"{term} tells broker {event.target} that {broker} has the address {told}, registered is {registered}"
+            )
     return None
 
 
 def _metadata_of(listed: Any) -> Any:
+    """Endpoints and rack of a broker that UpdateMetadata lists, in a form to compare."""
     if not listed.endpoints:
         return listed.v0_host, listed.v0_port
     return {(e.host, e.port, e.listener, e.security_protocol) for e in listed.endpoints}, listed.rack
 
 
 def _as_in_metadata(broker: Broker, term: Term) -> Any:
+    """Endpoints and rack of a registered broker as UpdateMetadata of this term has them."""
     if term.settings.versions.update_metadata == 0:
         return next((e.host, e.port) for e in broker.endpoints)
     return {(e.host, e.port, e.listener, int(e.security_protocol)) for e in broker.endpoints}, broker.rack
 
 
 def _as_in_leader_and_isr(broker: Broker, term: Term) -> Any:
+    """Host and port of a registered broker as LeaderAndIsr has them; None without that listener."""
     endpoint = broker.endpoint(term.settings.inter_broker_listener)
     return (endpoint.host, endpoint.port) if endpoint is not None else None
 
 
 def leaders_are_listed(history: History, event: RequestSent) -> str | None:
-    """LeaderAndIsr lists every leader that it names and that is registered: followers read from here where it is."""
+    """LeaderAndIsr lists the address of every registered leader in it, from which followers fetch."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if event.again or term is None or not isinstance(event.message, LeaderAndIsrRequest):
         return None
@@ -91,8 +96,8 @@ def leaders_are_listed(history: History, event: RequestSent) -> str | None:
     return None
 
 
-def topic_ids_are_carried(history: History, event: RequestSent) -> str | None:
-    """Requests carry the id of each topic, where their version has a field for it and the topic has one."""
+def topic_ids_are_sent(history: History, event: RequestSent) -> str | None:
+    """Control requests have the id of each topic that has one, if their version has a field for it."""
     term = history.controllers.terms.get(event.message.controller_epoch)
     if history.requests.was_compared(event) or term is None or term.epoch != history.controllers.epoch:
         return None
@@ -103,5 +108,5 @@ def topic_ids_are_carried(history: History, event: RequestSent) -> str | None:
         if topic is None or topic.id is None or state.leader == LEADER_DURING_DELETE:
             continue
         if topic_id is None and topic.czxid <= history.controllers.elected_at.get(term.epoch, 0):
-            return f"{p}: broker {event.target} is told no topic id, it is {topic.id}"
+            return f"{p}: broker {event.target} is sent no topic id, it is {topic.id}"
     return None

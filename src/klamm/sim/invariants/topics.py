@@ -10,12 +10,12 @@ from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
 
 
-def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
-    """A topic's znode goes once every replica on a registered broker was deleted."""
+def topics_are_deleted_after_their_replicas(history: History, event: TopicWritten) -> str | None:
+    """A topic's znode is deleted only after every replica on a registered broker was deleted."""
     if event.before is None or event.after is not None or event.session not in history.controllers.sessions:
         return None
     if event.topic not in history.topics.deletion_requests:
-        return f"{event.topic} is deleted, which nobody asked for"
+        return f"{event.topic} is deleted, which was not requested"
     term, views = history.controllers.active, history.broker_views
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
@@ -24,12 +24,15 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
         missing = [b for b in assignment.replicas if (p, b) not in history.requests.deleted]
         left = [b for b in missing if views.is_registered_throughout(term, b)]
         if left:
-            return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
+            return f"{p} is deleted, whose replicas on {left} were not: no StopReplica response confirms it"
     return None
 
 
-def requests_go_after_topics(history: History, event: TransactionCommitted) -> str | None:
-    """The request to delete a topic is taken away when the topic is gone; one made anew since is not what was meant."""
+def deletion_requests_are_removed_after_topics(history: History, event: TransactionCommitted) -> str | None:
+    """A request to delete a topic is removed only when the topic is gone.
+
+    A later request for it is not removed with it.
+    """
     if event.session not in history.controllers.sessions:
         return None
     gone = {c.path for c in event.changes if isinstance(c, DeleteChange)}
@@ -44,7 +47,7 @@ def requests_go_after_topics(history: History, event: TransactionCommitted) -> s
 
 
 def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | None:
-    """A topic that is created, or gets an id later, has one that no topic had before."""
+    """A topic that is created, or gets an id later, has an id that no topic had before."""
     is_new = event.after is not None and (event.before is None or event.before.id != event.after.id)
     if is_new and event.after is not None and event.after.id in history.topics.ids:
         return f"{event.topic} gets the id of {history.topics.ids[event.after.id]}"
@@ -52,7 +55,7 @@ def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | N
 
 
 def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent) -> str | None:
-    """A topic keeps its id for life, in its znode and in every order."""
+    """A topic never changes its id, neither in its znode nor in control requests."""
     if isinstance(event, TopicWritten):
         if event.session not in history.controllers.sessions:
             return None  # an operator may write what he likes
@@ -63,11 +66,11 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent)
         return None
     for p, topic_id, _ in partition_states(event.message):
         if topic_id is not None and history.topics.ids.get(topic_id) != p.topic:
-            return f"{p}: broker {event.target} is told of id {topic_id}, which it never had"
+            return f"{p}: broker {event.target} is sent topic id {topic_id}, which the topic never had"
     return None
 
 
-def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
+def topics_being_deleted_get_no_partitions(history: History, event: StateWritten) -> str | None:
     """No partition comes online that was added after its topic's deletion began.
 
     A topic that had never been online may be deleted with the partitions that the controller finds.
@@ -83,7 +86,7 @@ def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
     return None
 
 
-def no_topic_is_resurrected(cluster: Cluster) -> str | None:
+def deleted_topics_have_no_replicas(cluster: Cluster) -> str | None:
     """No broker hosts a replica of a deleted topic, or of an earlier topic of the same name."""
     topics = cluster.history.topics.znodes
     for broker in cluster.running:
@@ -98,7 +101,7 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
 
 
 def deletions_finish(cluster: Cluster) -> str | None:
-    """No request to delete a topic is left; but while orders carry no topic ids, gone brokers are waited for."""
+    """No request to delete a topic is left, unless dead brokers must be waited for because requests lack topic ids."""
     left = [
         t
         for t in cluster.history.topics.deletion_requests
@@ -108,6 +111,7 @@ def deletions_finish(cluster: Cluster) -> str | None:
 
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
+    """Whether the topic's deletion waits for dead brokers, because control requests have no topic ids."""
     term = next(iter(acting(cluster)), None)
     if term is None or term.settings.requests_carry_topic_ids:
         return False

@@ -20,10 +20,13 @@ class Cluster(Protocol):
     history: History
 
     @property
-    def tree(self) -> Tree: ...
+    def tree(self) -> Tree:
+        """The znodes that ZooKeeper has committed."""
+        ...
+
     @property
     def running(self) -> Iterable[StubBroker]:
-        """The nodes of which something is expected."""
+        """The nodes that run and for which invariants must hold."""
         ...
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
@@ -35,11 +38,11 @@ AtRest: TypeAlias = Callable[[Cluster], str | None]
 
 
 def newest(cluster: Cluster, p: TopicPartition) -> LeaderAndIsr | None:
-    """The partition's state as ZooKeeper has it."""
+    """The newest state of the partition in ZooKeeper."""
     versions = cluster.history.states.versions.get(p)
     return versions[-1] if versions else None
 
 
 def acting(cluster: Cluster) -> list[Term]:
-    """Terms of running nodes that began and were not given up."""
+    """The terms of running nodes that began and have not ended."""
     return cluster.history.controllers.acting({(b.number, b.incarnation) for b in cluster.running})

@@ -78,7 +78,7 @@ class ControllerObserver(Observer):
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued, seen))
 
     def on_event_failed(self, event: events.Event) -> None:
-        """Note, for the report of its end, that the event has failed."""
+        """Record that the event has failed, for the report of its end."""
         self._has_failed = True
 
     def on_event_end(self, event: events.Event) -> None:
@@ -133,7 +133,7 @@ class ControllerObserver(Observer):
         self._on_event(RequestAnswered(self._broker, target, message, response))
 
     def on_request_ended(self, target: BrokerId) -> None:
-        """Count one request in flight to this broker less."""
+        """Decrease the number of requests in flight to this broker by one."""
         self._in_flight[target] -= 1
 
 

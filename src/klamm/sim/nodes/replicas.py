@@ -157,7 +157,7 @@ class Replicas:
         return ReplicaRole(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
 
     def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
-        """Whether this replica fetches from that leader in that leader epoch."""
+        """Whether this replica fetches from `leader` in leader epoch `leader_epoch`."""
         replica = self.hosted.get(p)
         return (
             replica is not None
@@ -172,7 +172,7 @@ class Replicas:
         is_alive: Callable[[BrokerId], bool],
         lagging: Iterable[BrokerId],
     ) -> Iterator[tuple[TopicPartition, Replica]]:
-        """The led partitions whose ISR the leader wants to change, with `proposal` set."""
+        """The led partitions whose ISR should change, each with the proposed ISR in `proposal`."""
         behind = frozenset(lagging)
         for p, replica in self.hosted.items():
             if replica.leader != self._broker or replica.is_refused:

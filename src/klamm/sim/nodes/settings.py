@@ -35,7 +35,7 @@ class NodeSettings(NamedTuple):
 
 @lru_cache(maxsize=256)
 def node_config(number: int, node_settings: NodeSettings) -> NodeConfig:
-    """The node's configuration, as its server.properties would give it."""
+    """The config of node `number`, as its server.properties would give it."""
     text = (
         f"broker.id={number}\nzookeeper.connect={node_settings.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
         f"zookeeper.session.timeout.ms={node_settings.session_timeout_ms}\nlog.dirs=/data\n"

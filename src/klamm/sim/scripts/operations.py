@@ -24,12 +24,12 @@ _TOPICS: Final = (
 
 
 def _kill_actions(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[ScheduledAction]:
-    """Actions that kill these nodes, each restarted after a while."""
+    """Actions that kill these nodes and restart each after `back_s` seconds."""
     return [ScheduledAction(at_s, "kill", {"node": n, "back_s": back_s}) for n in numbers]
 
 
 def _at_begin(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
-    """One action at the begin of an operation, with all its decisions."""
+    """One action at the beginning of an operation, with all its decisions."""
     return [ScheduledAction(BEGINS_AT_S, what, facts)]
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.schedules import Policy
-from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
-from klamm.sim.scripts.text import encode_script, options_beyond_plain
+from klamm.sim.scripts.script import FIRST_TOPICS_S, Script, encode_script, options_beyond_plain
 
 _PLAIN_PACE: Final = {"pause_s": 1.0, "work": 1.0}
 _SHORT_GAP_S: Final = 0.5
@@ -55,7 +54,7 @@ class Shrinker:
         return self.best
 
     def _violates_same_invariant(self, script: Script) -> bool:
-        """Whether the script breaks the same invariant; if so, it becomes the best one so far."""
+        """Whether the script violates the same invariant; if so, it becomes the best one so far."""
         if not self._may_go_on():
             return False
         self.runs += 1
@@ -105,7 +104,7 @@ def _size(script: Script) -> tuple[object, ...]:
 
 
 def _with_fewer_options(script: Script) -> Iterator[Script]:
-    """Variants of the script with plain options."""
+    """Variants of the script with more options at their plain values."""
     options = script.options
     plain = type(options).plain(options.seed, options.nodes)
     yield script._replace(options=plain)
@@ -128,7 +127,7 @@ def _smaller_options(script: Script) -> Iterator[Script]:
 
 
 def _with_shorter_waits(script: Script) -> Iterator[Script]:
-    """Variants in which an action and those after it come earlier, or healing follows sooner."""
+    """Variants of the script in which an action and those after it come earlier, or healing follows sooner."""
     actions = script.actions
     last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
     for heal_at_s in (last_s + _SHORT_GAP_S, last_s + _LONG_GAP_S):

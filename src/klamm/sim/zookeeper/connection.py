@@ -77,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or close it while the server accepts no clients."""
+        """Accept the connection, or close it while the server accepts no clients."""
         self._transport = cast(asyncio.Transport, transport)
         self._who = [("ip", str((transport.get_extra_info("peername") or ("?",))[0]))]
         if self._server.accepts_clients:
@@ -86,7 +86,7 @@ class ServerConnection(asyncio.Protocol):
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection and its watches; the session lives on."""
+        """Forget the connection and its watches; its session stays."""
         self._forget()
 
     def data_received(self, data: bytes) -> None:
@@ -113,7 +113,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- for the server and the ensemble
 
     def advance(self) -> None:
-        """Serve the waiting requests up to the zxid this server has applied."""
+        """Serve the requests that waited until this server applied a transaction."""
         while self._transport is not None:
             if self._pending_response is not None:
                 if self._pending_response[0] > self._server.tree.zxid:

@@ -53,13 +53,13 @@ class Member(Protocol):
     is_cut_off: bool
 
     def receive_transaction(self, transaction: Transaction) -> None:
-        """Get the next committed transaction, to apply it now or later."""
+        """Receive the next committed transaction, to apply it now or later."""
 
     def on_leader_reachable(self) -> None:
-        """A leader is reachable: apply missed transactions and serve the waiting requests."""
+        """Called when a leader is reachable: apply missed transactions and serve the waiting requests."""
 
     def on_leader_lost(self) -> None:
-        """No leader is reachable: disconnect all clients."""
+        """Called when no leader is reachable: disconnect all clients."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +140,7 @@ class Ensemble:
     # ---- servers
 
     def join(self, server: Member) -> None:
-        """Add a server; the first one leads."""
+        """Add a server to the ensemble; the first one becomes the leader."""
         self.servers.append(server)
         self.leader = self.leader or server
         self.has_quorum = True
@@ -151,7 +151,7 @@ class Ensemble:
         return reachable if 2 * len(reachable) > len(self.servers) else []
 
     def on_server_partitioned(self) -> None:
-        """A server lost its links to the others; the quorum is updated after the sync limit."""
+        """Called when a server lost its links to the others; the quorum is updated after the sync limit."""
         self.has_quorum = self.leader in self._quorum()
         patience_s = self.settings.sync_limit_ticks * self.settings.tick_ms / 1000
         asyncio.get_running_loop().call_later(patience_s, self.update_quorum, context=self._timer_context)
@@ -202,7 +202,7 @@ class Ensemble:
         return record
 
     def touch(self, session: SessionRecord) -> None:
-        """Extend a session's expiry to the end of the tick in which its timeout falls."""
+        """Extend the session: it expires at the end of the tick in which its timeout falls."""
         tick_s = self.settings.tick_ms / 1000
         due = asyncio.get_running_loop().time() + session.timeout_ms / 1000
         session.expires_at = (due // tick_s + 1) * tick_s

@@ -29,7 +29,7 @@ W = TypeVar("W", bound=Watcher)
 def answer(
     tree: Tree, watchers: Watchers[W], opcode: int, reader: Reader, watcher: W, who: Sequence[Identity]
 ) -> bytes:
-    """The response body of a read request. Raises RequestRejected, also for requests that the model does not have."""
+    """Encode the response body of a read request. Raises RequestRejected, also for requests that are not simulated."""
     if opcode == Opcode.PING:
         return b""
     if opcode == Opcode.SET_WATCHES:

@@ -33,7 +33,7 @@ class RequestRejected(Exception):
 
 
 def plan_change(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | None:
-    """The change that an operation makes; None for a Check that holds. Raises RequestRejected."""
+    """The change to the tree that an operation makes; None for a successful Check. Raises RequestRejected."""
     if isinstance(op, Create):
         return _create(tree, op, session, who)
     if isinstance(op, Delete):
@@ -170,7 +170,7 @@ def _check_version(current: int, expected: int) -> None:
 
 
 def _checked_path(path: str) -> str:
-    """The path if it is valid. Raises RequestRejected."""
+    """Return the path if it is valid. Raises RequestRejected."""
     try:
         check_path(path)
     except WrongPath:

@@ -66,7 +66,7 @@ class Server:
     # ---- what befalls it
 
     def stop(self) -> None:
-        """Stop the server's process; its tree stays, as on disk."""
+        """Stop the server's process; its tree is kept, as on disk."""
         self.is_up = False
         self.on_leader_lost()
         self.ensemble.update_quorum()
@@ -108,7 +108,7 @@ class Server:
         loop.call_at(self._applied_at, self._catch_up, context=self._timer_context)
 
     def on_leader_reachable(self) -> None:
-        """A leader is reachable: apply what was missed and serve the waiting requests."""
+        """Apply missed transactions and serve the waiting requests, because a leader is reachable."""
         if not self.accepts_clients or self._behind:
             self.accepts_clients = True
             while self._behind:
@@ -117,7 +117,7 @@ class Server:
             connection.advance()
 
     def on_leader_lost(self) -> None:
-        """No leader is reachable: disconnect all clients until one is."""
+        """Disconnect all clients, because no leader is reachable."""
         self.accepts_clients = False
         self.disconnect_clients()
 

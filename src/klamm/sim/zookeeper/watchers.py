@@ -38,7 +38,7 @@ class Watchers(Generic[W]):
         return list(told)
 
     def forget(self, watcher: W) -> None:
-        """Remove all watches of a watcher whose connection is gone."""
+        """Remove all watches of a client whose connection is lost."""
         if watcher not in self._watching:
             return
         self._watching.remove(watcher)

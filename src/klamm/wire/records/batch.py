@@ -139,7 +139,10 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 
 
 def entry_size(buffer: Buffer, position: int = 0) -> int:
-    """The size of the batch or message at `position`, of which 12 bytes must be there. Raises CorruptRecords."""
+    """The size of the batch or message at `position`, of which at least 12 bytes must be given.
+
+    Raises CorruptRecords.
+    """
     offset, length = _PREFIX.unpack_from(buffer, position)
     if length < _MIN_LEGACY_BYTES[0]:
         minimum = _MIN_LEGACY_BYTES[0]
@@ -148,7 +151,7 @@ def entry_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Decode the batch header at `position`; the records need not be there. Raises CorruptRecords."""
+    """Decode the batch header at `position`; the records need not be in the buffer. Raises CorruptRecords."""
     if position + HEADER_BYTES <= len(buffer):
         header = BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
         if header.magic == MAGIC:
@@ -184,7 +187,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
-    """Each complete batch between `start` and `end`; an incomplete one at the end is skipped, as clients do.
+    """Yield the header of each complete batch between `start` and `end`; an incomplete one at the end is skipped.
 
     Raises CorruptRecords where a header cannot be one.
     """
@@ -199,7 +202,7 @@ def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader) -> bool:
-    """Whether the batch at the header's position, which must be complete, matches its CRC."""
+    """Whether the batch of this header, which must be complete in the buffer, matches its CRC."""
     end = header.position + header.size
     if header.magic == MAGIC:
         return crc32c(buffer, header.position + _CHECKED_POSITION, end) == header.crc
@@ -209,7 +212,7 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader) -> bool:
 def crc32c(buffer: Buffer, start: int, end: int, crc: int = 0) -> int:
     """The CRC-32C of a range of bytes, continued from `crc`.
 
-    In pieces: the library takes nothing but `bytes`, and a copy that fits the cache is cheap.
+    It is computed in pieces: the library accepts only `bytes`, and copying a piece that fits the cache is cheap.
     """
     if end - start <= _CRC_PIECE_BYTES:
         return int(google_crc32c.extend(crc, bytes(buffer[start:end])))
@@ -227,7 +230,7 @@ def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) ->
 def stamped_header(
     buffer: Buffer, header: BatchHeader, base_offset: int, leader_epoch: int, log_append_time_ms: int
 ) -> bytes:
-    """The 61 header bytes with LogAppendTime and a new CRC; the records stay unchanged."""
+    """The 61 header bytes of a batch with LogAppendTime and a new CRC; the records stay unchanged."""
     checked = _CHECKED_HEADER.pack(
         header.attributes | LOG_APPEND_TIME_BIT,
         header.last_offset_delta,

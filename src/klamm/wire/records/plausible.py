@@ -40,7 +40,10 @@ def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
 
 
 def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
-    """At least the first `HEAD_BYTES`, and whether that is all; nothing of a large snappy block."""
+    """Decompress at least the first `HEAD_BYTES`; also returns whether that is all.
+
+    Of a large snappy block nothing is decompressed.
+    """
     if codec is Codec.SNAPPY and bytes(content[:8]) != XERIAL_MAGIC:
         length = snappy_length(content)
         if length > _MAX_SNAPPY_HEAD_BYTES:

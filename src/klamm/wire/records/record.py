@@ -88,7 +88,7 @@ def reason_of(error: IndexError | UnicodeDecodeError) -> str:
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
-    """Decode the record at `position`; also the position after it. Raises IndexError, UnicodeDecodeError."""
+    """Decode the record at `position`; returns it with the position after it. Raises IndexError, UnicodeDecodeError."""
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
@@ -114,7 +114,7 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
 
 
 def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
-    """Decode a nullable byte string; also the position after it."""
+    """Decode a nullable byte string; returns it with the position after it."""
     length, position = read_varint(payload, position)
     if length < 0:
         return None, position
@@ -125,7 +125,10 @@ def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
-    """Decode a zig-zag varint or varlong; also the position after it. Raises IndexError where it does not end."""
+    """Decode a zig-zag varint or varlong; returns it with the position after it.
+
+    Raises IndexError where it does not end.
+    """
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1

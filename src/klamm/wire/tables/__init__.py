@@ -6,17 +6,16 @@ from klamm.wire.tables import (
     cluster,
     configs,
     control,
+    coordinator_records,
     data,
-    group_records,
     groups,
     log_dirs,
     security,
     topics,
-    transaction_records,
     transactions,
 )
 
 TABLES: Final = tuple(
     m.TABLE for m in (data, cluster, control, groups, topics, configs, log_dirs, transactions, security)
 )
-RECORD_TABLES: Final = (group_records.TABLE, transaction_records.TABLE)
+RECORD_TABLES: Final = (coordinator_records.TABLE,)

@@ -59,7 +59,7 @@ def read_slices(raw: Bytes, at: Longs, limits: Longs) -> Slices:
 def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
     """Decode the headers of all records.
 
-    Round k decodes header k of every record that has so many, as vectors; then all are sorted by record.
+    Header k of all records is decoded at once, with vectors, for one k after the other; then all are sorted by record.
     """
     counts, at = read_varints(raw, values.ends)
     if (counts < 0).any() or (counts * 2 > bodies.ends - at).any():
@@ -77,7 +77,7 @@ def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
 
 
 def _in_record_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
-    """The headers in the order of their records."""
+    """Sort the headers by their records."""
     if not header_columns:
         nothing = Slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         return nothing, nothing

@@ -74,7 +74,7 @@ def _decompress(run: Run, i: int, codec: int) -> bytes:
 
 
 def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> Group:
-    """One group: the headers, and one buffer with where each batch's records are in it."""
+    """Make one group: the headers, and one buffer with the position of each batch's records."""
     headers = run.headers[numbers]
     if unpacked:
         parts = [unpacked[i] if i in unpacked else _record_bytes(run, i) for i in numbers]
@@ -103,7 +103,7 @@ def decode_group(group: Group, find: Finder = find_bodies) -> GroupRecords:
 
 
 def per_record(column: npt.NDArray[np.int64], batch_of: Longs) -> Longs:
-    """A column of the batch headers, repeated for each record of its batch."""
+    """Repeat each value of a column of batch headers for every record of its batch."""
     return column.astype(np.int64)[batch_of]
 
 

@@ -56,7 +56,7 @@ def check_counts(areas: Areas) -> None:
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
-    """Find the records of all batches at once, with vectors: the first of each batch, then the second."""
+    """Find the records of all batches at once, with vectors: the first of each batch, then the second, and so on."""
     order = np.argsort(-areas.counts, kind="stable")
     counts, limits = areas.counts[order], areas.ends[order]
     position = areas.starts[order].copy()
@@ -95,7 +95,7 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
 
 
 def _record_starts(content: bytes, position: int, count: int, lengths_at: list[int]) -> int:
-    """Append the position of each record; the position after the last one."""
+    """Append the position of each record to `lengths_at`; returns the position after the last one."""
     note = lengths_at.append
     for _ in range(count):
         note(position)
@@ -110,7 +110,7 @@ def _record_starts(content: bytes, position: int, count: int, lengths_at: list[i
 
 
 def _skip_long_record(content: bytes, position: int) -> int:
-    """The position after a record whose length takes three bytes or more."""
+    """Return the position after a record whose length field takes three bytes or more."""
     bits = 0
     for shift in range(0, 70, 7):
         byte = content[position]

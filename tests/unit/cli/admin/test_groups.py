@@ -130,7 +130,7 @@ def test_lag_is_the_distance_to_the_log_end_and_unknown_without_an_offset() -> N
         (Reset(ResetKind.TIME, 1_000), [7, 20]),
     ],
 )
-def test_reset_stays_within_the_log(reset: Reset, planned: list[int]) -> None:
+def test_offset_reset_outside_the_log_is_moved_into_it(reset: Reset, planned: list[int]) -> None:
     brokers = Brokers(1, 2)
     with_topic(brokers)
     with_offsets(brokers, p0=6)
@@ -188,7 +188,7 @@ def test_assigned_partitions_of_any_consumer_are_read_and_other_bytes_ignored() 
     ("text", "ms"),
     [("P7D", 604_800_000), ("PT1H30M", 5_400_000), ("P1DT1S", 86_401_000), ("PT0.5S", 500), ("PT0S", 0)],
 )
-def test_durations(text: str, ms: int) -> None:
+def test_iso_8601_durations_are_parsed_to_milliseconds(text: str, ms: int) -> None:
     assert parse_duration(text) == ms
 
 
@@ -198,14 +198,14 @@ def test_malformed_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_datetimes_are_utc_unless_they_say_otherwise() -> None:
+def test_datetimes_without_a_zone_are_utc() -> None:
     assert parse_datetime("1970-01-01T00:00:01.010") == 1_010
     assert parse_datetime("1970-01-01T02:00:00+02:00") == 0
     with pytest.raises(UsageError, match="--to-datetime"):
         parse_datetime("yesterday")
 
 
-def test_topics_with_partitions() -> None:
+def test_topic_option_is_parsed_to_topic_and_partitions() -> None:
     assert parse_topic("t") == ("t", None)
     assert parse_topic("t:0,2") == ("t", (0, 2))
     with pytest.raises(UsageError, match="--topic"):

@@ -35,17 +35,23 @@ class RestingCluster(Protocol):
     tier: TierHistory
 
     @property
-    def final_reads(self) -> Mapping[TopicPartition, FinalRead]: ...
+    def final_reads(self) -> Mapping[TopicPartition, FinalRead]:
+        """What was read of each partition at the end of the run."""
+        ...
+
     @property
-    def tree(self) -> Tree: ...
+    def tree(self) -> Tree:
+        """The znodes that ZooKeeper has committed."""
+        ...
+
     @property
     def mistakes(self) -> Sequence[str]:
-        """Errors that nobody foresaw, from the logs of the nodes."""
+        """Unexpected errors in the logs of the nodes."""
         ...
 
 
 def every_partition_is_led(cluster: RestingCluster) -> str | None:
-    """Every partition has a leader that takes records with acks=all and gives them back."""
+    """Every partition has a leader to which a record can be written with acks=all and read again."""
     for p, read in cluster.final_reads.items():
         if read.error and not (read.is_damaged and p in cluster.tier.destroyed):
             return f"{p}: {cluster.tier.state(p)}: {read.error}"
@@ -53,7 +59,7 @@ def every_partition_is_led(cluster: RestingCluster) -> str | None:
 
 
 def isrs_are_whole(cluster: RestingCluster) -> str | None:
-    """Every replica is back in the ISR."""
+    """The ISR of every partition contains all replicas."""
     for p, versions in cluster.tier.zookeeper.states.versions.items():
         replicas = cluster.tier.zookeeper.topics.replicas(p)
         if set(versions[-1].isr) != set(replicas):
@@ -62,12 +68,12 @@ def isrs_are_whole(cluster: RestingCluster) -> str | None:
 
 
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
-    """There is a controller."""
+    """`/controller` names a controller."""
     return None if cluster.tree.get(CONTROLLER) is not None else f"no {CONTROLLER}"
 
 
 def nothing_is_pending(cluster: RestingCluster) -> str | None:
-    """Deletions and reassignments have finished."""
+    """No topic deletion and no reassignment is in progress."""
     for path in (DELETE_TOPICS, REASSIGN_PARTITIONS):
         node = cluster.tree.get(path)
         if path == DELETE_TOPICS and node is not None and node.children:
@@ -82,7 +88,7 @@ def nothing_is_pending(cluster: RestingCluster) -> str | None:
 
 
 def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
-    """Every record acknowledged with acks=all, and every one that was read, is there to the end."""
+    """Every record that was acknowledged with acks=all, or read by a consumer, can be read at the end of the run."""
     history = cluster.tier
     for p, read in cluster.final_reads.items():
         end, found = history.promised_end(p), dict(read.records)
@@ -99,7 +105,7 @@ def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
 
 
 def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
-    """A record of an idempotent producer is in the log once."""
+    """Every record of an idempotent producer is in the log at most once."""
     history = cluster.tier
     for p, read in cluster.final_reads.items():
         if not history.is_promised(p) or not history.is_untouched(p):
@@ -113,7 +119,7 @@ def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
 
 
 def replicas_are_identical(cluster: RestingCluster) -> str | None:
-    """Below the high watermark all replicas have the same batches with the same leader epochs."""
+    """Below the high watermark, all replicas have the same batches with the same leader epochs."""
     for p, logs in _replicas(cluster):
         if p in cluster.tier.destroyed or not logs:
             continue
@@ -136,7 +142,7 @@ def _identities(log: ReplicaLog, start: int, end: int) -> list[BatchIdentity]:
 
 
 def logs_are_whole(cluster: RestingCluster) -> str | None:
-    """Every log is readable, without gaps, its leader epochs rising."""
+    """Every log can be read completely, without gaps and with rising leader epochs."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
             if p not in cluster.tier.destroyed and (wrong := problem_of(log)):
@@ -145,7 +151,7 @@ def logs_are_whole(cluster: RestingCluster) -> str | None:
 
 
 def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
-    """leader-epoch-checkpoint rises, and names for each epoch the offset of its first record."""
+    """`leader-epoch-checkpoint` has rising epochs, each with the offset of its first record."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
             if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log)):
@@ -154,6 +160,7 @@ def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
 
 
 def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str | None:
+    """What is wrong in the replica's `leader-epoch-checkpoint`; None if it agrees with the batches."""
     entries = epoch_entries_of(cluster.tier.disks[broker], log)
     for (epoch, offset), (next_epoch, next_offset) in pairwise(entries):
         if next_epoch <= epoch or next_offset <= offset:
@@ -169,7 +176,7 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str 
 
 
 def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
-    """A Fetch in an older leader epoch is FENCED_LEADER_EPOCH, in a newer one UNKNOWN_LEADER_EPOCH."""
+    """A Fetch with an older leader epoch gets FENCED_LEADER_EPOCH, with a newer one UNKNOWN_LEADER_EPOCH."""
     expected = {"older": ErrorCode.FENCED_LEADER_EPOCH, "newer": ErrorCode.UNKNOWN_LEADER_EPOCH}
     for p, read in cluster.final_reads.items():
         for which, error in read.fenced.items():
@@ -179,7 +186,7 @@ def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
 
 
 def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
-    """A broker has logs of the partitions that are assigned to it, with the topic's id, and no others."""
+    """A broker has logs only of the partitions that are assigned to it, with the topic's id."""
     topics = cluster.tier.zookeeper.topics
     for broker, disk in cluster.tier.disks.items():
         for p in disk.partitions():
@@ -189,7 +196,7 @@ def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
 
 
 def no_mistakes(cluster: RestingCluster) -> str | None:
-    """No node runs into an unexpected error."""
+    """No node logs an unexpected error."""
     return cluster.mistakes[0] if cluster.mistakes else None
 
 

@@ -1,0 +1,155 @@
+"""Moves of logs between log directories: the future log is made, replaces its log, or is deleted (KIP-113).
+
+Source: LogManager.scala (maybeUpdatePreferredLogDir, replaceCurrentWithFutureLog).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from klamm.log.errors import StorageFailed
+from klamm.log.future_logs import FutureLogs
+from klamm.log.housekeeping import Housekeeping
+from klamm.log.log import Log
+from klamm.log.names import REPLACED_BY
+from klamm.log.registry import REPAIR, LogRegistry
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+_MAX_PREFERRED: Final = 100_000
+
+
+class DirectoryMoves:
+    """Future logs, and the directories that operators prefer for logs; used by the event loop only."""
+
+    def __init__(self, world: World, registry: LogRegistry, futures: FutureLogs, housekeeping: Housekeeping) -> None:
+        self._world = world
+        self._registry = registry
+        self._futures = futures
+        self._housekeeping = housekeeping
+        self._preferred: dict[TopicPartition, str] = {}
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def directories(self) -> list[str]:
+        """The paths of all configured log directories, offline ones included."""
+        return list(self._registry.directories)
+
+    @property
+    def offline_directories(self) -> dict[str, str]:
+        """Why each offline directory failed, by path."""
+        return self._registry.offline_directories
+
+    def directory_of(self, partition: TopicPartition) -> str | None:
+        """Return the log directory of the partition's log; None where it has no log here."""
+        return self._registry.directory_of(partition)
+
+    @property
+    def futures(self) -> Mapping[TopicPartition, Log]:
+        """The future logs: copies under way in another log directory."""
+        return self._futures.logs
+
+    def future_directory_of(self, partition: TopicPartition) -> str | None:
+        """Return the log directory of the partition's future log; None where it has none."""
+        home = self._futures.home_of(partition)
+        return None if home is None else home.path
+
+    # -- preferred directories -----------------------------------------------------------------------------------------
+
+    def prefer_directory(self, partition: TopicPartition, directory: str) -> None:
+        """Create the partition's log in this log directory, if it is created here at all."""
+        if directory in (self.directory_of(partition), self.future_directory_of(partition)):
+            return
+        if len(self._preferred) < _MAX_PREFERRED or partition in self._preferred:
+            self._preferred[partition] = directory
+
+    def take_preferred(self, partition: TopicPartition) -> str | None:
+        """Return and forget the directory preferred for the partition's log; None where there is none."""
+        return self._preferred.pop(partition, None)
+
+    # -- future logs ---------------------------------------------------------------------------------------------------
+
+    def match_futures(self) -> None:
+        """After loading, continue to copy each future log whose log is in another directory; delete the others."""
+        for partition in list(self._futures.logs):
+            log = self._registry.logs.get(partition)
+            if log is None:
+                continue  # its directory is offline, or it is created by the first LeaderAndIsr
+            if self._futures.home_of(partition) is self._registry.homes[partition]:
+                self.delete_future(partition)
+                continue
+            try:
+                self._begin_copying(log)
+            except OSError as error:
+                self._registry.take_offline(self._registry.homes[partition], str(error))
+
+    def create_future(self, partition: TopicPartition, directory: str) -> Log:
+        """Begin a copy of the partition's log in another log directory. Raises StorageFailed.
+
+        Not while a directory is offline: it may have such a copy already.
+        """
+        log, home = self._registry.logs[partition], self._registry.directories[directory]
+        assert home is not self._registry.homes[partition], f"{partition} is in {directory} already"
+        assert partition not in self._futures.logs, f"{partition} has a future log already"
+        if self._registry.offline_directories:
+            offline = ", ".join(self._registry.offline_directories)
+            raise StorageFailed(f"cannot move {partition} while a log directory is offline: {offline}. {REPAIR}")
+        self._preferred.pop(partition, None)
+        try:
+            self._begin_copying(log)
+        except OSError as error:
+            raise self._registry.failure(self._registry.homes[partition], f"cannot move {partition}", error) from error
+        try:
+            return self._futures.create(partition, home, log.config, log.topic_id)
+        except OSError as error:
+            raise self._registry.failure(home, f"cannot copy {partition}", error) from error
+
+    def _begin_copying(self, log: Log) -> None:
+        """Pause the log's cleaning; a promotion that a crash interrupted has not begun."""
+        log.cleaning.pause()
+        mark = f"{log.directory}/{REPLACED_BY}"
+        if self._world.disk.exists(mark):
+            self._world.disk.remove(mark)
+
+    def delete_future(self, partition: TopicPartition) -> None:
+        """Delete the copy of the partition's log, if there is one. A directory that fails is taken offline."""
+        removed = self._futures.remove(partition)
+        if removed is None:
+            return
+        if (log := self._registry.logs.get(partition)) is not None:
+            log.cleaning.resume()
+        try:
+            self._registry.retire(*removed)
+        except OSError as error:
+            self._registry.take_offline(removed[1], str(error))
+
+    def promote_future(self, partition: TopicPartition) -> Log:
+        """Replace the partition's log by its complete and flushed copy, which is returned. Raises StorageFailed.
+
+        The log that is replaced gets a mark before, so that a start after a crash knows which of two logs is the old
+        one.
+        """
+        old, old_home = self._registry.logs[partition], self._registry.homes[partition]
+        new, new_home = self._futures.logs[partition], self._futures.home_of(partition)
+        assert new_home is not None
+        disk, path = self._world.disk, f"{new_home.path}/{partition}"
+        try:
+            disk.write_atomically(f"{old.directory}/{REPLACED_BY}", f"{path}\n".encode())
+        except OSError as error:
+            raise self._registry.failure(old_home, f"cannot move {partition}", error) from error
+        try:
+            disk.rename(new.directory, path)
+            disk.sync_directory(new_home.path)
+        except OSError as error:
+            raise self._registry.failure(new_home, f"cannot move {partition}", error) from error
+        new.move_to(path, self._housekeeping)
+        new.update_high_watermark(old.high_watermark)
+        new.cleaning.first_dirty = old.cleaning.first_dirty
+        self._futures.remove(partition)
+        self._registry.logs[partition], self._registry.homes[partition] = new, new_home
+        self._housekeeping.on_logs_changed(new_home)
+        try:
+            self._registry.retire(old, old_home)
+        except OSError as error:
+            self._registry.take_offline(old_home, str(error))
+        return new

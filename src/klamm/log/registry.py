@@ -1,0 +1,188 @@
+"""The open logs of a node, the log directory of each, and what cannot be used: failed directories, unreadable logs.
+
+Source: LogManager.scala (currentLogs, offlineLogDirs, handleLogDirFailure).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from klamm.log.directory import LogDirectory, UnreadableLog
+from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, StorageFailed
+from klamm.log.future_logs import FutureLogs
+from klamm.log.housekeeping import Housekeeping
+from klamm.log.log import Log
+from klamm.log.log_storage import LogStorage
+from klamm.log.names import REPLACED_BY, deleted_directory
+from klamm.log.unsynced_deletions import UnsyncedDeletions
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
+
+REPAIR: Final = "Repair the disk and restart the node."
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFailure:
+    """A log directory went offline; `partitions` had their logs there."""
+
+    directory: str
+    reason: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class LogRegistry:
+    """What the parts of the log manager share; used by the event loop only."""
+
+    def __init__(
+        self,
+        world: World,
+        directories: Sequence[str],
+        futures: FutureLogs,
+        housekeeping: Housekeeping,
+        on_directory_failed: Callable[[DirectoryFailure], None],
+    ) -> None:
+        self._world = world
+        self._futures = futures
+        self._housekeeping = housekeeping
+        self._on_directory_failed = on_directory_failed
+        self.directories = {path: LogDirectory(world.disk, path) for path in directories}
+        self._deletions = UnsyncedDeletions(world.disk)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.homes: dict[TopicPartition, LogDirectory] = {}
+        """The log directory of each open log."""
+        self.offline: dict[TopicPartition, str] = {}
+        """The failed directory of each partition that had its log there."""
+        self.unreadable: dict[TopicPartition, UnreadableLog] = {}
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> list[LogDirectory]:
+        """The data directories that are online."""
+        return [directory for directory in self.directories.values() if directory.is_online]
+
+    @property
+    def offline_directories(self) -> dict[str, str]:
+        """Why each offline directory failed, by path."""
+        return {p: d.offline_reason for p, d in self.directories.items() if d.offline_reason is not None}
+
+    def directory_of(self, partition: TopicPartition) -> str | None:
+        """Return the path of the log directory that holds the partition; None where the partition has no log here."""
+        home = self.homes.get(partition)
+        return None if home is None else home.path
+
+    def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """The logs in this data directory, future ones as well."""
+        own = [log for partition, log in self.logs.items() if self.homes[partition] is directory]
+        return own + self._futures.logs_in(directory)
+
+    def why_unavailable(self, partition: TopicPartition, is_new: bool) -> str | None:
+        """Why the partition's log cannot be opened or created now; None if it can."""
+        unreadable = self.unreadable.get(partition)
+        if unreadable is not None:
+            return (
+                f"the log in {unreadable.path} cannot be read: {unreadable.reason}. Stop the node and move the "
+                "directory away: the replica is then copied from the leader."
+            )
+        if partition in self.offline:
+            return f"{partition} is in the offline log directory {self.offline[partition]}. {REPAIR}"
+        if not is_new and self.offline_directories:
+            return (
+                f"{partition} is in no live log directory; it may be in an offline one: "
+                f"{', '.join(self.offline_directories)}. {REPAIR}"
+            )
+        return None if self.live else f"{partition}: all log directories are offline. {REPAIR}"
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def register(self, log: Log, directory: LogDirectory) -> None:
+        """Add an opened log to the manager."""
+        other = self.homes.get(log.partition)
+        if other is not None:
+            self._resolve_duplicate(log, directory, self.logs[log.partition], other)
+            return
+        self.logs[log.partition] = log
+        self.homes[log.partition] = directory
+        for note in log.notes:
+            logger.warning("log repaired", partition=str(log.partition), directory=log.directory, note=note)
+        if log.has_changed_small_files:
+            self._housekeeping.on_small_files_changed(log)
+
+    def _resolve_duplicate(self, log: Log, directory: LogDirectory, known: Log, home: LogDirectory) -> None:
+        """Of two logs of a partition, delete the one that the other replaced. Raises BadLogDirectory where none is."""
+        if self._world.disk.exists(f"{log.directory}/{REPLACED_BY}"):
+            self.retire(log, directory)
+        elif self._world.disk.exists(f"{known.directory}/{REPLACED_BY}"):
+            del self.logs[log.partition], self.homes[log.partition]
+            self.retire(known, home)
+            self.register(log, directory)
+        else:
+            raise BadLogDirectory(
+                f"{log.partition} is in two log directories, {home.path} and {directory.path}. Move the older copy "
+                "out of its log directory."
+            )
+
+    def mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+        """Make the partition of a log that cannot be opened offline."""
+        self.unreadable[unreadable.partition] = unreadable
+        directory.retain_checkpoints(unreadable.partition)
+        logger.error(
+            "log cannot be read, the replica is offline",
+            partition=str(unreadable.partition),
+            directory=unreadable.path,
+            reason=unreadable.reason,
+            action=REPLACE_REPLICA,
+        )
+
+    def retire(self, log: Log, home: LogDirectory) -> None:
+        """Rename the directory of a log that is no longer listed, and remove it later. Raises OSError."""
+        target = f"{home.path}/{deleted_directory(log.partition, self._world.randomness.bytes(16).hex())}"
+        log.discard()
+        self._world.disk.rename(log.directory, target)
+        self._deletions.add(home, log.partition)
+        self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
+        self._housekeeping.on_logs_changed(home)
+
+    async def sync_deletions(self) -> None:
+        """Make all deletions so far durable; a log directory that cannot be synced is taken offline."""
+        for failed in await self._deletions.sync():
+            self.take_offline(failed.home, failed.reason)
+            for partition in failed.partitions:
+                if partition not in self.logs:
+                    self.offline[partition] = failed.home.path
+
+    # -- failure -------------------------------------------------------------------------------------------------------
+
+    def on_log_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take the log's data directory offline."""
+        is_future = self._futures.logs.get(log.partition) is log
+        home = self._futures.home_of(log.partition) if is_future else self.homes.get(log.partition)
+        if home is not None:
+            self.take_offline(home, str(error))
+
+    def take_offline(self, directory: LogDirectory, reason: str) -> None:
+        """Take a data directory and its logs offline, and report the failure."""
+        if not directory.is_online:
+            return
+        directory.offline_reason = reason
+        for log in self._futures.logs_in(directory):
+            log.mark_failed()
+            self._futures.remove(log.partition)
+            if (copied := self.logs.get(log.partition)) is not None:
+                copied.cleaning.resume()
+        lost = self.logs_in(directory)
+        for log in lost:
+            log.mark_failed()
+            del self.logs[log.partition], self.homes[log.partition]
+            self.offline[log.partition] = directory.path
+        directory.unlock()
+        self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
+
+    def failure(self, home: LogDirectory, what: str, error: OSError) -> StorageFailed:
+        """Take a directory offline after an I/O error; the error for the caller."""
+        self.take_offline(home, str(error))
+        return StorageFailed(f"{what} in {home.path}: {error}. {REPAIR}")

@@ -1,0 +1,141 @@
+"""Checks the batches of a file, or of a buffer, against their checksums, in bounded memory."""
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from klamm.runtime.disk import Buffer, File
+from klamm.wire.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX_BYTES,
+    BatchHeader,
+    CorruptRecords,
+    crc32c,
+    crc_is_valid,
+    entry_size,
+    header_at,
+)
+
+CHUNK_BYTES: Final = 1024 * 1024
+_CRC_FROM: Final = {MAGIC: 21}
+_LEGACY_CRC_FROM: Final = 16
+_MIN_LENGTH: Final = HEADER_BYTES - PREFIX_BYTES
+_FRONT: Final = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
+
+
+class IntactBytes(NamedTuple):
+    """How many bytes are whole batches that match their checksums, and what is wrong with the next one.
+
+    No problem means that the next batch, if there is one, is cut off.
+    """
+
+    size: int
+    problem: str | None
+
+
+def intact_bytes(buffer: Buffer) -> IntactBytes:
+    """The batches at the beginning of a buffer that match their checksums."""
+    at, end, unpack = 0, len(buffer), _FRONT.unpack_from
+    try:
+        while at + PREFIX_BYTES <= end:
+            if at + HEADER_BYTES <= end:
+                base, length, _epoch, magic, crc = unpack(buffer, at)
+                if magic == MAGIC and length >= _MIN_LENGTH:
+                    following = at + length + PREFIX_BYTES
+                    if following > end:
+                        break
+                    if crc32c(buffer, at + 21, following) != crc:
+                        return IntactBytes(at, f"batch at offset {base}: its CRC does not match its bytes")
+                    at = following
+                    continue
+            size = entry_size(buffer, at)  # of an old format, or damaged
+            if at + size > end:
+                break
+            header = header_at(buffer, at)
+            if not crc_is_valid(buffer, header):
+                return IntactBytes(at, f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+            at += size
+    except CorruptRecords as error:
+        return IntactBytes(at, str(error))
+    return IntactBytes(at, None)
+
+
+def intact_bytes_of_file(file: File, position: int, size: int) -> IntactBytes:
+    """The batches from a position of a file on that match their checksums; `size` bytes are looked at."""
+    reader, at, end = BatchReader(file, position + size), position, position + size
+    while at < end:
+        content = file.pread(min(CHUNK_BYTES, end - at), at)
+        found = intact_bytes(content)
+        at += found.size
+        if found.problem is not None:
+            return IntactBytes(at - position, found.problem)
+        if found.size:
+            continue
+        try:
+            if end - at < PREFIX_BYTES or reader.size_at(at) > end - at:
+                break
+            at += reader.batch_at(at).size  # larger than a chunk
+        except CorruptRecords as error:
+            return IntactBytes(at - position, str(error))
+    return IntactBytes(at - position, None)
+
+
+class BatchReader:
+    """The batches in the first `end` bytes of a file. A batch larger than a chunk is read in pieces."""
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._chunk = b""
+        self._chunk_at = 0
+
+    def size_at(self, position: int) -> int:
+        """The size of the batch at this position as its header says, whether it is complete or not.
+
+        Raises OSError, CorruptRecords.
+        """
+        within = self._load(position, PREFIX_BYTES)
+        if len(self._chunk) - within < PREFIX_BYTES:
+            raise CorruptRecords(f"the last {self._end - position} bytes do not hold a batch header")
+        return entry_size(self._chunk, within)
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The header of the batch at this position. Raises OSError, CorruptRecords where none can be there."""
+        size, left = self.size_at(position), self._end - position
+        if size > left:
+            raise CorruptRecords(f"its length says {size} bytes, only {left} follow")
+        within = self._load(position, HEADER_BYTES)
+        return header_at(self._chunk, within)._replace(position=position)
+
+    def batch_at(self, position: int) -> BatchHeader:
+        """Like `header_at`, for a batch that matches its checksum. Raises OSError, CorruptRecords."""
+        header = self.header_at(position)
+        if not self._crc_is_valid(header):
+            raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+        return header
+
+    def _load(self, position: int, count: int) -> int:
+        """Make the chunk hold `count` bytes from the position, where the file has them; where they begin in it."""
+        within = position - self._chunk_at
+        missing = within < 0 or within + count > len(self._chunk)
+        if missing and not (within >= 0 and self._chunk_at + len(self._chunk) >= self._end):
+            self._chunk = self._file.pread(max(0, min(CHUNK_BYTES, self._end - position)), position)
+            self._chunk_at, within = position, 0
+        return within
+
+    def _crc_is_valid(self, header: BatchHeader) -> bool:
+        """Whether the batch matches its checksum."""
+        if header.size <= CHUNK_BYTES:
+            within = self._load(header.position, header.size)
+            if within + header.size > len(self._chunk):
+                return False  # the file is shorter than its size was
+            return crc_is_valid(self._chunk, header._replace(position=within))
+        crc, end = 0, header.position + header.size
+        is_legacy = header.magic != MAGIC
+        for at in range(header.position + _CRC_FROM.get(header.magic, _LEGACY_CRC_FROM), end, CHUNK_BYTES):
+            piece = self._file.pread(min(CHUNK_BYTES, end - at), at)
+            crc = zlib.crc32(piece, crc) if is_legacy else google_crc32c.extend(crc, piece)
+        return crc == header.crc

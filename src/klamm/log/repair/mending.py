@@ -1,0 +1,182 @@
+"""Replaces the damaged ranges of a closed segment by batches of another replica.
+
+A new segment is written beside the old one, from what is intact and what was fetched. It is checked as a whole, synced,
+and swapped in as after a compaction: a kill at any moment leaves the old segment or the new one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from klamm.log.flushing import sync_files
+from klamm.log.leftovers import remove_cleaned_files
+from klamm.log.log import Log
+from klamm.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
+from klamm.log.open_files import OpenFiles
+from klamm.log.repair.checking import CheckedSegment, Place, check_segment
+from klamm.log.repair.damage import DamagedRange
+from klamm.log.segment import Segment
+from klamm.model.errors import KlammError
+from klamm.runtime.disk import Buffer, Disk
+from klamm.runtime.workers import WorkerFailed, Workers
+from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
+
+logger = structlog.get_logger("logs")
+
+COPY_BYTES: Final = 8 * 1024 * 1024
+_OPEN_FILES: Final = 4
+_KINDS: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+FetchRange = Callable[[DamagedRange], AsyncIterator[Buffer]]
+"""Yields the whole batches of a range, in order. Raises KlammError, OSError where the replica cannot give them."""
+
+
+class CannotMend(KlammError):
+    """The segment stays as it is for now; the text says why."""
+
+
+class NewSegment(NamedTuple):
+    """The `.cleaned` files to index: where they are, and what the segment may hold."""
+
+    directory: str
+    base_offset: int
+    end_offset: int
+    latest_epoch: int | None
+    index_interval_bytes: int
+    index_max_bytes: int
+    now_ms: int
+
+
+async def mend_segment(world: World, workers: Workers, log: Log, segment: Segment, fetch: FetchRange) -> None:
+    """Replace the damaged ranges of the segment. Raises CannotMend, StorageFailed, and what `fetch` raises."""
+    if log.cleaning.is_running or log.cleaning.is_paused:
+        raise CannotMend("the log is being compacted, or copied to another log directory")
+    following = log.segments.at(log.segments.slot_of(segment.base_offset) + 1)
+    assert following is not None, f"{segment} is still written to"
+    log.cleaning.begin(following.base_offset)
+    try:
+        await _write_new_log(world.disk, segment, fetch)
+        new = NewSegment(
+            log.directory,
+            segment.base_offset,
+            following.base_offset,
+            log.latest_epoch,
+            log.config.index_interval_bytes,
+            log.config.segment_index_bytes,
+            world.clock.now_ms(),
+        )
+        result = await workers.run(index_new_segment, world.disk, new)
+        if isinstance(result, str):
+            raise CannotMend(f"the fetched batches do not fit in the segment: {result}")
+        if not await log.replace_segments([segment.base_offset], result):
+            raise CannotMend("the log was truncated meanwhile")
+    except WorkerFailed as error:
+        raise CannotMend(str(error)) from error
+    finally:
+        await asyncio.shield(_end(world.disk, log))
+
+
+async def _end(disk: Disk, log: Log) -> None:
+    """Let the log be compacted again, and remove the files that were not used."""
+    try:
+        log.cleaning.end()
+        await disk.in_thread(remove_cleaned_files, disk, log.directory)
+    except OSError as error:
+        if not log.has_failed:
+            logger.warning(
+                "files of a repair are left, the next start removes them", directory=log.directory, reason=str(error)
+            )
+
+
+async def _write_new_log(disk: Disk, segment: Segment, fetch: FetchRange) -> None:
+    """Write the `.cleaned` log file: intact bytes of the segment, and fetched batches for the damaged ranges."""
+    target = segment.path(LOG) + CLEANED
+    transactions = segment.path(TRANSACTION_INDEX)
+    await disk.in_thread(_begin, disk, target, transactions)
+    size = position = 0
+    for damage in segment.damaged:
+        size = await _copy(disk, segment, position, damage.position, target, size)
+        async for content in fetch(damage):
+            size += await disk.in_thread(_write, disk, target, content, size)
+        position = damage.end_position
+    await _copy(disk, segment, position, segment.size, target, size)
+
+
+async def _copy(disk: Disk, segment: Segment, start: int, end: int, target: str, at: int) -> int:
+    """Append bytes of the segment to the target, whose size is `at`; its new size. Raises CannotMend."""
+    for position in range(start, end, COPY_BYTES):
+        count = min(COPY_BYTES, end - position)
+        if await disk.in_thread(_copy_piece, disk, segment.log_path, position, count, target, at) != count:
+            raise CannotMend(f"{segment.log_path} became shorter meanwhile")
+        at += count
+    return at
+
+
+def _begin(disk: Disk, target: str, transactions: str) -> None:
+    """Create the new log file, and copy the index of aborted transactions, which names offsets and no positions."""
+    for path in (target, transactions + CLEANED):
+        if disk.exists(path):
+            disk.remove(path)
+    disk.open(target, create=True).close()
+    if disk.exists(transactions):
+        content = disk.read(transactions)
+        disk.open(transactions + CLEANED, create=True).close()
+        _write(disk, transactions + CLEANED, content, 0)
+
+
+def _copy_piece(disk: Disk, source: str, position: int, count: int, target: str, at: int) -> int:
+    """Copy bytes from one file to another; how many there were."""
+    file = disk.open_read(source)
+    try:
+        content = file.pread(count, position)
+    finally:
+        file.close()
+    return _write(disk, target, content, at)
+
+
+def _write(disk: Disk, path: str, content: Buffer, at: int) -> int:
+    """Write the bytes to the file; how many there are."""
+    file = disk.open(path)
+    try:
+        return file.pwrite((content,), at)
+    finally:
+        file.close()
+
+
+def index_new_segment(disk: Disk, new: NewSegment) -> int | str:
+    """Check the `.cleaned` log file as a whole, write its indexes and sync all. Its size, or why it is not usable.
+
+    Raises OSError.
+    """
+    files = OpenFiles(disk, _OPEN_FILES)
+    segment = Segment(
+        files,
+        new.directory,
+        new.base_offset,
+        index_interval_bytes=new.index_interval_bytes,
+        index_max_bytes=new.index_max_bytes,
+        created_ms=new.now_ms,
+        suffix=CLEANED,
+    )
+    size = disk.size(segment.log_path)
+    checked = CheckedSegment(segment.log_path, "", size, new.base_offset, new.end_offset, new.latest_epoch)
+    progress = check_segment(disk, checked, Place(0, new.base_offset), None, size)
+    if progress.damaged or progress.errno is not None:
+        return progress.damaged[0].reason if progress.damaged else progress.error
+    try:
+        segment.size = size
+        for found in list(segment.headers(0)) if size else ():
+            header = found.header
+            segment.index_batch(
+                found.position, header.size, header.base_offset, header.last_offset, header.max_timestamp
+            )
+        segment.seal()
+    except CorruptRecords as error:
+        return str(error)
+    finally:
+        files.close()
+    sync_files(disk, [segment.path(kind) for kind in _KINDS], ())
+    return size

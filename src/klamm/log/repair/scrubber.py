@@ -1,0 +1,228 @@
+"""Reads all closed segments in the background, again and again, and looks for damage. Apache Kafka has no such task."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from klamm.log.log import Log
+from klamm.log.repair.checking import CheckedSegment, Place, Progress, check_segment
+from klamm.log.repair.damage import DamagedRange
+from klamm.log.segment import Segment
+from klamm.log.settings import ScrubberSettings
+from klamm.model.ids import TopicPartition
+from klamm.runtime.workers import WorkerFailed, Workers
+from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
+
+STEP_BYTES: Final = 8 << 20
+_MAX_WAITING: Final = 10_000
+_ERROR_BACKOFF_S: Final = 60.0
+
+
+class ScrubbedLogs(Protocol):
+    """The logs of a node, as far as the scrubber needs them."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The open logs of this node by partition."""
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """Return the open log of the partition; None where this node has none."""
+
+
+class LogScrubber:
+    """Checks one segment after the other in one worker process; those that readers complained of come first.
+
+    Used by the event loop alone. `on_damage` gets each log in which damage was found.
+    """
+
+    def __init__(self, world: World, logs: ScrubbedLogs, settings: ScrubberSettings) -> None:
+        self._world = world
+        self._logs = logs
+        self._settings = settings
+        self._rng = world.randomness.stream("scrubber")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._urgent: dict[tuple[TopicPartition, int], None] = {}
+        self._wakeup = asyncio.Event()
+        self._damaged: set[TopicPartition] = set()
+        self.on_damage: Callable[[Log], None] = lambda log: None
+        self.read_bytes = 0
+        self.damaged_ranges = 0
+        """All that were found since the start."""
+        self.last_pass_ms: int | None = None
+        """When all closed segments had been read, ms since 1970; None before the first time."""
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read segments in the background, and to check those that readers complain of."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._run(self._scrub), name="scrubber"),
+            loop.create_task(self._run(self._check_urgent), name="scrubber of suspects"),
+        ]
+
+    async def close(self) -> None:
+        """Stop reading."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def update_settings(self, settings: ScrubberSettings) -> None:
+        """Apply changed configs; a pass under way begins anew."""
+        if settings == self._settings:
+            return
+        is_running = bool(self._tasks)
+        await self.close()
+        self._settings = settings
+        if is_running:
+            self.start()
+
+    async def _run(self, work: Callable[[Workers], Awaitable[None]]) -> None:
+        """Do the work in a worker process of its own, and again after an error."""
+        workers = self._world.workers.pool(1)
+        try:
+            while True:
+                try:
+                    await work(workers)
+                except WorkerFailed as error:
+                    logger.warning("checking segments failed, it goes on later", reason=str(error))
+                    await asyncio.sleep(_ERROR_BACKOFF_S)
+        finally:
+            await workers.close()
+
+    # -- all segments --------------------------------------------------------------------------------------------------
+
+    async def _scrub(self, workers: Workers) -> None:
+        """Check all closed segments, at most at the configured rate, then wait for the next pass.
+
+        A pass begins at a partition drawn by lot, so that restarts do not keep it from any.
+        """
+        rate = self._settings.bytes_per_second
+        if not rate:
+            await asyncio.Event().wait()
+        began = asyncio.get_running_loop().time()
+        partitions = sorted(self._logs.logs)
+        first = self._rng.randrange(len(partitions)) if partitions else 0
+        for partition in partitions[first:] + partitions[:first]:
+            await self._scrub_log(partition, workers, rate)
+        self.last_pass_ms = self._world.clock.now_ms()
+        took_s = asyncio.get_running_loop().time() - began
+        await asyncio.sleep(max(1.0, self._settings.interval_ms / 1000 - took_s))
+
+    async def _scrub_log(self, partition: TopicPartition, workers: Workers, rate: int) -> None:
+        """Check the closed segments of one log, if it is still there."""
+        await asyncio.sleep(0)
+        log = self._logs.get(partition)
+        if log is None:
+            return
+        for base in [segment.base_offset for segment in log.segments][:-1]:
+            await self._check(log, base, workers, rate)
+
+    # -- what readers complained of ------------------------------------------------------------------------------------
+
+    def check_soon(self, partition: TopicPartition, offset: int) -> None:
+        """A reader found damage at this offset: check its segment, and report what is found."""
+        if len(self._urgent) < _MAX_WAITING:
+            self._urgent[partition, offset] = None
+            self._wakeup.set()
+
+    async def _check_urgent(self, workers: Workers) -> None:
+        """Check the segments that readers complained of; one that is still written to is closed first."""
+        await self._wakeup.wait()
+        self._wakeup.clear()
+        while self._urgent:
+            partition, offset = next(iter(self._urgent))
+            log = self._logs.get(partition)
+            if log is not None and not log.has_failed and log.segments.first.base_offset <= offset < log.end_offset:
+                if offset >= log.segments.active.base_offset:
+                    log.roll()
+                base = log.segments.from_slot(log.segments.slot_of(offset))[0].base_offset
+                await self._check(log, base, workers, None)
+            self._urgent.pop((partition, offset), None)
+
+    # -- one segment ---------------------------------------------------------------------------------------------------
+
+    async def _check(self, log: Log, base: int, workers: Workers, rate: int | None) -> None:
+        """Check one closed segment; nothing is found in one that goes or changes meanwhile. Raises WorkerFailed."""
+        loop, disk = asyncio.get_running_loop(), self._world.disk
+        segment = self._closed_segment(log, base)
+        if segment is None:
+            return
+        facts = checked_segment(log, segment)
+        step = STEP_BYTES if rate is None else max(1, min(STEP_BYTES, rate))
+        progress = Progress(Place(0, base), None)
+        found: list[DamagedRange] = []
+        while progress.place.position < facts.size:
+            began, position = loop.time(), progress.place.position
+            progress = await workers.run(check_segment, disk, facts, progress.place, progress.before, step)
+            if self._closed_segment(log, base) is not segment or segment.size != facts.size:
+                return
+            if progress.errno is not None:
+                log.on_io_error(OSError(progress.errno, progress.error))
+                return
+            found += progress.damaged
+            done = progress.place.position - position
+            self.read_bytes += done
+            if rate is not None:
+                await asyncio.sleep(max(0.0, done / rate - (loop.time() - began)))
+        self._report(log, segment, tuple(found))
+
+    def _closed_segment(self, log: Log, base: int) -> Segment | None:
+        """The closed segment with this base offset; None where it is gone or the log cannot be used."""
+        if self._logs.get(log.partition) is not log or log.has_failed:
+            return None
+        segments = log.segments
+        if not segments.first.base_offset <= base < segments.active.base_offset:
+            return None
+        segment = segments.from_slot(segments.slot_of(base))[0]
+        return segment if segment.base_offset == base else None
+
+    def _report(self, log: Log, segment: Segment, found: tuple[DamagedRange, ...]) -> None:
+        """Keep what was found, so that it is not served, and name it in the log of the node."""
+        known, segment.damaged = segment.damaged, found
+        for damage in found:
+            if damage in known:
+                continue
+            self.damaged_ranges += 1
+            logger.error(
+                "damaged records found: they are not served",
+                partition=str(log.partition),
+                file=segment.log_path,
+                offsets=f"{damage.first_offset} to {damage.end_offset - 1}",
+                bytes=f"{damage.position} to {damage.end_position - 1}",
+                reason=damage.reason,
+                action="Check the disk. The records are copied from another in-sync replica, if there is one.",
+            )
+        if found:
+            self._damaged.add(log.partition)
+            self.on_damage(log)
+
+    # -- facts for metrics ---------------------------------------------------------------------------------------------
+
+    def unmended_ranges(self) -> int:
+        """Damaged ranges that are known and not replaced yet."""
+        counts = {}
+        for partition in self._damaged:
+            log = self._logs.get(partition)
+            counts[partition] = 0 if log is None else sum(len(segment.damaged) for segment in log.segments)
+        self._damaged = {partition for partition, count in counts.items() if count}
+        return sum(counts.values())
+
+
+def checked_segment(log: Log, segment: Segment) -> CheckedSegment:
+    """What a check has to know of a closed segment."""
+    following = log.segments.at(log.segments.slot_of(segment.base_offset) + 1)
+    assert following is not None, f"{segment} is still written to"
+    return CheckedSegment(
+        segment.log_path,
+        segment.offset_index.path,
+        segment.size,
+        segment.base_offset,
+        following.base_offset,
+        log.latest_epoch,
+    )

@@ -1,0 +1,124 @@
+"""Opens every log of a node when it starts, in all its data directories. Source: LogManager.scala (loadLogs)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from klamm.config.config_types import InvalidConfig
+from klamm.config.topic_config import TopicConfig, correct_topic_config
+from klamm.log.directory import LogDirectory, UnreadableLog
+from klamm.log.errors import BadLogDirectory, CorruptFile
+from klamm.log.future_logs import FutureLogs
+from klamm.log.housekeeping import Housekeeping
+from klamm.log.log import Log
+from klamm.log.log_storage import Owner
+from klamm.log.meta_properties import read_all_meta
+from klamm.log.open_files import OpenFiles
+from klamm.log.registry import LogRegistry
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
+
+
+class LoadedConfigs:
+    """Parsed topic configs, by topic."""
+
+    def __init__(self, overrides: Mapping[str, Mapping[str, str]], defaults: Mapping[str, str]) -> None:
+        self._overrides = overrides
+        self._defaults = defaults
+        self._parsed: dict[str, TopicConfig] = {}
+        self.problems: dict[str, str] = {}
+        self.default: Final = TopicConfig.parse({}, defaults)
+
+    def of(self, topic: str) -> TopicConfig:
+        """The config of this topic."""
+        own = self._overrides.get(topic)
+        if not own:
+            return self.default
+        if topic not in self._parsed:
+            try:
+                self._parsed[topic] = TopicConfig.parse(own, self._defaults)
+            except InvalidConfig as error:
+                self.problems[topic] = str(error)
+                self._parsed[topic] = self.default
+        return self._parsed[topic]
+
+
+class LogStartup:
+    """Locks the log directories, and registers the logs that it opens there."""
+
+    def __init__(
+        self, world: World, registry: LogRegistry, futures: FutureLogs, housekeeping: Housekeeping, files: OpenFiles
+    ) -> None:
+        self._world = world
+        self._registry = registry
+        self._futures = futures
+        self._housekeeping = housekeeping
+        self._files = files
+
+    async def load(self, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads_per_directory: int) -> None:
+        """Open every log. Raises BadLogDirectory where a directory is not this node's, or none can be used."""
+        directories = list(self._registry.directories.values())
+        read_all_meta(self._world.disk, list(self._registry.directories))
+        results = await asyncio.gather(
+            *(self._load_directory(d, broker_id, cluster_id, configs, threads_per_directory) for d in directories),
+            return_exceptions=True,
+        )
+        for topic, reason in configs.problems.items():
+            logger.error(
+                "invalid topic config ignored, the broker's defaults apply",
+                topic=topic,
+                reason=reason,
+                action=correct_topic_config(topic),
+            )
+        problem = next((result for result in results if isinstance(result, BaseException)), None)
+        if problem is None and not self._registry.live:
+            reasons = "; ".join(f"{d.path}: {str(d.offline_reason).rstrip('.')}" for d in directories)
+            problem = BadLogDirectory(
+                f"No log directory can be used: {reasons}. Repair one of them, or change log.dirs."
+            )
+        if problem is not None:
+            for directory in directories:
+                directory.unlock()
+            raise problem
+
+    async def _load_directory(
+        self, directory: LogDirectory, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads: int
+    ) -> None:
+        """Open all logs of one data directory, with this many threads."""
+        disk, futures = self._world.disk, self._futures
+        try:
+            await disk.in_thread(directory.prepare, broker_id, cluster_id)
+            inventory = await disk.in_thread(directory.inventory)
+            pending = sorted(inventory.logs.items())
+            shares = [pending[start::threads] for start in range(threads)]
+            loaded = await asyncio.gather(
+                *(disk.in_thread(self._open_logs, directory, share, configs, self._housekeeping) for share in shares)
+            )
+            copies = sorted(inventory.futures.items())
+            opened = await disk.in_thread(self._open_logs, directory, copies, configs, futures.owner)
+        except (OSError, CorruptFile) as error:
+            self._registry.take_offline(directory, str(error))
+            return
+        for result in (result for share in loaded for result in share):
+            if isinstance(result, Log):
+                self._registry.register(result, directory)
+            else:
+                self._registry.mark_unreadable(result, directory)
+        for result in opened:
+            if isinstance(result, Log) and result.partition not in futures.logs:
+                futures.add(result, directory)
+            else:
+                inventory.to_delete.append(inventory.futures[result.partition])
+        directory.is_loaded = True
+        for path in inventory.to_delete:
+            self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
+
+    def _open_logs(
+        self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs, owner: Owner
+    ) -> list[Log | UnreadableLog]:
+        """Open some logs of a directory in a thread."""
+        return list(directory.load(self._world, share, configs.of, self._files, owner))

@@ -1,0 +1,95 @@
+"""From the text of one option to its value; each raises ValueError with what is wrong and what to give instead."""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from klamm.spark.java_regex import to_python
+
+_BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class OnDataLoss(StrEnum):
+    """What a read does where requested records are lost."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    REPORT = "report"
+
+
+def parse_boolean(text: str) -> bool:
+    """Return the boolean; raises ValueError unless the text is `true` or `false`."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def parse_positive(text: str) -> int:
+    """Return a whole number of at least 1. Raises ValueError."""
+    number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
+    if number < 1:
+        raise ValueError("it must be a whole number, at least 1")
+    return number
+
+
+def parse_milliseconds(text: str) -> float:
+    """Return the seconds for a text that gives milliseconds. Raises ValueError."""
+    return parse_positive(text) / 1000
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes of a size as `1000000`, `512k`, `64m` or `1g`, units of 1024. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+)\s*([a-z]?)b?", text.strip().lower())
+    if found is None or found[2] not in _BYTE_UNITS or int(found[1]) < 1:
+        raise ValueError("it must be a size of at least one byte, for example 1000000, 512k, 64m or 1g")
+    return int(found[1]) * _BYTE_UNITS[found[2]]
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration as `500ms`, `30s`, `15m`, `1h`, `1d`. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.strip().lower())
+    if found is None or found[2] not in _SECONDS:
+        raise ValueError("it must be a duration, for example 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def parse_topics(text: str) -> tuple[str, ...]:
+    """Return the names between the commas, each once. Raises ValueError where there is none."""
+    topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
+    if not topics:
+        raise ValueError("it has no topic; give one or more names, separated by commas")
+    return topics
+
+
+def parse_pattern(text: str) -> str:
+    """Return a Java regular expression in Python's syntax. Raises ValueError."""
+    translated = to_python(text)
+    try:
+        re.compile(translated)
+    except re.error as error:
+        raise ValueError(f"it is not a regular expression ({error}); correct it") from error
+    return translated
+
+
+def parse_one_of(*allowed: str) -> Callable[[str], str]:
+    """Return a parser that accepts only these words."""
+
+    def parse(text: str) -> str:
+        """Return the word in lower case; raises ValueError where it is not allowed."""
+        if text.lower() not in allowed:
+            raise ValueError(f"it must be {' or '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def parse_on_data_loss(text: str) -> OnDataLoss:
+    """Return what to do on data loss. Raises ValueError."""
+    return OnDataLoss(parse_one_of(*OnDataLoss)(text))
+
+
+def parse_text(text: str) -> str:
+    """Return the text unchanged."""
+    return text

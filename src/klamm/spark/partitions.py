@@ -1,0 +1,107 @@
+"""Which partitions a read is for: what subscribe, subscribePattern or assign mean in the cluster.
+
+Source: ConsumerStrategy.scala.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from klamm.client.cluster import topic_ids_of
+from klamm.client.errors import RetriableError, code_name, recovery
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import BadOption
+from klamm.spark.offsets import Bound
+from klamm.spark.read_client import ReadClient
+from klamm.wire.messages import MetadataResponseTopic
+
+_LOG: Final = logging.getLogger("klamm.spark")
+MAX_TIMES_UNKNOWN: Final = 3  # a topic just created is not known to every broker at once
+
+
+def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
+    """Return the partitions to read, and store topic ids in `brokers.cluster`.
+
+    Raises BadOption for what does not exist.
+    """
+    found, unknown = find_topics(brokers)
+    if unknown:
+        raise BadOption(_unknown_topics(brokers, unknown))
+    brokers.cluster.topic_ids = topic_ids_of(found)
+    partitions = partitions_of(found, brokers)
+    for missing in sorted(set(brokers.options.subscription.partitions or ()) - set(partitions)):
+        raise BadOption(f"option assign has {missing}, which does not exist in the cluster. Remove it.")
+    return partitions
+
+
+def find_topics(brokers: ReadClient) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
+    """The metadata of the topics to read, and the names that subscribe or assign has but the cluster has not.
+
+    Raises BadOption for names that brokers refuse, Unreachable while leaders are missing.
+    """
+    topics, pattern, assigned = brokers.options.subscription
+    if pattern is not None:
+        every = brokers.topics(None)
+        return {n: t for n, t in every.items() if re.search(pattern, n) and not t.is_internal}, []
+    return _existing_topics(brokers, topics or sorted({p.topic for p in assigned or ()}))
+
+
+def partitions_of(topics: Mapping[str, MetadataResponseTopic], brokers: ReadClient) -> list[TopicPartition]:
+    """Return the partitions of the topics, sorted; with the option assign only those assigned."""
+    every = (TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
+    assigned = brokers.options.subscription.partitions
+    return sorted(every if assigned is None else set(every) & set(assigned))
+
+
+def check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
+    """Raise BadOption unless the option names exactly the partitions to read."""
+    if given.each is None:
+        return
+    if missing := [str(p) for p in partitions if p not in given.each]:
+        raise BadOption(f"option {given.option} must have every partition of the read. Add {', '.join(missing)}.")
+    if unexpected := [str(p) for p in given.each if p not in partitions]:
+        raise BadOption(
+            f"option {given.option} has {', '.join(unexpected)}, which subscribe, subscribePattern or assign does not "
+            "include. Remove it."
+        )
+
+
+def warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
+    """Log that a topic has no id, because a recreated topic then cannot be detected."""
+    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
+        _LOG.warning(
+            "topic %s has no topic id, because the brokers or their inter.broker.protocol.version are older than 2.8: "
+            "this read cannot notice that the topic is deleted and created again. Do not recreate it during the read.",
+            topic,
+        )
+
+
+def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
+    """The metadata of the named topics, and those that stay unknown. Raises BadOption, Unreachable."""
+    backoff = brokers.backoff(brokers.options.api_timeout_s)
+    times_unknown = 0
+    while True:
+        found = brokers.topics(names)
+        codes = {n: t.error_code for n, t in found.items() if t.error_code}
+        refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
+        if refused:
+            name, code = next(iter(refused.items()))
+            raise BadOption(
+                f"the brokers refuse to describe topic {name!r}: {code_name(code)}. Check the topic's name."
+            )
+        unknown = [n for n, code in codes.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        times_unknown += bool(unknown)
+        if len(codes) == len(unknown) and (not unknown or times_unknown >= MAX_TIMES_UNKNOWN):
+            return {n: t for n, t in found.items() if n not in codes}, unknown
+        cause = RetriableError(f"no leader yet for {', '.join(sorted(codes))}")
+        brokers.client.world.sleep(backoff.next_wait_s("asking for metadata", cause))
+
+
+def _unknown_topics(brokers: ReadClient, unknown: Sequence[str]) -> str:
+    """What to say of topics that do not exist, with the nearest name."""
+    near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Correct the option subscribe or assign."
+    return f"topic {', '.join(unknown)} does not exist. {hint}"

@@ -1,0 +1,219 @@
+"""The state of one streaming query in the driver: its client, and what it knows of logs, limits and losses."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.client.blocking import BlockingClient
+from klamm.client.cluster import TopicGone, topic_ids_of
+from klamm.client.offsets import EARLIEST, LATEST
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import BlockingWorld
+from klamm.spark.errors import BadOption
+from klamm.spark.losses import LostRange, pass_over
+from klamm.spark.options import ReadOptions
+from klamm.spark.partitions import check_complete, find_partitions, find_topics, partitions_of, warn_without_ids
+from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets
+from klamm.spark.ranges import OffsetRange, TaskLimits, TaskRanges, plan_tasks
+from klamm.spark.rate_limits import is_enough, limit_offsets
+from klamm.spark.read_client import ReadClient, settings_of
+from klamm.spark.stream_offsets import StreamOffset
+from klamm.spark.stream_plan import losses_between, plan_micro_batch
+
+MAX_BEHIND_S: Final = 10.0
+"""A log that ends before what was read counts as truncated after this long: a new leader's high watermark lags."""
+
+
+class Logs(NamedTuple):
+    """The logs of the partitions that a query reads, at one time; ends are last stable offsets for read_committed."""
+
+    topic_ids: Mapping[str, uuid.UUID]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+class StreamDriver:
+    def __init__(self, world: BlockingWorld, options: ReadOptions) -> None:
+        self._world = world
+        self._options = options
+        self._client = BlockingClient(world, options.bootstrap, settings_of(options))
+        self._brokers = ReadClient(self._client, options)
+        self._initial: StreamOffset | None = None
+        self._fixed_end: Logs | None = None
+        self._checked_cluster = False
+        self._last_batch_s: float | None = None
+        self._behind_since_s: dict[TopicPartition, float] = {}
+        self.latest: StreamOffset | None = None
+        """The ends of the logs as they were last seen."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def initial(self) -> StreamOffset:
+        """Where a new query begins, resolved once. Raises BadOption, DataLoss, Unreachable."""
+        if self._initial is None:
+            brokers = self._brokers
+            partitions = find_partitions(brokers)
+            check_complete(self._options.start, partitions)
+            warn_without_ids(brokers, partitions)
+            ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
+            starts = checked_starts(brokers, resolve_offsets(brokers, self._options.start, partitions), ends, [])
+            ids = dict(brokers.cluster.topic_ids)
+            self._initial = StreamOffset(brokers.cluster.cluster_id, ids, starts, {}, is_initial=True)
+        return self._initial
+
+    def fix_end(self) -> None:
+        """Read no further than what is there now: the query ends even while producers go on."""
+        self._fixed_end = self._look()
+
+    def next_end(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
+        """Where the micro-batch after `start` ends; `start` itself where it would have nothing.
+
+        Raises DataLoss where records that follow `start` are gone.
+        """
+        self._check_cluster(start)
+        logs = self._look(start)
+        self.latest = StreamOffset(self._brokers.cluster.cluster_id, logs.topic_ids, logs.ends, {})
+        if self._fixed_end is not None:
+            logs = _within(logs, self._fixed_end, start)
+        goal = self._goal(start, logs)
+        begins = {p: goal.begin(p, start) for p in goal.next}
+        waits = unlimited or self._fixed_end is not None
+        if not waits and not is_enough(begins, goal.next, self._options.trigger, self._waited_s()):
+            return goal._replace(next=begins, first=begins) if start.is_initial else start
+        if not unlimited:
+            goal = goal._replace(next=self._limited(begins, goal.next))
+        if not start.is_initial and goal.next == start.next and goal.topic_ids == start.topic_ids:
+            return start
+        self._last_batch_s = self._world.now_s()
+        return goal
+
+    def tasks(self, start: StreamOffset, end: StreamOffset) -> list[TaskRanges]:
+        """The tasks of the micro-batch from `start` to `end`. Raises DataLoss."""
+        self._check_cluster(end)
+        plan = plan_micro_batch(start, end)
+        for lost in plan.lost:
+            pass_over(lost, self._options.on_data_loss)
+        options = self._options
+        limits = TaskLimits(self._world.processors(), options.min_partitions, options.max_records_per_partition)
+        tasks = plan_tasks(plan.ranges, self._average_bytes(plan.ranges), limits)
+        if options.reports_losses and plan.lost:
+            tasks.append(TaskRanges((), tuple(plan.lost)))
+        return tasks
+
+    # ---- what there is
+
+    def _look(self, start: StreamOffset | None = None) -> Logs:
+        """The logs as they are now, of all partitions that the options include.
+
+        A topic that `start` has counts as gone only when brokers have said so for some time; a broker that just
+        started may not know it yet. Raises Unreachable.
+        """
+        backoff = self._brokers.backoff(self._options.api_timeout_s)
+        gone: set[str] = set()
+        while True:
+            topics, _ = find_topics(self._brokers)
+            ids = topic_ids_of(topics)
+            partitions = set(partitions_of(topics, self._brokers))
+            if start is not None:
+                stays = {p for p in start.next if p.topic not in gone and self._options.subscription.includes(p)}
+                partitions |= stays
+                ids |= {p.topic: start.topic_ids[p.topic] for p in stays if p.topic in start.topic_ids}
+            self._brokers.cluster.topic_ids = ids
+            try:
+                starts = self._brokers.offsets(dict.fromkeys(partitions, EARLIEST))
+                ends = self._brokers.offsets(dict.fromkeys(partitions, LATEST))
+            except TopicGone as error:
+                gone.add(error.topic)
+                self._world.sleep(backoff.next_wait_s("asking for offsets", error))
+                continue
+            return Logs(ids, starts, ends)
+
+    def _goal(self, start: StreamOffset, logs: Logs) -> StreamOffset:
+        """The end of a micro-batch without limits. Raises DataLoss."""
+        goal = StreamOffset(self._brokers.cluster.cluster_id, logs.topic_ids, logs.ends, {})
+        known = {p for p in logs.ends if p in start.next and goal.same_topic(p.topic, start)}
+        ends = {p: self._end_of_known(p, start.next[p], e) if p in known else e for p, e in logs.ends.items()}
+        if start.is_initial:
+            first = {p: start.next[p] if p in known else logs.starts[p] for p in logs.ends}
+        else:
+            first = {p: logs.starts[p] for p in logs.ends if p not in known}
+        goal = goal._replace(next=ends, first=first)
+        for lost in (*losses_between(start, goal), *_deleted_before_read(start, logs, known)):
+            pass_over(lost, self._options.on_data_loss)
+        return goal
+
+    def _end_of_known(self, partition: TopicPartition, position: int, end: int) -> int:
+        """The end of a log from which records were read; `position` while its end may only seem to be before that."""
+        if end >= position:
+            self._behind_since_s.pop(partition, None)
+            return end
+        since_s = self._behind_since_s.setdefault(partition, self._world.now_s())
+        return end if self._world.now_s() - since_s >= MAX_BEHIND_S else position
+
+    def _check_cluster(self, offset: StreamOffset) -> None:
+        """Raise BadOption where the checkpoint is one of another cluster."""
+        if self._checked_cluster:
+            return
+        self._brokers.topics(())
+        mine = self._brokers.cluster.cluster_id
+        if None not in (mine, offset.cluster_id) and mine != offset.cluster_id:
+            raise BadOption(
+                f"the checkpoint is of the cluster {offset.cluster_id}, but the brokers of kafka.bootstrap.servers are "
+                f"the cluster {mine}. Correct kafka.bootstrap.servers, or give the query another checkpointLocation."
+            )
+        self._checked_cluster = True
+
+    # ---- limits
+
+    def _waited_s(self) -> float | None:
+        """The time since the last micro-batch of this run; None before the first one."""
+        return None if self._last_batch_s is None else self._world.now_s() - self._last_batch_s
+
+    def _limited(
+        self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """The ends of a micro-batch within the limits of the options."""
+        trigger = self._options.trigger
+        if trigger.max_offsets is None and trigger.max_bytes is None:
+            return ends
+        ranges = [OffsetRange(p, begins[p], e) for p, e in ends.items() if begins[p] < e]
+        sizes = self._average_bytes(ranges) if trigger.max_bytes is not None else {}
+        return limit_offsets(begins, ends, trigger, sizes)
+
+    def _average_bytes(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
+        """The average bytes of one offset in each partition; nothing for a topic that is gone."""
+        try:
+            return average_bytes(self._brokers, ranges)
+        except TopicGone:
+            return {}
+
+
+def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:
+    """The logs as far as they were there when the end of the query was fixed, but not before `start`."""
+    ends = {}
+    for p, end in logs.ends.items():
+        position = min(start.next[p], end) if p in start.next else None
+        if p in fixed.ends and logs.topic_ids.get(p.topic) == fixed.topic_ids.get(p.topic):
+            ends[p] = max(min(end, fixed.ends[p]), position or 0)
+        elif position is not None:
+            ends[p] = position
+    topics = {p.topic for p in ends}
+    ids = {t: i for t, i in logs.topic_ids.items() if t in topics}
+    return Logs(ids, {p: logs.starts[p] for p in ends}, ends)
+
+
+def _deleted_before_read(start: StreamOffset, logs: Logs, known: set[TopicPartition]) -> list[LostRange]:
+    """Offsets that retention or DeleteRecords removed before the query came to them; a new partition has all to come.
+
+    A topic that is new to the query begins wherever it begins.
+    """
+    topics = {p.topic for p in known}
+    found = []
+    for p, log_start in logs.starts.items():
+        position = start.next[p] if p in known else 0
+        if p.topic in topics and position < log_start:
+            reason = f"retention or a DeleteRecords request deleted them; the log now begins at offset {log_start}"
+            found.append(LostRange(p, position, log_start, reason))
+    return found

@@ -1,0 +1,41 @@
+"""What one micro-batch reads, from its two offsets alone: a replayed batch has the same rows. No I/O."""
+
+from typing import NamedTuple
+
+from klamm.model.topic_ids import id_to_text
+from klamm.spark.losses import LostRange
+from klamm.spark.ranges import OffsetRange
+from klamm.spark.stream_offsets import StreamOffset
+
+
+class BatchPlan(NamedTuple):
+    ranges: list[OffsetRange]
+    lost: list[LostRange]
+
+
+def plan_micro_batch(start: StreamOffset, end: StreamOffset) -> BatchPlan:
+    """The offset ranges from `start` to `end`, and what was lost between them, in order of topic and partition."""
+    ranges = []
+    for p in sorted(end.next):
+        begin = end.begin(p, start)
+        if begin < end.next[p]:
+            ranges.append(OffsetRange(p, begin, end.next[p], end.topic_ids.get(p.topic)))
+    return BatchPlan(ranges, [] if start.is_initial else losses_between(start, end))
+
+
+def losses_between(start: StreamOffset, end: StreamOffset) -> list[LostRange]:
+    """What is lost between the two: topics that are gone, were created again, or became shorter."""
+    found = []
+    for p, position in sorted(start.next.items()):
+        if not end.same_topic(p.topic, start):
+            reason = (
+                f"topic {p.topic} was deleted and created again: its id was {id_to_text(start.topic_ids[p.topic])}, "
+                f"now it is {id_to_text(end.topic_ids[p.topic])}"
+            )
+            found.append(LostRange(p, position, None, reason))
+        elif p not in end.next:
+            found.append(LostRange(p, position, None, f"{p} does not exist any more, or the options exclude it now"))
+        elif end.next[p] < position:
+            reason = f"the log now ends at offset {end.next[p]}; it was truncated by an unclean leader election"
+            found.append(LostRange(p, end.next[p], position, reason))
+    return found

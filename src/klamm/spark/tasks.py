@@ -1,0 +1,80 @@
+"""What a Spark worker does with one task: read its ranges, apply the filter, and hand on Arrow record batches."""
+
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
+from klamm.runtime.memory import freeze_objects
+from klamm.spark.columns import lost_rows
+from klamm.spark.decoder import RecordSelection, decode
+from klamm.spark.fetch import RangeReader
+from klamm.spark.filters import RowFilter
+from klamm.spark.losses import LostRange
+from klamm.spark.options import ReadOptions
+from klamm.spark.pool import ClientPool
+from klamm.spark.ranges import TaskRanges
+from klamm.spark.read_client import read_client
+from klamm.spark.schema import Columns
+
+POOL: Final = ClientPool()
+"""For all reads of this process: a Spark worker lives through many tasks."""
+READS_BEFORE_FREEZE: Final = 3  # modules are still imported during the first ones
+
+
+class Job(NamedTuple):
+    """What all tasks of a read have in common."""
+
+    options: ReadOptions
+    columns: Columns
+    wanted: RowFilter = RowFilter()
+
+
+def run_task(job: Job, task: object) -> Iterator[pa.RecordBatch]:
+    """Read a task in a Spark worker; nothing for one that was not planned by klamm."""
+    if isinstance(task, TaskRanges):
+        yield from read_task(RealBlockingWorld(), job, task, POOL)
+    freeze_heap()
+
+
+def read_task(
+    world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientPool | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the task as record batches with the columns' labels; empty ones are left out."""
+    columns = job.columns
+    same = columns.names == columns.labels
+    for rows in _read_ranges(world, job.options, columns.names, task, pool):
+        kept = job.wanted.apply(rows) if job.wanted.conditions else rows
+        if kept.num_rows:
+            yield kept if same else kept.rename_columns(list(columns.labels))
+
+
+def _read_ranges(
+    world: BlockingWorld, options: ReadOptions, names: tuple[str, ...], task: TaskRanges, pool: ClientPool | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the task's offset ranges, and rows for what is lost where the options want them."""
+    if options.reports_losses:
+        yield from (lost_rows(lost, names) for lost in task.lost)
+    if not task.ranges:
+        return
+    with read_client(world, options, pool) as brokers:
+        for offset_range in task.ranges:
+            selection = RecordSelection(*offset_range[:3], names)
+            for found in RangeReader(brokers, offset_range):
+                if not isinstance(found, LostRange):
+                    yield from decode(found.run, selection, found.aborted)
+                elif options.reports_losses:
+                    yield lost_rows(found, names)
+
+
+def freeze_heap() -> None:
+    """Exclude the objects that exist now from garbage collection, since Spark's worker collects after each task.
+
+    A collection over all modules takes 10-30 ms.
+    """
+    done = getattr(sys, "_klamm_reads", 0)
+    if done < READS_BEFORE_FREEZE:
+        freeze_objects()
+        sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task

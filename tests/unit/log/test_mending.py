@@ -1,0 +1,315 @@
+"""Damaged segments on a simulated disk: found by the scrubber, mended with records from elsewhere, over kills."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.support import ORDERS, batch, values_of
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.file_slice import FileSlice
+from klamm.log.log import Log
+from klamm.log.manager import LogManager
+from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.mending import CannotMend, mend_segment
+from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.settings import ScrubberSettings
+from klamm.runtime.disk import Buffer
+from klamm.runtime.network import RealNetwork
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.workers import InlineWorkers
+from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
+
+FILES = f"{DIRECTORY}/{ORDERS}"
+OVERRIDES = {"orders": {"segment.bytes": "1000", "index.interval.bytes": "200", "file.delete.delay.ms": "1000"}}
+VALUES = [f"value-{number:03}" for number in range(40)]
+
+
+class Killed(BaseException):
+    """The process ends in this file operation."""
+
+
+class DamagedNode(SimulatedNode):
+    """A node with one log of several segments; `intact` is what another replica has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.intact: dict[int, bytes] = {}
+
+    @property
+    def world(self) -> World:
+        return World(self.clock, RealNetwork(), self.disk, RealRandomness())
+
+    def fill(self, logs: LogManager) -> Log:
+        """Write the values, one batch each; all are replicated and flushed."""
+        log = logs.get_or_create(ORDERS, TopicConfig.parse(OVERRIDES["orders"]), None, is_new=True)
+        for value in VALUES:
+            first = log.end_offset
+            log.append_as_leader(batch(value), 3)
+            self.intact[first] = bytes(log.read(first, 1).records)  # type: ignore[arg-type]
+        log.update_high_watermark(log.end_offset)
+        log.flush_now()
+        return log
+
+    def damage(self, log: Log, *offsets: int, at: int = 70) -> None:
+        """Change a byte of each of these batches on the disk."""
+        for offset in offsets:
+            segment = log.segments.from_slot(log.segments.slot_of(offset))[0]
+            found = segment.find(offset)
+            assert found is not None
+            inode = self.disk.inode(segment.log_path)
+            assert inode is not None
+            inode.flip_bit((found.position + at) * 8)
+
+    async def fetch(self, damage: DamagedRange) -> AsyncIterator[Buffer]:
+        """The other replica's batches of this range, one at a time."""
+        for offset in range(damage.first_offset, damage.end_offset):
+            yield self.intact[offset]
+
+    async def mend(self, log: Log) -> None:
+        for segment in [segment for segment in log.segments if segment.damaged]:
+            await mend_segment(self.world, InlineWorkers(), log, segment, self.fetch)
+
+
+async def scrub(node: DamagedNode, logs: LogManager, settings: ScrubberSettings | None = None) -> LogScrubber:
+    """One pass over all segments."""
+    scrubber = LogScrubber(node.world, logs, settings or ScrubberSettings())
+    scrubber.start()
+    while scrubber.last_pass_ms is None:  # noqa: ASYNC110 - simulated time
+        await asyncio.sleep(0.1)
+    await scrubber.close()
+    return scrubber
+
+
+def in_damaged_node(main: Any) -> None:
+    node = DamagedNode()
+
+    async def life(logs: LogManager) -> None:
+        await main(node, logs, node.fill(logs))
+
+    node.run(life, OVERRIDES)
+
+
+def test_the_scrubber_names_the_damaged_records_counts_them_once_and_reports_the_log() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5, 6, 17)
+        reported: list[Log] = []
+        scrubber = LogScrubber(node.world, logs, ScrubberSettings(interval_ms=1_000))
+        scrubber.on_damage = reported.append
+        with capture_logs() as lines:
+            scrubber.start()
+            await asyncio.sleep(30)
+            await scrubber.close()
+        errors = [line for line in lines if line["log_level"] == "error"]
+        assert [(line["partition"], line["offsets"]) for line in errors] == [
+            ("orders-0", "5 to 6"),
+            ("orders-0", "17 to 17"),
+        ]
+        assert all(line["file"].startswith(FILES) and "CRC" in line["reason"] for line in errors)
+        assert (scrubber.damaged_ranges, scrubber.unmended_ranges()) == (2, 2)
+        assert len(reported) > 2
+        assert set(reported) == {log}
+
+    in_damaged_node(main)
+
+
+def test_an_undamaged_log_is_left_alone() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        scrubber = await scrub(node, logs)
+        assert scrubber.damaged_ranges == 0
+        closed = list(log.segments)[:-1]
+        assert scrubber.read_bytes == sum(segment.size for segment in closed) > 0
+
+    in_damaged_node(main)
+
+
+def test_the_scrubber_keeps_to_its_rate() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        began = asyncio.get_running_loop().time()
+        scrubber = await scrub(node, logs, ScrubberSettings(bytes_per_second=100))
+        took_s = asyncio.get_running_loop().time() - began
+        assert scrubber.read_bytes / 100 <= took_s <= scrubber.read_bytes / 100 + 1
+
+    in_damaged_node(main)
+
+
+def test_with_rate_0_nothing_is_read_but_what_readers_complain_of() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5, 17)
+        scrubber = LogScrubber(node.world, logs, ScrubberSettings(bytes_per_second=0))
+        scrubber.start()
+        await asyncio.sleep(100)
+        assert scrubber.read_bytes == 0
+        scrubber.check_soon(ORDERS, 17)
+        await asyncio.sleep(1)
+        assert [d.first_offset for s in log.segments for d in s.damaged] == [17]
+        await scrubber.close()
+
+    in_damaged_node(main)
+
+
+def test_damage_in_the_active_segment_is_found_once_the_segment_is_closed_for_it() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        active = log.segments.active
+        node.damage(log, log.end_offset - 1)
+        scrubber = LogScrubber(node.world, logs, ScrubberSettings(bytes_per_second=0))
+        scrubber.start()
+        scrubber.check_soon(ORDERS, log.end_offset - 1)
+        await asyncio.sleep(1)
+        await scrubber.close()
+        assert log.segments.active is not active
+        assert [d.first_offset for d in active.damaged] == [len(VALUES) - 1]
+
+    in_damaged_node(main)
+
+
+def test_what_is_known_to_be_damaged_is_not_read_and_what_is_before_and_behind_it_is() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        size = len(node.intact[0])
+        assert len(log.read(3, 1 << 20).records) == 2 * size
+        assert len(log.slice(3, 1 << 20, log.end_offset, True).records) == 2 * size
+        with pytest.raises(CorruptRecords, match="offsets 5 to 5 are damaged"):
+            log.read(5, 1 << 20)
+        assert log.read(6, 1).records == node.intact[6]
+
+    in_damaged_node(main)
+
+
+def test_mended_records_are_the_other_replicas_and_everything_else_stays() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        ends = log.start_offset, log.end_offset, [segment.base_offset for segment in log.segments]
+        node.damage(log, 0, 5, 6, 17)
+        node.damage(log, 20, at=8)  # the length
+        await scrub(node, logs)
+        await node.mend(log)
+        assert values_of(log) == VALUES
+        assert (log.start_offset, log.end_offset, [segment.base_offset for segment in log.segments]) == ends
+        assert not any(segment.damaged for segment in log.segments)
+        for offset in range(len(VALUES)):
+            assert log.read(offset, 1).records == node.intact[offset]
+        assert (await scrub(node, logs)).damaged_ranges == 0
+        log.append_as_leader(batch("more"), 3)
+
+    in_damaged_node(main)
+
+
+def test_readers_that_hold_the_damaged_file_keep_their_bytes() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        held = log.slice(0, 1 << 20, log.end_offset, True).records
+        assert isinstance(held, FileSlice)
+        node.damage(log, 5)
+        await scrub(node, logs)
+        await node.mend(log)
+        assert (await held.read(0, len(node.intact[0]))) == node.intact[0]
+
+    in_damaged_node(main)
+
+
+def test_batches_that_do_not_fit_leave_the_segment_as_it_is() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        node.intact[5] = node.intact[9]
+        with pytest.raises(CannotMend, match="do not fit"):
+            await node.mend(log)
+        assert sum(len(segment.damaged) for segment in log.segments) == 1
+        assert not log.cleaning.is_running
+        assert [name for name in node.disk.list_directory(FILES) if "cleaned" in name or "swap" in name] == []
+
+    in_damaged_node(main)
+
+
+def test_a_truncation_while_a_segment_is_mended_wins() -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        fetched = node.fetch
+
+        async def truncate_first(damage: DamagedRange) -> AsyncIterator[Buffer]:
+            log.truncate_to(3)
+            async for content in fetched(damage):
+                yield content
+
+        node.fetch = truncate_first  # type: ignore[method-assign]
+        with pytest.raises((CannotMend, CorruptRecords)):
+            await node.mend(log)
+        assert values_of(log) == VALUES[:3]
+        assert not any(segment.damaged for segment in log.segments)
+
+    in_damaged_node(main)
+
+
+@pytest.mark.parametrize("blocked", ["running", "paused"])
+def test_a_log_that_is_compacted_or_copied_is_mended_later(blocked: str) -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        if blocked == "running":
+            log.cleaning.begin(10)
+        else:
+            log.cleaning.pause()
+        with pytest.raises(CannotMend, match="compacted"):
+            await node.mend(log)
+
+    in_damaged_node(main)
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_no_record_is_lost_when_the_process_ends_at_any_file_operation_of_a_repair(loses_power: bool) -> None:
+    for operation in range(1, 300):
+        node = DamagedNode()
+        if not _mend_until_killed(node, operation):
+            assert operation > 20, "the repair does too little for this test"
+            return
+        node.disk.process_died()
+        node.disk.fault = lambda call, path: None
+        if loses_power:
+            node.disk.lose_power()
+
+        async def check(logs: LogManager) -> None:
+            log = logs.logs[ORDERS]
+            assert log.end_offset == len(VALUES), operation  # noqa: B023
+            log.update_high_watermark(log.end_offset)
+            await scrub(node, logs)  # noqa: B023
+            damaged = [d.first_offset for segment in log.segments for d in segment.damaged]
+            assert damaged in ([], [5, 8]), operation  # noqa: B023
+            await node.mend(log)  # noqa: B023
+            assert values_of(log) == VALUES, operation  # noqa: B023
+
+        node.run(check, OVERRIDES)
+    pytest.fail("a repair has more than 300 file operations")
+
+
+def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
+    """Kill the process at this file operation of the repair; False where there are fewer."""
+    count = 0
+
+    def kill(call: str, path: str) -> int | None:
+        nonlocal count
+        count += 1
+        if count >= operation:
+            raise Killed
+        return None
+
+    async def main(logs: LogManager) -> None:
+        log = node.fill(logs)
+        await logs.write_small_files()
+        await logs.write_recovery_points()
+        node.disk.sync_filesystem("/")
+        node.damage(log, 5, 8)
+        await scrub(node, logs)
+        node.disk.fault = kill
+        await node.mend(log)
+        node.disk.fault = lambda call, path: None
+
+    try:
+        node.run(main)
+    except Killed:
+        return True
+    return False

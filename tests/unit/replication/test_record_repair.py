@@ -1,0 +1,233 @@
+"""Damaged records of one replica are mended with those of another, and nobody is sent them meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+from tests.support.real_logs import DiskWithoutThreads
+from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.fetching import at, one
+from tests.unit.replication.runs import Run
+
+from klamm.log.log import Log
+from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.settings import ScrubberSettings
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.replication.record_repair import RecordRepair
+from klamm.wire.records import batches
+
+VALUES = [b"value-%03d" % number for number in range(12)]
+ROLL_EVERY = 4
+
+
+def log_of(cluster: ReplicaCluster, broker: int) -> Log:
+    return cast(Log, cluster.log(broker))
+
+
+async def with_records(cluster: ReplicaCluster, leader: int = 1) -> None:
+    """Three replicas of three segments, the last one still written to."""
+    await cluster.elect(leader)
+    for number, value in enumerate(VALUES):
+        assert await cluster.produce(leader, value) is ErrorCode.NONE
+        if number % ROLL_EVERY == ROLL_EVERY - 1 and number < len(VALUES) - 1:
+            for broker in cluster.brokers:
+                log_of(cluster, broker).roll()
+    await asyncio.sleep(1)
+
+
+def damage(cluster: ReplicaCluster, broker: int, offset: int) -> None:
+    """Change the last byte of a batch."""
+    log = log_of(cluster, broker)
+    segment = log.segments.from_slot(log.segments.slot_of(offset))[0]
+    found = segment.find(offset)
+    assert found is not None
+    size = found.size or next(iter(batches(bytes(log.read(offset, 1).records)))).size  # type: ignore[arg-type]
+    with open(segment.log_path, "r+b") as file:
+        file.seek(found.position + size - 1)
+        byte = file.read(1)
+        file.seek(found.position + size - 1)
+        file.write(bytes([byte[0] ^ 0x40]))
+
+
+@asynccontextmanager
+async def mending(cluster: ReplicaCluster, broker: int, *, is_scrubbing: bool = True) -> AsyncIterator[RecordRepair]:
+    """A broker that looks for damage, and mends what it finds."""
+    world = replace(cluster.world, disk=DiskWithoutThreads())
+    scrubber = LogScrubber(world, cluster.logs[broker], ScrubberSettings(1 << 20 if is_scrubbing else 0, 5_000))
+    repair = RecordRepair(
+        world,
+        BrokerId(broker),
+        cluster.brokers[broker].partition,
+        cluster.metadata,
+        lambda host, port, client_id: cluster._connect(broker, port),
+        5.0,
+    )
+    scrubber.on_damage = repair.on_damage
+    cluster.on_corrupt[broker] = scrubber.check_soon
+    repair.start()
+    scrubber.start()
+    try:
+        yield repair
+    finally:
+        await scrubber.close()
+        await repair.close()
+
+
+def damaged_offsets(cluster: ReplicaCluster, broker: int) -> Sequence[int]:
+    return [d.first_offset for segment in log_of(cluster, broker).segments for d in segment.damaged]
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_leader_and_a_follower_are_mended_from_another_in_sync_replica(run_on_disk: Run, damaged: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, damaged, 1)
+        damage(cluster, damaged, 5)
+        with capture_logs() as lines:
+            async with mending(cluster, damaged) as repair:
+                await asyncio.sleep(20)
+        assert cluster.values(damaged) == VALUES
+        assert repair.mended_ranges == 2
+        assert damaged_offsets(cluster, damaged) == []
+        mended = [line for line in lines if line["event"].startswith("damaged records mended")]
+        source = 2 if damaged == 1 else 1
+        assert [(line["offsets"], line["source"]) for line in mended] == [("1 to 1", source), ("5 to 5", source)]
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run_on_disk(scenario)
+
+
+def test_a_leader_asks_the_next_in_sync_replica_where_the_first_is_damaged_too(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, 1, 5)
+        damage(cluster, 2, 5)
+        async with mending(cluster, 1):
+            await asyncio.sleep(20)
+        assert cluster.values(1) == VALUES
+        assert cluster.complaints == [(2, P0, 5)]
+
+    run_on_disk(scenario)
+
+
+def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_there_is_one(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        for broker in (1, 2, 3):
+            damage(cluster, broker, 5)
+        async with mending(cluster, 1) as repair:
+            with capture_logs() as lines:
+                await asyncio.sleep(20)
+            assert damaged_offsets(cluster, 1) == [5]
+            reasons = [line["reason"] for line in lines if line["event"].startswith("damaged records cannot be mended")]
+            assert "broker 2: it answers with CORRUPT_MESSAGE; broker 3: it answers with CORRUPT_MESSAGE" in reasons
+            damage(cluster, 3, 5)  # the same byte again: it is intact
+            await asyncio.sleep(700)
+            assert repair.mended_ranges == 1
+        assert cluster.values(1) == VALUES
+
+    run_on_disk(scenario)
+
+
+def test_a_replica_outside_the_isr_is_not_asked(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        await cluster.elect(1, isr=(1,), tell=[1])
+        cluster.cut |= {(1, 2), (1, 3)}
+        damage(cluster, 1, 5)
+        with capture_logs() as lines:
+            async with mending(cluster, 1):
+                await asyncio.sleep(10)
+        assert "no other replica is in sync" in [line.get("reason") for line in lines]
+        assert not [m for source, _, m, version in cluster.sent if source == 1 and version == 11]
+
+    run_on_disk(scenario)
+
+
+def test_a_fetch_sends_the_records_before_damage_and_refuses_the_damaged_ones(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, 1, 6)
+        data = await one(cluster, at(4))
+        assert [h.base_offset for h in batches(bytes(data.records))] == [4, 5]  # type: ignore[arg-type]
+        assert cluster.complaints == [(1, P0, 4)]
+        data = await one(cluster, at(6))
+        assert (data.error, bytes(data.records)) == (ErrorCode.CORRUPT_MESSAGE, b"")  # type: ignore[arg-type]
+        data = await one(cluster, at(7))
+        assert [h.base_offset for h in batches(bytes(data.records))] == [7]  # type: ignore[arg-type]
+
+    run_on_disk(scenario)
+
+
+def test_with_the_check_off_records_are_sent_as_they_are(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, 1, 6)
+        cluster.brokers[1].check_crcs(is_on=False)
+        data = await one(cluster, at(4))
+        assert [h.base_offset for h in batches(bytes(data.records))] == [4, 5, 6, 7]  # type: ignore[arg-type]
+        assert cluster.complaints == []
+
+    run_on_disk(scenario)
+
+
+@pytest.mark.parametrize("limit", [1, 70, 100, 150])
+def test_a_checked_fetch_sends_whole_batches_and_at_least_one(run_on_disk: Run, limit: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        data = await one(cluster, at(4, max_bytes=limit))
+        size = len(bytes(data.records))  # type: ignore[arg-type]
+        found = list(batches(bytes(data.records)))  # type: ignore[arg-type]
+        assert found
+        assert sum(h.size for h in found) == size
+        assert data.error is ErrorCode.NONE
+
+    run_on_disk(scenario)
+
+
+def test_a_length_that_leads_beyond_the_records_is_damage(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        log = log_of(cluster, 1)
+        segment = log.segments.from_slot(log.segments.slot_of(6))[0]
+        spot = segment.find(6)
+        assert spot is not None
+        DiskWithoutThreads().open(segment.log_path).pwrite([(1 << 20).to_bytes(4)], spot.position + 8)
+        first = await one(cluster, at(4))
+        assert [h.base_offset for h in batches(bytes(first.records))] == [4, 5]  # type: ignore[arg-type]
+        assert (await one(cluster, at(6))).error is ErrorCode.CORRUPT_MESSAGE
+
+    run_on_disk(scenario)
+
+
+def test_a_consumer_that_meets_damage_has_it_mended_and_reads_on(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, 1, 6)
+        async with mending(cluster, 1, is_scrubbing=False) as repair:
+            assert (await one(cluster, at(6))).error is ErrorCode.CORRUPT_MESSAGE
+            await asyncio.sleep(5)
+            data = await one(cluster, at(6))
+            assert [h.base_offset for h in batches(bytes(data.records))] == [6, 7]  # type: ignore[arg-type]
+            assert repair.mended_ranges == 1
+
+    run_on_disk(scenario)
+
+
+def test_a_new_follower_gets_all_records_of_a_damaged_leader_once_they_are_mended(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        damage(cluster, 1, 6)
+        log_of(cluster, 3).truncate_fully_and_start_at(0)
+        await cluster.elect(1, isr=(1, 2))
+        async with mending(cluster, 1, is_scrubbing=False):
+            await asyncio.sleep(30)
+        assert cluster.values(3) == cluster.values(1) == VALUES
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run_on_disk(scenario)

@@ -1,0 +1,48 @@
+"""The loop in a thread: results, errors, and its end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from klamm.runtime.background import BackgroundLoop
+
+
+@pytest.fixture
+def background() -> BackgroundLoop:
+    return BackgroundLoop("test")
+
+
+async def test_work_runs_on_another_thread_also_where_a_loop_runs(background: BackgroundLoop) -> None:
+    async def thread_name() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    assert background.run(thread_name()) == background.call(lambda: threading.current_thread().name) == "test"
+    background.close()
+
+
+def test_errors_are_raised_for_the_caller(background: BackgroundLoop) -> None:
+    with pytest.raises(ZeroDivisionError):
+        background.call(lambda: 1 // 0)
+    background.close()
+
+
+def test_close_cancels_what_runs_and_ends_the_thread(background: BackgroundLoop) -> None:
+    ended: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("cancelled")
+
+    tasks: list[asyncio.Task[None]] = []
+    background.call(lambda: tasks.append(asyncio.ensure_future(endless())))
+    background.run(asyncio.sleep(0))
+
+    background.close()
+    background.close()
+
+    assert ended == ["cancelled"]
+    assert "test" not in {t.name for t in threading.enumerate()}

@@ -1,0 +1,41 @@
+"""When `old_and_new_leaders_get_requests` does not apply: an event that failed and is retried, a bounced broker."""
+
+import pytest
+from tests.unit.sim.histories import history_of
+
+from klamm.controller.events import UncleanLeaderElectionEnable
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.trace import EventEnded, RegistrationChanged, Term, TermBegan, TopicZnode
+from klamm.sim.invariants.control_requests import old_and_new_leaders_get_requests
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
+ENDED = EventEnded(ONE, 1, TERM, UncleanLeaderElectionEnable())
+EXCUSES = {
+    "none": (ENDED, [], True),
+    "ZooKeeper failed in the event, which is retried": (ENDED._replace(has_failed=True), [], False),
+    "the node stopped": (ENDED._replace(is_cut_short=True), [], False),
+    "broker 2 went": (ENDED, [-1], False),
+    "broker 2 came again, and is told of all": (ENDED, [-1, 9], False),
+}
+
+
+@pytest.mark.parametrize(("ended", "registered_since", "is_found"), EXCUSES.values(), ids=EXCUSES)
+def test_new_leader_without_its_request_is_a_violation_unless_interrupted(
+    ended: EventEnded, registered_since: list[int], is_found: bool
+) -> None:
+    history = history_of(
+        controllers={"epoch": 1, "elected_at": {1: 5}}, requests={"unannounced": {TWO: {TopicPartition("a", 0): 3}}}
+    )
+    history.topics.znodes["a"] = TopicZnode(None, {0: ReplicaAssignment((TWO, ONE))}, 1)
+    for zxid, epoch in enumerate([4, *registered_since], start=4):
+        history.at.zxid = zxid
+        history.absorb(RegistrationChanged(TWO, epoch, 7))
+        if zxid == 4:
+            history.absorb(TermBegan(TERM, None))  # type: ignore[arg-type]
+
+    wrong = old_and_new_leaders_get_requests(history, ended)
+
+    assert ("broker 2 is not told" in (wrong or "")) is is_found
