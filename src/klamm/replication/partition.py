@@ -165,6 +165,7 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.leader_id = context.broker_id
         self.is_leader = True
+        own_log.sync_soon()
         self._on_role_changed()
         if self.advance_high_watermark():
             self.on_high_watermark_moved()
@@ -185,10 +186,16 @@ class Partition:
         self._on_role_changed()
         return newer
 
+    def use_log(self, own_log: Log) -> None:
+        """Host this log, and act on what it tells: a log start that moved, records that are on the device."""
+        self.log = own_log
+        own_log.on_start_moved = self.on_log_start_moved
+        own_log.on_synced = self.recheck_high_watermark
+
     def replace_log(self, new_log: Log) -> None:
         """The replica moved to another log directory; requests that wait on it are checked again."""
-        self.log, self.future_log = new_log, None
-        new_log.on_start_moved = self.on_log_start_moved
+        self.future_log = None
+        self.use_log(new_log)
         self._on_role_changed()
 
     def stop_hosting(self) -> None:
@@ -221,6 +228,7 @@ class Partition:
         old_end = own_log.end_offset
         info = own_log.append_as_leader(records, self.leader_epoch, origin)
         if own_log.end_offset != old_end:
+            own_log.sync_soon()
             self._on_log_end_moved(old_end)
             if self.advance_high_watermark():
                 self.on_high_watermark_moved()
@@ -292,7 +300,7 @@ class Partition:
         self._on_role_changed()
 
     def recheck_high_watermark(self) -> None:
-        """Advance the high watermark if it waited for a replica that is now dead or lags for too long."""
+        """Advance the high watermark if it waited for a sync, or for a replica that is now dead or lags."""
         if self.is_leader and self.advance_high_watermark():
             self.on_high_watermark_moved()
 
@@ -313,6 +321,7 @@ class Partition:
             lag_time_max_ms=context.lag_time_max_ms,
             is_alive=context.metadata.is_alive,
         )
+        offset = min(offset, own_log.durable_end)
         if offset <= own_log.high_watermark:
             return False
         own_log.update_high_watermark(offset)

@@ -20,7 +20,7 @@ class TopicFacts(NamedTuple):
     replication: int
     min_isr: int
     is_synced: bool
-    """flush.messages=1: a record is on the device before it is acknowledged."""
+    """klamm.sync.before.ack: a record is on the device before it is acknowledged."""
     has_retention: bool
     may_be_unclean: bool = False
     is_gone: bool = False
