@@ -42,7 +42,7 @@ def _awaited_steps() -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in _STEPS_WITHOUT_AWAIT]
 
 
-_PARTITION_ERRORS: Final = {
+_PARTITION_ERRORS: Final[Mapping[int, str]] = {
     ErrorCode.NONE: "an ISR change is accepted",
     ErrorCode.UNKNOWN_TOPIC_ID: "an ISR change of an unknown topic",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "an ISR change of an unknown partition",
@@ -51,7 +51,7 @@ _PARTITION_ERRORS: Final = {
     ErrorCode.INVALID_REQUEST: "an ISR change that makes no sense",
     ErrorCode.INELIGIBLE_REPLICA: "an ISR change with somebody who may not enter",
 }
-_REQUEST_ERRORS: Final = {
+_REQUEST_ERRORS: Final[Mapping[int, str]] = {
     ErrorCode.NOT_CONTROLLER: "an ISR change reaches one who is no controller",
     ErrorCode.STALE_BROKER_EPOCH: "an ISR change of an earlier run of a broker",
 }
