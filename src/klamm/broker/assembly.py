@@ -370,7 +370,7 @@ def _build_replicas(
 def _build_repair(
     context: NodeContext, storage: Storage, cache: MetadataCache, replicas: ReplicaManager, lifecycle: Lifecycle
 ) -> RecordRepair:
-    """Create the search for damaged records, and the part that mends what it finds with those of other replicas."""
+    """Create the search for damaged records, and the part that replaces them with the records of other replicas."""
     timeout_s = context.config.socket_connection_setup_timeout_ms / 1000
     repair = RecordRepair(
         context.world,
