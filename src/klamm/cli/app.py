@@ -19,6 +19,7 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = {
     "up": CommandEntry("nodes", "up", "Start ZooKeeper and some nodes on this machine."),
     "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
+    "rolling-restart": CommandEntry("rolling_restart", "rolling_restart", "Restart the brokers one after the other."),
     "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
     "groups": CommandEntry("groups", "groups_app", "List, describe, reset and delete consumer groups; show their lag."),
     "transactions": CommandEntry("transactions", "transactions_app", "List, describe and abort transactions."),
