@@ -104,6 +104,8 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
              "Followers whose replication counts against the throttle."),
         _key("index.interval.bytes", INT, 4096, at_least(0), "log.index.interval.bytes",
              "Bytes of log between two index entries."),
+        _key("klamm.sync.before.ack", BOOLEAN, "false", ANY_VALUE, "klamm.sync.before.ack",
+             "Whether records are synced to the device of every in-sync replica before they are acknowledged."),
         _key("leader.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
              "Leaders whose replication counts against the throttle."),
         _key("local.retention.bytes", LONG, -2, at_least(-2), "log.local.retention.bytes",
@@ -259,6 +261,7 @@ class TopicConfig:
     flush_ms: int
     follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
+    klamm_sync_before_ack: bool
     leader_replication_throttled_replicas: tuple[str, ...]
     local_retention_bytes: int
     local_retention_ms: int

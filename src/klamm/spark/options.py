@@ -110,7 +110,7 @@ def warn_without_effect(given: Mapping[str, str]) -> None:
 
 
 def _trigger_limits(value: Mapping[str, Any]) -> TriggerLimits:
-    """Return the limits of a micro-batch. Raises BadOption where the least is more than the most."""
+    """Return the limits of a micro-batch. Raises BadOption where the minimum exceeds the maximum."""
     limits = TriggerLimits(
         value["maxOffsetsPerTrigger"],
         value["maxBytesPerTrigger"],

@@ -39,7 +39,7 @@ class Columns(NamedTuple):
 
 
 def source_schema(options: ReadOptions | None) -> StructType:
-    """The schema of a read with these options; without options that of Spark's own source."""
+    """The Spark schema of a read with these options; without options that of Spark's own Kafka source."""
     fields = list(FIELDS)
     if options is not None and options.include_headers:
         fields.append(HEADERS)

@@ -33,7 +33,7 @@ class Job(NamedTuple):
 
 
 def run_task(job: Job, task: object) -> Iterator[pa.RecordBatch]:
-    """Read a task in a Spark worker; nothing for one that was not planned by klamm."""
+    """Read a task in a Spark worker; nothing is read for a task that klamm did not plan."""
     if isinstance(task, TaskRanges):
         yield from read_task(RealBlockingWorld(), job, task, POOL)
     freeze_heap()
@@ -54,7 +54,7 @@ def read_task(
 def _read_ranges(
     world: BlockingWorld, options: ReadOptions, names: tuple[str, ...], task: TaskRanges, pool: ClientPool | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the task's offset ranges, and rows for what is lost where the options want them."""
+    """Yield the records of the task's offset ranges, and rows for lost ranges if the options ask for them."""
     if options.reports_losses:
         yield from (lost_rows(lost, names) for lost in task.lost)
     if not task.ranges:

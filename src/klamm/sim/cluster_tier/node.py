@@ -53,6 +53,7 @@ auto.create.topics.enable=false
 leader.imbalance.check.interval.seconds=5
 controlled.shutdown.retry.backoff.ms=500
 klamm.delete.topic.dead.broker.wait.ms=3000
+klamm.log.scrub.interval.ms=5000
 """
     return parse_node_config(text.encode(), f"broker {number}")
 

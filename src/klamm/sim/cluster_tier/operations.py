@@ -74,7 +74,7 @@ async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
     has_retention = draw("has_retention", lambda rng: rng.random() < 0.15)
     configs = {"min.insync.replicas": str(min_isr)}
     if is_synced:
-        configs["flush.messages"] = "1"
+        configs["klamm.sync.before.ack"] = "true"
     if has_retention:
         configs |= {"retention.bytes": str(_RETENTION_BYTES), "segment.bytes": "1000"}
     cluster.tier.topics[name] = TopicFacts(replication, min_isr, is_synced, has_retention)

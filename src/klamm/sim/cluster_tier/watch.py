@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
+from klamm.log.names import LOG, SWAP, DirectoryKind, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import DiskEvent, Truncated, WrittenAfterError
@@ -40,9 +40,12 @@ class DiskWatch(DiskObserver):
         self._tell(Truncated(self._node, p, log.end_below(base, size), log.end))
 
     def on_remove(self, path: str) -> None:
-        """Report that the end of a log was truncated by removing a segment; a removal at its beginning is retention."""
+        """Report that the end of a log was truncated by removing a segment; a removal at its beginning is retention.
+
+        A segment with a `.swap` file is replaced, not removed.
+        """
         p, base = _segment(path)
-        if p is None or (log := self._logs.of(p)) is None:
+        if p is None or (log := self._logs.of(p)) is None or self._logs.disk.inode_exists(path + SWAP):
             return
         if base > log.start or log.is_single:
             self._tell(Truncated(self._node, p, base, log.end))
