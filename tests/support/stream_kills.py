@@ -45,7 +45,7 @@ class StreamKills:
         killed = self._random.choice(workers) if workers else None
         if killed is not None:
             killed.kill()
-        self._live(job, self._random.uniform(0, LONGEST_LIFE_S))
+        job.wait(self._random.uniform(0, LONGEST_LIFE_S))  # the query ends where its planner was killed
         job.kill()
         return "worker and driver" if killed else "driver, which had no worker"
 
@@ -84,8 +84,9 @@ class StreamKills:
         raise AssertionError(f"no query after {START_TIMEOUT_S} s: {job.log_tail(40)}")
 
     def _live(self, job: Child, seconds: float) -> None:
-        """Let the job run."""
-        job.wait(seconds)
+        """Let the job run; it may not end by itself."""
+        status = job.wait(seconds)
+        assert status is None, f"the job ended with {status}: {job.log_tail(60)}"
 
     def _job(self, mode: str, *options: str) -> Child:
         """Start a process of the job."""

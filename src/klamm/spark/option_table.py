@@ -12,9 +12,11 @@ from klamm.spark.option_parsers import (
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
+    parse_on_decode_error,
     parse_one_of,
     parse_pattern,
     parse_positive,
+    parse_schema,
     parse_text,
     parse_topics,
 )
@@ -87,6 +89,16 @@ TABLE: Final = (
         "a micro-batch waits until so many offsets are there, or `maxTriggerDelay` is over",
     ),
     Option("maxTriggerDelay", parse_duration, "15m", STREAM, "the longest wait for `minOffsetsPerTrigger`"),
+    Option(
+        "valueFormat", parse_one_of("raw", "string", "json"), "raw", BOTH,
+        "type of the column `value`: `raw` BINARY, `string` STRING, `json` STRUCT",
+    ),
+    Option("valueSchema", parse_schema, None, BOTH, "the fields of JSON values, as in SQL: `id BIGINT, user STRING`"),
+    Option(
+        "onDecodeError", parse_on_decode_error, "fail", BOTH,
+        "a value that is not of its format: `fail`; `report`: `value` is null and the column `decodeError` says why; "
+        "`deadletter:TOPIC`: the record goes to this topic instead",
+    ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "adds the column `headers`"),
     Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,

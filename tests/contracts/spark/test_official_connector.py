@@ -68,7 +68,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.create_topic("appended", 1, 1, {"message.timestamp.type": "LogAppendTime"})
         cluster.create_topic("transactional", 1, 1)
         fill(cluster.bootstrap)
-        cluster.admin().delete_records([TopicPartition("trimmed", 0, 4)])[TopicPartition("trimmed", 0)].result()
+        admin = cluster.admin()  # it must outlive the answer
+        admin.delete_records([TopicPartition("trimmed", 0, 4)])[TopicPartition("trimmed", 0)].result(30)
         yield cluster.bootstrap
 
 
