@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from tests.support.cluster import Cluster
-from tests.support.stream_kills import producing
+from tests.support.stream_kills import command_line, producing
 
 from klamm.spark import session
 
@@ -44,7 +44,7 @@ def measure(bootstrap: str, directory: str, seconds: float) -> None:
     query.awaitTermination(int(seconds))
     reports = [p for p in query.recentProgress if p["numInputRows"]][WARM_UP:]
     children = psutil.Process().children(recursive=True)
-    driver = [p.memory_info() for p in children if any("python_streaming_source" in w for w in p.cmdline())]
+    driver = [p.memory_info() for p in children if any("python_streaming_source" in w for w in command_line(p))]
     query.stop()
     for part in ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets"):
         times = sorted(p["durationMs"].get(part, 0) for p in reports)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.clients.test_spark_source import produce
 from tests.support.cluster import Cluster
+from tests.support.stream_kills import command_line
 
 from klamm.model import ids
 from klamm.runtime.processes import ticks
@@ -155,7 +156,7 @@ def stream_memory() -> list[int]:
     """The resident bytes of each process that plans a stream in the driver."""
     runner = "python_streaming_source_runner"
     children = psutil.Process().children(recursive=True)
-    found = [p.memory_info().rss for p in children if any(runner in word for word in p.cmdline())]
+    found = [p.memory_info().rss for p in children if any(runner in word for word in command_line(p))]
     assert found
     return found
 

@@ -40,7 +40,7 @@ class StreamKills:
         """Start the job, kill one of its Python processes, let it go on for a while, then kill it too."""
         job = self._start(*options)
         self._live(job, self._random.uniform(0, LONGEST_LIFE_S))
-        pythons = [p for p in psutil.Process(job.pid).children(recursive=True) if "pyspark" in " ".join(_command(p))]
+        pythons = [p for p in psutil.Process(job.pid).children(recursive=True) if "pyspark" in " ".join(command_line(p))]
         workers = [p for p in pythons if p.name().startswith("python")]
         killed = self._random.choice(workers) if workers else None
         if killed is not None:
@@ -95,7 +95,7 @@ class StreamKills:
         return spawn(f"stream-{mode}", command, str(self._directory / f"{mode}.log"))
 
 
-def _command(process: psutil.Process) -> list[str]:
+def command_line(process: psutil.Process) -> list[str]:
     """The command line of a process; nothing for one that has ended."""
     try:
         return list(process.cmdline())
