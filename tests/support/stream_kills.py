@@ -40,7 +40,9 @@ class StreamKills:
         """Start the job, kill one of its Python processes, let it go on for a while, then kill it too."""
         job = self._start(*options)
         self._live(job, self._random.uniform(0, LONGEST_LIFE_S))
-        pythons = [p for p in psutil.Process(job.pid).children(recursive=True) if "pyspark" in " ".join(command_line(p))]
+        pythons = [
+            p for p in psutil.Process(job.pid).children(recursive=True) if "pyspark" in " ".join(command_line(p))
+        ]
         workers = [p for p in pythons if p.name().startswith("python")]
         killed = self._random.choice(workers) if workers else None
         if killed is not None:
