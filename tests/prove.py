@@ -28,11 +28,20 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 
 
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+CLIENTS = tuple(f"tests/clients/test_{name}.py" for name in ("foreign_groups", "foreign_copies", "streams", "connect"))
+CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")
+TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")
 REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
     Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
+    Step(
+        "clients",
+        CLIENT_ROUNDS,
+        "Java clients, kafkajs, Streams and Connect lose nothing while they and brokers are killed",
+    ),
+    Step("tools-on-kafka", TOOLS, "Kafka's tools still say about Apache Kafka what is recorded"),
     Step("regressions", REGRESSIONS, "no seed that once broke an invariant breaks one again"),
     Step("determinism", make("determinism"), "a seed gives the same run in every process"),
     Step("sim", make("sim", "SECONDS=1800"), "no invariant breaks in half an hour of new seeds"),

@@ -196,7 +196,7 @@ class KlammNode:
 
     async def session(self) -> tuple[int, bytes]:
         session = self._client._session
-        return session.session_id, session._password
+        return session.session_id, session.password
 
     async def session_ended(self, session_id: int) -> None:
         client = self._client

@@ -1,15 +1,18 @@
-"""Apache Kafka 3.9.1 itself, the peer and the judge: brokers in ZooKeeper mode, and its own tools.
+"""Apache Kafka 3.9.1 itself, the peer and the judge: brokers in ZooKeeper mode, tools, clients, Streams, Connect.
 
 Maven fetches the jars once into `.cache/apache-kafka`; without Maven, tests that need them are left out.
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.java import NoJava, find_java
@@ -17,12 +20,26 @@ from klamm.runtime.processes import ticks
 
 VERSION = "3.9.1"
 CACHE = Path(__file__).parents[2] / ".cache" / "apache-kafka"
-JARS = CACHE / VERSION
-ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
-)
+SLF4J = "org.slf4j:slf4j-reload4j:1.7.36"
+
+
+class Jars(NamedTuple):
+    """Artifacts with all that they need, in a directory of the cache."""
+
+    name: str
+    artifacts: tuple[str, ...]
+    """Each as group:artifact:version."""
+
+    @property
+    def directory(self) -> Path:
+        return CACHE / self.name
+
+
+KAFKA = Jars(VERSION, (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}", SLF4J))
+CLIENT_4 = Jars("clients-4.4.0", ("org.apache.kafka:kafka-clients:4.4.0", SLF4J))
+STREAMS = Jars(f"streams-{VERSION}", (f"org.apache.kafka:kafka-streams:{VERSION}", SLF4J))
+CONNECT_FILE = Jars(f"connect-file-{VERSION}", (f"org.apache.kafka:connect-file:{VERSION}",))
+SOURCES = Path(__file__).parent / "java"
 # as kafka-server-start.sh and kafka-run-class.sh of 3.9 start a broker
 BROKER_JAVA = (
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
@@ -40,11 +57,11 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
 
-def _pom_xml() -> str:
+def _pom_xml(artifacts: Sequence[str]) -> str:
     """The Maven project that lists the jars."""
     dependencies = "".join(
         f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>"
-        for g, a, v in ARTIFACTS
+        for g, a, v in (artifact.split(":") for artifact in artifacts)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -53,52 +70,85 @@ def _pom_xml() -> str:
     )
 
 
-def fetch() -> None:
+def fetch(jars: Jars = KAFKA) -> None:
     """Let Maven copy the jars, unless they exist. Raises RuntimeError if it fails."""
-    if JARS.is_dir():
-        _write_logging(JARS)
-        return
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if JARS.is_dir():
+    with _once(jars.directory) as partial:
+        if partial is None:
             return
-        partial = CACHE / "partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        pom = CACHE / "pom.xml"
-        pom.write_text(_pom_xml())
+        pom = CACHE / f"{jars.name}.pom.xml"
+        pom.write_text(_pom_xml(jars.artifacts))
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}: {(done.stdout + done.stderr)[-2000:]}")
-        _write_logging(partial)
-        os.replace(partial, JARS)
+            raise RuntimeError(f"Maven could not fetch {jars.name}: {(done.stdout + done.stderr)[-2000:]}")
 
 
-def _write_logging(directory: Path) -> None:
-    """Write the log4j configuration."""
-    path = directory / "log4j.properties"
-    if not path.exists() or path.read_text() != LOGGING:
-        path.write_text(LOGGING)
+@contextmanager
+def _once(directory: Path) -> Iterator[Path | None]:
+    """A path at which one process at a time makes the directory; None where it exists."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if directory.is_dir():
+        yield None
+        return
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if directory.is_dir():
+            yield None
+            return
+        partial = CACHE / "partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        yield partial
+        os.replace(partial, directory)
 
 
 @cache
-def why_missing() -> str | None:
-    """Why Apache Kafka cannot run here, in one sentence; None if it can. Fetches the jars first."""
+def _logging() -> str:
+    """The Java option that names the log4j configuration, which is written first."""
+    path = CACHE / "log4j.properties"
+    if not path.exists() or path.read_text() != LOGGING:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        path.write_text(LOGGING)
+    return f"-Dlog4j.configuration=file:{path}"
+
+
+@cache
+def why_missing(jars: Jars = KAFKA) -> str | None:
+    """Why Apache Kafka's code cannot run here, in one sentence; None if it can. Fetches the jars first."""
     try:
         find_java()
     except NoJava as error:
         return str(error)
-    if not JARS.is_dir() and shutil.which("mvn") is None:
-        return f"Apache Kafka {VERSION} is not in {CACHE}, and there is no Maven (mvn) to fetch it"
-    fetch()
+    if not jars.directory.is_dir() and shutil.which("mvn") is None:
+        return f"{jars.name} is not in {CACHE}, and there is no Maven (mvn) to fetch it"
+    fetch(jars)
     return None
 
 
-def java(main: str, *arguments: str, options: Sequence[str] = TOOL_JAVA) -> list[str]:
-    """The command line that runs a class of Apache Kafka's jars."""
-    logging = f"-Dlog4j.configuration=file:{JARS / 'log4j.properties'}"
-    return [find_java(), *options, logging, "-cp", f"{JARS}/*", main, *arguments]
+def java(
+    main: str, *arguments: str, options: Sequence[str] = TOOL_JAVA, classpath: Sequence[Path] = (KAFKA.directory,)
+) -> list[str]:
+    """The command line that runs a class of Apache Kafka's jars, or of `classpath`."""
+    path = ":".join(f"{directory}/*" if any(directory.glob("*.jar")) else str(directory) for directory in classpath)
+    return [find_java(), *options, _logging(), "-cp", path, main, *arguments]
+
+
+def compiled(source: str, jars: Jars) -> Path:
+    """The directory with the classes of a program in `tests/support/java`, compiled against these jars once."""
+    path = SOURCES / f"{source}.java"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    directory = CACHE / f"{source}-{jars.name}-{digest}"
+    with _once(directory) as partial:
+        if partial is not None:
+            compiler = Path(find_java()).resolve().with_name("javac")
+            command = [str(compiler), "-nowarn", "-cp", f"{jars.directory}/*", "-d", str(partial), str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    return directory
+
+
+def program(source: str, jars: Jars, *arguments: str) -> list[str]:
+    """The command line of a program in `tests/support/java`, with these jars."""
+    return java(source, *arguments, classpath=(compiled(source, jars), jars.directory))
 
 
 def broker(options: Sequence[str] = SMALL_BROKER_JAVA) -> Callable[[str], Sequence[str]]:

@@ -1,12 +1,12 @@
 """Members of a group as child processes, and what they have done so far."""
 
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tests.support.foreign_clients import FOREIGN_CLIENTS, ClientProcess, command
 
 from klamm.runtime.processes import ticks
 
@@ -22,20 +22,15 @@ class Consumed(NamedTuple):
     value: str
 
 
-class GroupMember:
-    """One consumer process; `library` is one of LIBRARIES."""
+class GroupMember(ClientProcess):
+    """One consumer process; `library` is one of LIBRARIES or FOREIGN_CLIENTS."""
 
     def __init__(self, directory: Path, name: str, library: str, *arguments: str) -> None:
-        self.name = name
-        self.output_path = directory / f"{name}.jsonl"
-        self.error_path = directory / f"{name}.log"
-        command = [sys.executable, "-m", "tests.support.group_member", library, *arguments]
-        with self.output_path.open("wb") as output, self.error_path.open("wb") as errors:
-            self._process = subprocess.Popen(command, stdout=output, stderr=errors)
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = self.output_path.read_text().split("\n")[:-1]
-        return [event for line in lines if (event := json.loads(line))["event"] == kind]
+        if library in FOREIGN_CLIENTS:
+            words = command(library, "member", *arguments)
+        else:
+            words = [sys.executable, "-m", "tests.support.group_member", library, *arguments]
+        super().__init__(directory, name, words)
 
     @property
     def assigned(self) -> list[int]:
@@ -46,15 +41,6 @@ class GroupMember:
     @property
     def consumed(self) -> list[Consumed]:
         return [Consumed(e["partition"], e["offset"], e["value"]) for e in self.events("committed")]
-
-    def kill(self) -> None:
-        """SIGKILL: the member says no goodbye."""
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
 
 
 class Members:
@@ -79,7 +65,7 @@ class Members:
         for _ in ticks(timeout_s, 0.1):
             if holds():
                 return
-        errors = "\n".join(f"--- {m.name}\n{m.error_path.read_text()[-1500:]}" for m in self.members)
+        errors = "\n".join(f"--- {m.name}\n{m.errors}" for m in self.members)
         assigned = {m.name: m.assigned for m in self.members}
         raise AssertionError(f"not within {timeout_s:g} s: {what}; assigned {assigned}\n{errors}")
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tests.support import apache_kafka
 
-SOURCE = Path(__file__).parent / "KafkaTools.java"
+SOURCE = apache_kafka.SOURCES / "KafkaTools.java"
 MAINS: Final = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
@@ -17,6 +17,13 @@ MAINS: Final = {
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-console-producer": "kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 
@@ -33,12 +40,15 @@ class KafkaTools:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def ask(self, bootstrap: str, tool: str, *arguments: str) -> ToolResult:
-        """Run a command, and return its status and output."""
+    def ask(self, bootstrap: str, tool: str, *arguments: str, stdin_path: str = "") -> ToolResult:
+        """Run a command, with this file as its standard input, and return its status and output."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write("\t".join([MAINS[tool], "--bootstrap-server", bootstrap, *arguments]).encode() + b"\n")
+        server = ("--bootstrap-server", bootstrap)
+        if tool == "kafka-producer-perf-test":
+            server = ("--producer-props", f"bootstrap.servers={bootstrap}")
+        stdin.write("\t".join([stdin_path, MAINS[tool], *server, *arguments]).encode() + b"\n")
         stdin.flush()
         head = stdout.readline().split()
         assert head, "the tools' process has ended"

@@ -88,11 +88,23 @@ class MemoryLog:
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
     on_start_moved: Callable[[], None] = lambda: None
+    on_synced: Callable[[], None] = lambda: None
+    syncs_before_ack: bool = False
     truncations: list[int] = field(default_factory=list)
 
     @property
     def last_stable_offset(self) -> int:
         return self.high_watermark
+
+    @property
+    def durable_end(self) -> int:
+        return self.end_offset
+
+    def sync_soon(self) -> None:
+        """Memory has nothing to sync."""
+
+    async def wait_until_durable(self) -> None:
+        """Memory has nothing to sync."""
 
     def preparation(self, records: Buffer, origin: object) -> None:
         return None

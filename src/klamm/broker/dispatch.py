@@ -166,8 +166,8 @@ class Dispatcher:
         response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         if response is None:
             raise CloseConnection(
-                f"{api_key.name} v{version} failed, and its client expects no response: closing tells it. See the "
-                "error above."
+                f"{api_key.name} v{version} failed and has no response, so the connection is closed. See the "
+                "error before this line."
             )
         return _encode_answer(request, response)
 

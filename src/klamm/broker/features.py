@@ -47,7 +47,7 @@ class Features(ZnodeFollower):
             found = await store.watch_features()
         except MalformedZnode as error:
             log.error(
-                "finalized features ignored; the last known ones stay in use",
+                "content of /feature ignored: it cannot be read; the last known finalized features stay in use",
                 reason=str(error),
                 action="See klamm audit --zookeeper.",
             )

@@ -108,6 +108,9 @@ class NodeMetrics:
         yield from self._cleaner_readings()
         yield from self._damage_readings()
         yield Reading("klamm_config_changes", self._changes.followed)
+        guard = self._sessions.guard
+        yield Reading("klamm_crash_guard_running", int(guard.is_running))
+        yield Reading("klamm_crash_guard_starts", guard.starts)
         topic = self._journal_topic
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
         yield Reading("klamm_journal_topic_lost_files", topic.lost_files if topic else 0)

@@ -102,7 +102,7 @@ class TransactionVerification:
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         except UnsupportedVersion as error:
             log.warning(
-                "a transaction is accepted without verification, which its coordinator does not offer",
+                "transaction accepted without verification: its coordinator is too old to verify it",
                 transactional_id=batches.transactional_id,
                 reason=str(error),
             )

@@ -10,11 +10,14 @@ from typing import Final, Protocol
 
 import structlog
 
+from klamm.broker.crash_guard import CrashGuard
 from klamm.config.node_config import NodeConfig
+from klamm.runtime.crash_guard import GuardedSession
 from klamm.runtime.world import World
 from klamm.telemetry.meters import Timer
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkError
+from klamm.zk.hosts import parse_hosts
 from klamm.zk.states import SessionState
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
@@ -42,9 +45,11 @@ class SessionListener(Protocol):
 class ZooKeeperSessions:
     """A part of a node: `start` opens the first session, `close` ends the last one."""
 
-    def __init__(self, world: World, config: NodeConfig) -> None:
+    def __init__(self, world: World, config: NodeConfig, guard: CrashGuard) -> None:
         self._world = world
         self._config = config
+        self.guard = guard
+        """Closes the sessions when this process has ended without doing so."""
         self._listeners: list[SessionListener] = []
         self._client: ZooKeeper | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -90,6 +95,7 @@ class ZooKeeperSessions:
             await asyncio.gather(self._renewal, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
+            self.guard.forget(self._client.session_id)
 
     async def _connect(self, timeout_s: float) -> ZooKeeper:
         """Open a session within this time."""
@@ -104,6 +110,8 @@ class ZooKeeperSessions:
         client.on_watch = self._on_watch
         client.on_latency_ms(self.latency.observe)
         await client.connect(timeout_s)
+        servers = parse_hosts(self._config.zookeeper_hosts).servers
+        self.guard.watch(GuardedSession(client.session_id, client.session_password, client.session_timeout_ms, servers))
         return client
 
     def _record_state(self, state: SessionState) -> None:
@@ -118,6 +126,7 @@ class ZooKeeperSessions:
         self._record_state(state)
         log.info("session state", state=state.name, session=f"0x{client.session_id:x}", server=client.server)
         if state is SessionState.EXPIRED:
+            self.guard.forget(client.session_id)
             self._renewal = asyncio.get_running_loop().create_task(self._renew_session(), name="zookeeper-renewal")
 
     def _on_watch(self, event: WatchEvent) -> None:

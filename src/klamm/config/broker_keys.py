@@ -105,6 +105,7 @@ inter.broker.protocol.version string 3.9-IV0
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ""
 klamm.controller.only.brokers list ""
+klamm.crash.guard boolean true
 klamm.delete.topic.dead.broker.wait.ms long 60000 0..
 klamm.fetch.check.crcs boolean true
 klamm.journal.topic string ""
@@ -113,6 +114,7 @@ klamm.log.scrub.interval.ms long 604800000 1000..
 klamm.metrics.host string 127.0.0.1
 klamm.metrics.port int 0 0..65535
 klamm.queued.max.response.bytes long 134217728 1048576..
+klamm.sync.before.ack boolean false
 leader.imbalance.check.interval.seconds long 300 1..
 leader.imbalance.per.broker.percentage int 10
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT

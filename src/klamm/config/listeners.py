@@ -21,7 +21,7 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
             known = ", ".join(SecurityProtocol.__members__)
             raise ValueError(f"{item.strip()!r} is not LISTENER:PROTOCOL with one of {known}")
         if name.upper() in found:
-            raise ValueError(f"the listener {name.upper()} is listed twice")
+            raise ValueError(f"the listener {name.upper()} is listed twice; remove one")
         found[name.upper()] = SecurityProtocol[protocol.upper()]
     return found
 

@@ -54,6 +54,7 @@ class NodeConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     zookeeper_max_in_flight_requests: int
+    klamm_crash_guard: bool
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int

@@ -64,7 +64,7 @@ _THROTTLED_LIST: Final = Allowed(
 _FORMAT_VERSION: Final = Allowed(
     "a Kafka version such as 3.0", lambda v: isinstance(v, str) and re.match(r"\d+\.\d+", v) is not None
 )
-_NOT_TIERED: Final = Allowed("false: remote storage is not offered", lambda v: v is False)
+_NOT_TIERED: Final = Allowed("false: klamm does not support remote storage", lambda v: v is False)
 _GZIP_LEVEL: Final = Allowed("-1 or a number from 1 to 9", lambda v: v == -1 or (isinstance(v, int) and 1 <= v <= 9))
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -104,6 +104,8 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
              "Followers whose replication counts against the throttle."),
         _key("index.interval.bytes", INT, 4096, at_least(0), "log.index.interval.bytes",
              "Bytes of log between two index entries."),
+        _key("klamm.sync.before.ack", BOOLEAN, "false", ANY_VALUE, "klamm.sync.before.ack",
+             "Whether records are synced to the device of every in-sync replica before they are acknowledged."),
         _key("leader.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
              "Leaders whose replication counts against the throttle."),
         _key("local.retention.bytes", LONG, -2, at_least(-2), "log.local.retention.bytes",
@@ -259,6 +261,7 @@ class TopicConfig:
     flush_ms: int
     follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
+    klamm_sync_before_ack: bool
     leader_replication_throttled_replicas: tuple[str, ...]
     local_retention_bytes: int
     local_retention_ms: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.tasks import Tasks
 from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
@@ -53,7 +54,13 @@ class PartitionOwnership(ABC):
     """One partition is loaded after the other, so that a broker that leads all of them holds one piece at a time."""
 
     def __init__(
-        self, topic: str, partitions_log: CoordinatorLog, tasks: Tasks, slices: Slices, buffer_size: int
+        self,
+        topic: str,
+        partitions_log: CoordinatorLog,
+        tasks: Tasks,
+        slices: Slices,
+        buffer_size: int,
+        journal: DecisionJournal,
     ) -> None:
         """`buffer_size`: how many bytes are read at once."""
         self._topic = topic
@@ -61,6 +68,7 @@ class PartitionOwnership(ABC):
         self._tasks = tasks
         self._slices = slices
         self._buffer_size = buffer_size
+        self._journal = journal
         self._one_at_a_time = asyncio.Lock()
 
     @abstractmethod
@@ -102,7 +110,7 @@ class PartitionOwnership(ABC):
         partition = self.partition(number)
         if partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "leadership of an older leader epoch ignored",
+                "leadership change with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -122,7 +130,7 @@ class PartitionOwnership(ABC):
         partition = self.partition(number)
         if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
             log.info(
-                "end of leadership of an older leader epoch ignored",
+                "end of leadership with an older leader epoch ignored",
                 partition=self._name(number),
                 epoch=epoch,
                 known=partition.epoch,
@@ -131,7 +139,13 @@ class PartitionOwnership(ABC):
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
-            log.info("coordinated partition unloaded", partition=self._name(number), epoch=epoch, unloaded=count)
+            log.info(
+                "groups or transactions of a partition unloaded: this broker does not lead it any more",
+                partition=self._name(number),
+                epoch=epoch,
+                unloaded=count,
+            )
+            self._journal.partition(self._topic, number, "unloaded", leader_epoch=epoch, count=count)
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition once no other is being loaded, and then serve it.
@@ -148,6 +162,8 @@ class PartitionOwnership(ABC):
                 duration_ms = (loop.time() - began) * 1000
                 partition.loading, partition.is_owned = None, True
                 self.observe_load(duration_ms)
+                self._journal.partition(self._topic, number, "loaded", leader_epoch=partition.epoch, count=count,
+                                        ms=round(duration_ms))  # fmt: skip
                 log.info(
                     "coordinated partition loaded",
                     partition=self._name(number),
@@ -162,7 +178,7 @@ class PartitionOwnership(ABC):
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
             log.error(
-                "cannot load all of a coordinated partition; what was read is served",
+                "groups or transactions of a partition loaded only in part: reading it failed",
                 partition=self._name(number),
                 reason=str(error),
                 action="Repair the cause and restart this broker, or move the leadership of the partition.",
@@ -183,7 +199,7 @@ class PartitionOwnership(ABC):
                     offset = header.next_offset
             if offset == before:
                 log.error(
-                    "loading ends early: there is no batch at an offset below the log end",
+                    "groups or transactions of a partition loaded only in part: a batch is missing",
                     partition=self._name(number),
                     offset=offset,
                     log_end=bounds.end,
@@ -198,7 +214,7 @@ class PartitionOwnership(ABC):
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(
-                "corrupt batch skipped while loading: what it held may be older than committed",
+                "corrupt batch skipped while loading groups or transactions: some may be out of date",
                 partition=self._name(number),
                 reason=str(error),
                 action="Check the disk.",

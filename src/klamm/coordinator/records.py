@@ -16,6 +16,7 @@ from klamm.model.ids import TopicPartition
 from klamm.wire.codec import WireMessage
 from klamm.wire.errors import WireError
 from klamm.wire.messages import (
+    ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -96,7 +97,9 @@ def read_offset_value(value: bytes) -> Offset:
     try:
         read = OffsetCommitValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"offset value of version {version}: {error}") from error
+        raise UnknownRecord(
+            f"a committed offset of version {version} of __consumer_offsets cannot be decoded: {error}"
+        ) from error
     expire = None if read.expire_timestamp == _NO_TIMESTAMP else read.expire_timestamp
     return Offset(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, expire)
 
@@ -140,7 +143,7 @@ def read_group_value(group_id: str, value: bytes) -> Group:
     try:
         read = GroupMetadataValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"group value of version {version}: {error}") from error
+        raise UnknownRecord(f"a group of version {version} of __consumer_offsets cannot be decoded: {error}") from error
     since = None if read.current_state_timestamp == _NO_TIMESTAMP else read.current_state_timestamp
     group = Group(group_id, since)
     group.generation = read.generation
@@ -188,6 +191,15 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(topics)
 
 
+def read_assignment(assignment: bytes) -> list[TopicPartition]:
+    """The partitions that a consumer's assignment names; empty where it cannot be read."""
+    try:
+        read = ConsumerProtocolAssignment.decode(assignment, 0, _VERSION.size)
+    except WireError:
+        return []
+    return [TopicPartition(t.topic, number) for t in read.assigned_partitions for number in t.partitions]
+
+
 def _with_version(record: WireMessage, version: int) -> bytes:
     """Return the record encoded in this version, after two bytes with the version."""
     return _VERSION.pack(version) + record.encode(version)
@@ -196,6 +208,6 @@ def _with_version(record: WireMessage, version: int) -> bytes:
 def _version_of(record: bytes) -> int:
     """Return the version that the first two bytes name. Raises UnknownRecord where there are fewer."""
     if len(record) < _VERSION.size:
-        raise UnknownRecord(f"{len(record)} bytes hold no version")
+        raise UnknownRecord(f"a key or value of {len(record)} bytes in __consumer_offsets is too short for its version")
     version: int = _VERSION.unpack_from(record)[0]
     return version

@@ -37,7 +37,7 @@ class Tasks:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "unexpected error in a coordinator; the rest of it goes on",
+                "unexpected error in a task of a coordinator; its other tasks continue",
                 coordinator=self._coordinator,
                 action="Report this as a bug in klamm, with the stack trace.",
                 exc_info=error,

@@ -66,7 +66,10 @@ def _registration_changes(entries: Iterable[Entry], number: int) -> list[str]:
     is_there: bool | None = None
     for e in in_order(entries):
         if e.kind == "found" and number in _changed_brokers(e):
-            happened, is_there = _change_text(e, number), number not in (e.facts.get("dead") or ())
+            is_gone = number in (e.facts.get("dead") or ())
+            if is_gone and is_there is False:
+                continue  # a new controller found it gone, as the one before
+            happened, is_there = _change_text(e, number), not is_gone
         elif e.kind == "ready" and (number in e.facts.get("brokers", ())) is not bool(is_there):
             is_there = not is_there
             happened = "was alive" if is_there else "was gone"
@@ -89,7 +92,9 @@ def _changed_brokers(entry: Entry) -> set[int]:
 def _change_text(entry: Entry, number: int) -> str:
     """Return what the journal entry says about the broker: registered, is gone, or restarted."""
     words = {"new": "registered", "dead": "is gone", "bounced": "restarted"}
-    return next(words[name] for name in words if number in (entry.facts.get(name) or ()))
+    happened = next(words[name] for name in words if number in (entry.facts.get(name) or ()))
+    why = (entry.facts.get("ended") or {}).get(str(number))
+    return f"{happened} ({why})" if why else happened
 
 
 # ---- the controller

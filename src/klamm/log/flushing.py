@@ -31,6 +31,8 @@ class FlushJob:
     paths: tuple[str, ...]
     directories: tuple[str, ...]
     small_files: tuple[Replacement, ...] = ()
+    newest_segment: int = -1
+    """The base offset of the newest segment whose files are synced."""
 
     def run(self, disk: Disk) -> None:
         """Write the small files and sync all others of this flush. Raises OSError."""
@@ -62,13 +64,16 @@ def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
 class Durability:
     """Tracks which offsets of one log are flushed: all below `recovery_point`."""
 
-    __slots__ = ("_generation", "_is_directory_synced", "_last_flush_ms", "recovery_point")
+    __slots__ = ("_generation", "_is_directory_synced", "_last_flush_ms", "_newest_named", "recovery_point", "synced")
 
     def __init__(self, recovery_point: int, now_ms: int) -> None:
         self.recovery_point = recovery_point
         self._generation = 0
         self._last_flush_ms = now_ms
         self._is_directory_synced = False
+        self._newest_named = -1  # segments up to this base offset have their names on the device
+        self.synced = recovery_point
+        """Batches below it are on the device, their indexes perhaps not; at least the recovery point."""
 
     def flush_job(
         self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
@@ -83,12 +88,38 @@ class Durability:
         # a new segment's name lies in the log's directory, the directory's own name in the one above
         above = directory.rpartition("/")[0]
         directories = (directory,) if self._is_directory_synced else (directory, above)
-        return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files))
+        newest = max((segment.base_offset for segment in unsafe), default=-1)
+        return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files), newest)
+
+    def sync_job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
+        """The sync of the batches up to `target`, without indexes; None where they are on the device.
+
+        A start after a power loss reads the batches behind the recovery point, and has no need of anything else.
+        """
+        if target <= self.synced:
+            return None
+        unsafe = [s for s in segments.from_slot(segments.slot_of(self.synced)) if s.base_offset < target]
+        newest = max((segment.base_offset for segment in unsafe), default=-1)
+        directories: tuple[str, ...] = ()
+        if not self._is_directory_synced:
+            directories = (directory, directory.rpartition("/")[0])
+        elif newest > self._newest_named:
+            directories = (directory,)
+        paths = tuple(segment.log_path for segment in unsafe)
+        return FlushJob(target, self._generation, paths, directories, newest_segment=newest)
+
+    def on_synced(self, job: FlushJob) -> None:
+        """Note which batches are on the device after a sync, unless a truncation voided it meanwhile."""
+        if job.directories:
+            self._is_directory_synced = True
+        if job.generation == self._generation:
+            self.synced = max(self.synced, job.up_to)
+            self._newest_named = max(self._newest_named, job.newest_segment)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """Advance the recovery point after a flush, unless a truncation voided it meanwhile."""
         self._last_flush_ms = now_ms
-        self._is_directory_synced = True
+        self.on_synced(job)
         if job.generation == self._generation:
             self.recovery_point = max(self.recovery_point, job.up_to)
 
@@ -97,6 +128,8 @@ class Durability:
         self._generation += 1
         is_lower = offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
+        self.synced = min(self.synced, offset)
+        self._newest_named = -1
         return is_lower
 
     def is_due(self, end_offset: int, flush_ms: int, now_ms: int) -> bool:

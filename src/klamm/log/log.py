@@ -13,7 +13,7 @@ from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, 
 from klamm.log.leftovers import rename_cleaned_to_swap
 from klamm.log.loader import CheckpointedState, LoadedLog, Loader
 from klamm.log.local_log import ReadResult
-from klamm.log.log_storage import LogStorage, Owner
+from klamm.log.log_storage import LogStorage, Owner, no_listener
 from klamm.log.lookup import FoundOffset, first_at_or_after, offset_count_before, with_largest_timestamp
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
@@ -68,7 +68,7 @@ class Log(LogStorage):
         super().__init__(world, partition, directory, config, loaded, topic_id, files, owner)
         self._rules = AppendRules.of(config)
         self._high_watermark = loaded.log_start
-        self.on_start_moved: Callable[[], None] = _no_listener
+        self.on_start_moved: Callable[[], None] = no_listener
         """Called when retention, DeleteRecords or the leader moved the log start offset."""
 
     @classmethod
@@ -472,10 +472,6 @@ class Log(LogStorage):
 
     def __repr__(self) -> str:
         return f"Log({self.partition}, {self._log_start} to {self.end_offset})"
-
-
-def _no_listener() -> None:
-    """Do nothing: the default where nobody listens to the log."""
 
 
 def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:

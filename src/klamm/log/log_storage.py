@@ -1,7 +1,7 @@
 """A log on its device: segments and small files, flushes, the clean shutdown, failures. Source: UnifiedLog.scala."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
@@ -65,12 +65,14 @@ class LogStorage:
         "_owner",
         "_producer_state",
         "_small_files",
+        "_syncing",
         "_topic_id",
         "_unsynced_snapshot",
         "_world",
         "cleaning",
         "epochs",
         "notes",
+        "on_synced",
         "partition",
     )
 
@@ -102,6 +104,9 @@ class LogStorage:
         self._failed = False
         self._unsynced_snapshot: str | None = None
         self._flushing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        self.on_synced: Callable[[], None] = no_listener
+        """Called when `durable_end` rose."""
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_files = PartitionFiles(directory)
         self.partition = partition
@@ -127,8 +132,12 @@ class LogStorage:
 
     def update_config(self, config: TopicConfig) -> None:
         """Apply a new topic config from the next append, roll and retention run on."""
+        changes_durability = config.klamm_sync_before_ack != self._config.klamm_sync_before_ack
         self._config = self._local.config = config
         self.cleaning.on_config_changed()
+        if changes_durability:
+            self.sync_soon()
+            self.on_synced()
 
     @property
     def start_offset(self) -> int:
@@ -265,6 +274,48 @@ class LogStorage:
                 self._flushing = asyncio.ensure_future(self.flush())
             await asyncio.shield(self._flushing)
 
+    @property
+    def syncs_before_ack(self) -> bool:
+        """Whether only records that are on the device count as replicated: `klamm.sync.before.ack`."""
+        return self._config.klamm_sync_before_ack
+
+    @property
+    def durable_end(self) -> int:
+        """The offset up to which records may count as replicated here: the log end, or what is on the device of it."""
+        return self._durability.synced if self.syncs_before_ack else self.end_offset
+
+    def sync_soon(self) -> None:
+        """Sync what is not on the device, where `klamm.sync.before.ack` asks for it, in a thread.
+
+        What is appended while a sync is under way shares the next one (group commit).
+        """
+        is_needed = self.durable_end < self.end_offset and not self._failed
+        if is_needed and (self._syncing is None or self._syncing.done()):
+            self._syncing = asyncio.ensure_future(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        """Sync until everything is on the device; an I/O error is reported and fails the log."""
+        while self.durable_end < self.end_offset and not self._failed:
+            try:
+                with self._translating_io_errors():
+                    job = self._durability.sync_job(self.segments, self.directory, self.end_offset)
+                    assert job is not None
+                    await self._world.disk.in_thread(job.run, self._world.disk)
+            except StorageFailed:
+                return  # reported: the directory is offline, who waits finds the log failed
+            self._durability.on_synced(job)
+            self.on_synced()
+
+    async def wait_until_durable(self) -> None:
+        """Wait until all that is in the log now may count as replicated here. Raises StorageFailed."""
+        end = self.end_offset
+        while self.durable_end < min(end, self.end_offset):
+            self._check_usable()
+            self.sync_soon()
+            assert self._syncing is not None
+            await asyncio.shield(self._syncing)
+        self._check_usable()
+
     def changed_small_files(self) -> list[Replacement]:
         """The small files with unwritten changes, for `replace_files`."""
         return self._small_files.replacements(self.epochs, self._topic_id)
@@ -371,3 +422,7 @@ class LogStorage:
             return
         for path in paths:
             self._world.disk.remove(path)
+
+
+def no_listener() -> None:
+    """Do nothing: the default where nobody listens to the log."""

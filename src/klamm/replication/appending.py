@@ -23,6 +23,7 @@ from klamm.runtime.disk import Buffer
 from klamm.runtime.workers import Workers
 
 ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
 VALID_ACKS: Final = (-1, 0, 1)
 
 
@@ -67,20 +68,28 @@ class ProduceService:
         appended = await self._append_all(records, acks, origin)
         results = {topic_partition: result for topic_partition, (result, _) in appended.items()}
         required = {topic_partition: end for topic_partition, (_, end) in appended.items() if end >= 0}
-        await self._flush_before_ack(required, results)
+        await self._flush_before_ack(acks, required, results)
         if acks == ACKS_ALL and required:
             await self._wait_for_replication(required, results, timeout_ms)
         return results
 
     async def _flush_before_ack(
-        self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
+        self, acks: int, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
     ) -> None:
-        """Flush the logs whose `flush.messages` requires a flush before the acknowledgement."""
+        """Flush the logs whose config requires that before the acknowledgement.
+
+        With acks=all, the high watermark waits for what `klamm.sync.before.ack` requires.
+        """
         for topic_partition in list(required):
             partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
-            if own_log is not None and own_log.needs_flush_before_ack:
+            if own_log is None:
+                continue
+            waits_for_sync = acks == ACKS_LEADER and own_log.syncs_before_ack
+            if waits_for_sync or own_log.needs_flush_before_ack:
                 try:
+                    if waits_for_sync:
+                        await own_log.wait_until_durable()
                     await own_log.flush_before_ack()
                 except StorageFailed as error:
                     if partition is not None and partition.log not in (own_log, None):

@@ -109,6 +109,8 @@ class Fetcher:
         self._delayed: dict[TopicPartition, PartitionFetchState] = {}
         self._behind: dict[TopicPartition, PartitionFetchState] = {}
         """Partitions whose log ends below the leader's high watermark, or whose first response is still to come."""
+        self._unsynced: dict[TopicPartition, Log] = {}
+        """Logs to sync before the next fetch tells the leader their end."""
         self._session = FetchSessionClient()
         self._partition_added = asyncio.Event()
         self.failed: set[TopicPartition] = set()
@@ -136,6 +138,9 @@ class Fetcher:
             return
         self._delayed.pop(topic_partition, None)
         self._followed[topic_partition] = self._behind[topic_partition] = followed
+        own_log = partition.hosted_log
+        if own_log.durable_end < own_log.end_offset:
+            self._unsynced[topic_partition] = own_log  # this process may have found it in the page cache
         self._session.set_position(topic_partition, followed.position())
         self._partition_added.set()
 
@@ -163,7 +168,9 @@ class Fetcher:
             while True:
                 self._delay_throttled()
                 self._resume_delayed()
-                if len(self._session):
+                if self._unsynced:
+                    await self._sync_before_next_fetch()
+                elif len(self._session):
                     await self._fetch_once()
                 else:
                     await self._wait_for_partitions()
@@ -284,7 +291,6 @@ class Fetcher:
         diverging: list[tuple[TopicPartition, PartitionFetchState, EpochEnd]] = []
         out_of_range: list[tuple[TopicPartition, PartitionFetchState]] = []
         refusals: Counter[str] = Counter()
-        unflushed: list[tuple[TopicPartition, Log]] = []
         for topic in response.responses:
             name = topic.topic or self._session.topic_name(topic.topic_id)
             if name is None:
@@ -295,8 +301,6 @@ class Fetcher:
                 sent = self._session.last_sent(topic_partition)
                 if followed is None or sent is None or not followed.was_sent_as(sent):
                     continue
-                if not answer.error_code:
-                    followed.failures = 0
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:
@@ -308,9 +312,9 @@ class Fetcher:
                 else:
                     self._append_records(topic_partition, followed, answer)
                     own_log = followed.partition.log
-                    if own_log is not None and own_log.needs_flush_before_ack:
-                        unflushed.append((topic_partition, own_log))
-        await self._flush_before_next_fetch(unflushed)
+                    if own_log is not None and _must_be_synced(own_log):
+                        self._unsynced[topic_partition] = own_log
+        await self._sync_before_next_fetch()
         if refusals:
             log.info("leader answered partitions of a fetch with errors", **refusals)
         for topic_partition, followed, end in diverging:
@@ -320,13 +324,17 @@ class Fetcher:
             if self._is_current(topic_partition, followed):
                 await self._reset_offset(topic_partition, followed)
 
-    async def _flush_before_next_fetch(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
-        """Flush the logs for which `flush.messages` requires it.
+    async def _sync_before_next_fetch(self) -> None:
+        """Sync the logs for which `klamm.sync.before.ack` or `flush.messages` requires it, several at a time.
 
-        The next fetch then tells the leader about flushed records only.
+        The next fetch offset then covers only records that are on the device.
         """
-        for topic_partition, own_log in unflushed:
+        unsynced, self._unsynced = self._unsynced, {}
+        for own_log in unsynced.values():
+            own_log.sync_soon()
+        for topic_partition, own_log in unsynced.items():
             try:
+                await own_log.wait_until_durable()
                 await own_log.flush_before_ack()
             except StorageFailed as error:
                 followed = self._followed.get(topic_partition)
@@ -356,6 +364,7 @@ class Fetcher:
             else:
                 self._behind.pop(topic_partition, None)
             partition.update_from_leader(answer.high_watermark, answer.log_start_offset)
+            followed.failures = 0
             if own_log.end_offset != followed.fetch_offset:
                 followed.continue_from(own_log.end_offset)
             elif own_log.start_offset == start:
@@ -411,6 +420,7 @@ class Fetcher:
                 truncated_to=offset,
             )
             partition.truncate_to(offset)
+            followed.failures = 0
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.set_position(topic_partition, followed.position())
         except Exception as error:
@@ -450,3 +460,8 @@ class Fetcher:
     def _is_current(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> bool:
         """Whether the partition is still fetched in the same leader epoch and is not delayed."""
         return self._followed.get(topic_partition) is followed and topic_partition not in self._delayed
+
+
+def _must_be_synced(own_log: Log) -> bool:
+    """Whether records must be synced before the leader may count them as replicated here."""
+    return own_log.durable_end < own_log.end_offset or own_log.needs_flush_before_ack

@@ -205,8 +205,7 @@ class Leadership:
             )
             errors[instruction.topic_partition] = ErrorCode.NONE
         elif self._hosted.get(instruction.topic_partition) is partition:
-            partition.log = result
-            result.on_start_moved = partition.on_log_start_moved
+            partition.use_log(result)
 
     async def _become_leaders(self, chunk: Sequence[Accepted], errors: Errors) -> None:
         """Stop fetching the partitions, then make them leaders."""

@@ -107,7 +107,7 @@ class LogDirMoves:
     def _cancel(self, topic_partition: TopicPartition, partition: Partition) -> None:
         """Stop the copying of the replica and delete its future log."""
         log.info(
-            "move to another log directory is cancelled",
+            "move of a replica to another log directory is cancelled",
             partition=str(topic_partition),
             to=self._logs.future_directory_of(topic_partition),
         )
@@ -171,14 +171,20 @@ class LogDirMoves:
         except StorageFailed as error:
             self._on_storage_failed(partition, error)
         except (OffsetOutOfRange, ProducersRestoring) as error:
-            log.debug("copying a replica goes on later", partition=str(topic_partition), why=str(error))
+            log.debug(
+                "copying a replica to another log directory is delayed", partition=str(topic_partition), why=str(error)
+            )
             self._delay(topic_partition)
         except (KlammError, OSError) as error:
-            log.warning("cannot copy a replica; trying again", partition=str(topic_partition), why=str(error))
+            log.warning(
+                "cannot copy a replica to another log directory; trying again",
+                partition=str(topic_partition),
+                why=str(error),
+            )
             self._delay(topic_partition)
         except Exception:
             log.exception(
-                "unexpected error while a replica is copied; trying again",
+                "unexpected error while a replica is copied to another log directory; trying again",
                 partition=str(topic_partition),
                 action=_REPORT,
             )

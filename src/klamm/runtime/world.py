@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from klamm.runtime.clock import Clock, RealClock
+from klamm.runtime.crash_guard import GuardProcesses, Guards, NoGuards
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.memory import LongWork
 from klamm.runtime.network import Network, RealNetwork
@@ -23,6 +24,8 @@ class World:
     make_slices: Callable[[], Slices] = CountedSlices
     """Makes the time slices of long work; in a simulation slices that count items."""
     process_id: int = field(default_factory=own_pid)
+    guards: Guards = field(default_factory=NoGuards)
+    """Starts the processes that close this process's ZooKeeper sessions after a crash."""
 
 
 def real_world() -> World:
@@ -34,4 +37,5 @@ def real_world() -> World:
         RealRandomness(),
         ProcessWorkers(),
         make_slices=lambda: TimeSlices(LongWork()),
+        guards=GuardProcesses(),
     )

@@ -44,7 +44,7 @@ _ESCAPES: Final = {
 
 
 def to_python(pattern: str) -> str:
-    """The same expression for Python's `re`, over topic names. Raises ValueError for what is not translated."""
+    """Translate a Java regular expression to Python's `re`. Raises ValueError for a construct that is not supported."""
     return _Translation(pattern).result()
 
 
@@ -73,7 +73,7 @@ class _Translation:
     # ---- outside of a class
 
     def _escape(self) -> str:
-        """Translate what follows a backslash outside of a class."""
+        """Translate the escape after a backslash outside of a class."""
         if self._skip("Q"):
             return re.escape(self._quoted())
         if self._skip("k<"):
@@ -87,11 +87,11 @@ class _Translation:
         return _as_class(self._escaped_set())
 
     def _begins_named_group(self) -> bool:
-        """Whether a named group comes next, and not a look behind."""
+        """Whether a named group comes next, and not a lookbehind."""
         return self._text.startswith("(?<", self._at) and self._text[self._at + 3 : self._at + 4].isalpha()
 
     def _quoted(self) -> str:
-        r"""The text up to `\E`, or to the end."""
+        r"""Read quoted text up to `\E`, or to the end."""
         end = self._text.find("\\E", self._at)
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
@@ -101,7 +101,7 @@ class _Translation:
     # ---- sets of characters
 
     def _class(self) -> frozenset[str]:
-        """The characters of a class whose `[` was read, up to its `]`."""
+        """Read the characters of a class up to its `]`."""
         negated = self._skip("^")
         first = True
         found = self._union(first)
@@ -179,7 +179,7 @@ class _Translation:
     # ---- the text
 
     def _peek(self) -> str:
-        """The next character; at the end an empty text."""
+        """The next character; empty at the end."""
         return self._text[self._at : self._at + 1]
 
     def _next(self) -> str:
@@ -188,13 +188,13 @@ class _Translation:
         return self._text[self._at - 1 : self._at]
 
     def _skip(self, prefix: str) -> bool:
-        """Read the prefix if it comes next; whether it did."""
+        """Read the prefix if it comes next; returns whether it did."""
         found = self._text.startswith(prefix, self._at)
         self._at += len(prefix) * found
         return found
 
     def _until(self, end: str) -> str:
-        """Read up to and with `end`; the text before it."""
+        """Read up to and including `end`; returns the text before it."""
         stop = self._text.find(end, self._at)
         if stop < 0:
             raise ValueError(f"it lacks {end} after position {self._at}; correct it")
@@ -209,6 +209,6 @@ class _Translation:
 
 
 def _as_class(chars: frozenset[str]) -> str:
-    """A class of these characters for `re`; for none of them, what never matches."""
+    """A character class for `re` of these characters; for none of them, a pattern that never matches."""
     escape: Callable[[str], str] = re.escape
     return "[" + "".join(escape(c) for c in sorted(chars)) + "]" if chars else "(?!)"

@@ -25,7 +25,7 @@ class Subscription(NamedTuple):
     partitions: tuple[TopicPartition, ...] | None = None
 
     def includes(self, partition: TopicPartition) -> bool:
-        """Whether the read is for this partition, provided that it exists and is not internal."""
+        """Whether the read includes this partition, if it exists and is not internal."""
         if self.pattern is not None:
             return re.search(self.pattern, partition.topic) is not None
         return partition.topic in (self.topics or ()) or partition in (self.partitions or ())
@@ -108,7 +108,7 @@ def _check_offset(option: str, partition: TopicPartition, offset: int, empty: in
 
 
 def _other_word(word: str) -> str:
-    """The word for the other end of the log."""
+    """The opposite of `earliest` or `latest`."""
     return next(w for w in WORDS if w != word)
 
 

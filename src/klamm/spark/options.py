@@ -130,7 +130,7 @@ def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueO
 
 
 def _trigger_limits(value: Mapping[str, Any]) -> TriggerLimits:
-    """Return the limits of a micro-batch. Raises BadOption where the least is more than the most."""
+    """Return the limits of a micro-batch. Raises BadOption where the minimum exceeds the maximum."""
     limits = TriggerLimits(
         value["maxOffsetsPerTrigger"],
         value["maxBytesPerTrigger"],

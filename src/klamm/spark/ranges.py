@@ -63,7 +63,7 @@ def task_count(ranges: Sequence[OffsetRange], weights: Sequence[float], limits: 
 
 
 def pack(ranges: Sequence[OffsetRange], weights: Sequence[float], task_count: int) -> list[TaskRanges]:
-    """Cut the ranges into at most this many tasks, whose bytes differ by those of one offset."""
+    """Cut the ranges into at most this many tasks of about equal bytes."""
     total = sum(r.size * weight for r, weight in zip(ranges, weights, strict=True))
     tasks: list[list[OffsetRange]] = [[] for _ in range(task_count)]
     for task, piece in _pieces(ranges, weights, total / max(1, task_count)):
@@ -86,7 +86,7 @@ def _pieces(ranges: Sequence[OffsetRange], weights: Sequence[float], share: floa
 
 
 def _split(task: TaskRanges, max_records: int) -> Iterator[TaskRanges]:
-    """Cut a task into tasks of at most so many offsets."""
+    """Cut a task into tasks of at most `max_records` offsets."""
     pieces: list[OffsetRange] = []
     room = max_records
     for whole in task.ranges:

@@ -73,13 +73,16 @@ class KlammSource(DataSource):
 
 
 def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, str]:
-    """The options alone; CREATE TABLE passes those of the table behind `option.`, beside the table's properties."""
+    """The options of the read.
+
+    CREATE TABLE passes them with the prefix `option.`, together with properties of the table.
+    """
     of_table = {name.removeprefix("option."): value for name, value in options.items() if name.startswith("option.")}
     return of_table or {name: value for name, value in options.items() if name.lower() not in _TABLE_PROPERTIES}
 
 
 def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
-    """The options as those of a batch read or, where that cannot be, of a streaming read. Raises BadOption.
+    """Parse the options for a batch read or, where they are invalid for one, for a streaming read. Raises BadOption.
 
     Spark says only later which of the two it is.
     """
@@ -114,7 +117,7 @@ class FilteringReader(KlammReader):
     """A batch read that itself applies conditions on topic, partition, offset and timestamp."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take the filters that the source applies; return those that stay with Spark."""
+        """Take over the filters that the source applies; return those that Spark has to apply."""
         taken: list[Condition] = []
         left = list(take_filters(filters, taken))
         self._job = self._job._replace(wanted=RowFilter(tuple(taken)))

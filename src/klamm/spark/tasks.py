@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 def run_task(job: Job, task: object) -> Iterator[pa.RecordBatch]:
-    """Read a task in a Spark worker; nothing for one that was not planned by klamm."""
+    """Read a task in a Spark worker; nothing is read for a task that klamm did not plan."""
     if isinstance(task, TaskRanges):
         yield from read_task(RealBlockingWorld(), job, task, POOL)
     freeze_heap()
@@ -51,7 +51,7 @@ def read_task(
 
 
 def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientPool | None) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the task's offset ranges, and rows for what is lost where the options want them."""
+    """Yield the records of the task's offset ranges, and rows for lost ranges if the options ask for them."""
     values = ValueColumn(job.options, job.columns)
     if job.options.reports_losses:
         for lost in task.lost:

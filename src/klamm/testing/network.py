@@ -15,9 +15,9 @@ INTERNAL: Final = "INTERNAL"
 
 
 def route_through_proxies(nodes: Sequence[NodeProcess], zookeeper_port: int) -> list[Path]:
-    """Give each node a listener of its own for the other nodes, and let it advertise a proxy; the proxies to open.
+    """Give each node a separate listener for other nodes and let it advertise a proxy; returns the proxies to open.
 
-    Clients go on to connect to the nodes directly. Raises UsageError where the system does not support it.
+    Clients still connect to the nodes directly. Raises UsageError where the system does not support it.
     """
     if not can_find_owners():
         raise UsageError("network_faults=True needs Linux: proxies read from /proc which node owns a connection.")

@@ -80,6 +80,11 @@ class ZooKeeper:
         return self._session.session_id
 
     @property
+    def session_password(self) -> bytes:
+        """The secret with which another connection attaches to the session; empty before the first connection."""
+        return self._session.password
+
+    @property
     def session_timeout_ms(self) -> int:
         """The requested session timeout; after the first connection the negotiated one."""
         return self._session.timeout_ms

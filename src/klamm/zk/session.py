@@ -86,7 +86,7 @@ class Session:
         self.session_id = 0
         self.last_zxid = 0
         self.watches = Watches()
-        self._password = bytes(16)
+        self.password = bytes(16)
         self._requested_timeout_ms = timeout_ms
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -218,7 +218,7 @@ class Session:
         self._packets = PacketReader(_HANDSHAKE_LIMIT)
         self._received_at = now
         body = struct.pack(">iqiq", 0, self.last_zxid, self._requested_timeout_ms, self.session_id)
-        body += jute.buffer(self._password) + b"\0"
+        body += jute.buffer(self.password) + b"\0"
         self._urgent = [jute.pack_int(len(body)), body]
 
     def connection_lost(self, attempt: int, reason: str, now: float) -> None:
@@ -328,7 +328,7 @@ class Session:
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
         self.session_id = session_id
-        self._password = password or b""
+        self.password = password or b""
         self._connected_at = now
         self._packets.limit = self._max_packet_bytes
         self._enter_phase(CONNECTED)

@@ -4,7 +4,7 @@ Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
@@ -32,6 +32,7 @@ from klamm.zk.election import ControllerEpoch, register_controller, replace_cont
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
 from klamm.zk.jute import Stat
 from klamm.zk.port import ZooKeeperClient
+from klamm.zk.process_ends import begin_process_record, read_process_ends
 from klamm.zk.registrations import Registration, decode_registration
 from klamm.zk.topic_creation import TopicToCreate, find_taken_names, write_topics
 from klamm.zk.topic_requests import TopicRequestStore
@@ -202,6 +203,14 @@ class Store:
         except NoNode:
             return None
         return decode_registration(broker, data, stat.czxid)
+
+    async def begin_process_record(self, broker: BrokerId) -> None:
+        """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
+        await begin_process_record(self.client, broker)
+
+    async def read_process_ends(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
+        """Return for each broker whose process was reported as ended how it ended, as a phrase."""
+        return await read_process_ends(self.client, brokers)
 
     async def watch_registration(self, broker: BrokerId) -> int | None:
         """The session that owns the broker's registration, or None; its next change is watched."""

@@ -44,6 +44,8 @@ PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
 PENDING_DELETIONS: Final = "/klamm/pending_deletions"
 """Klamm's own: replicas that brokers have to delete and may still hold. Apache Kafka ignores it."""
+PROCESS_ENDS: Final = "/klamm/process_ends"
+"""Klamm's own: how the processes of brokers ended, as their crash guards recorded it."""
 NEXT_CONTROLLER: Final = "/klamm/next_controller"
 """Klamm's own: the broker that an operator wants as controller. It exists for seconds."""
 

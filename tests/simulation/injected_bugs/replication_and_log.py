@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.simulation.injected_bugs.mutant import Mutant, Patch, nothing
+from tests.simulation.injected_bugs.mutant import Mutant, Patch
 
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
@@ -74,10 +74,9 @@ def stale_divergence_applied(patch: Patch) -> None:
     patch.setattr(fetcher.Fetcher, "_is_current", lambda self, topic_partition, followed: True)
 
 
-def follower_never_flushes(patch: Patch) -> None:
-    """flush.messages is ignored: a record is acknowledged before it is on the device."""
-    patch.setattr(Log, "flush_before_ack", nothing)
-    patch.setattr(Log, "needs_flush_before_ack", property(lambda self: False))
+def never_syncs_before_ack(patch: Patch) -> None:
+    """klamm.sync.before.ack is ignored: a record is acknowledged before it is on the device."""
+    patch.setattr(Log, "syncs_before_ack", property(lambda self: False))
 
 
 def gaps_survive_recovery(patch: Patch) -> None:
@@ -96,5 +95,5 @@ MUTANTS: Final = (
     Mutant("53", "KAFKA-15583", "min.insync.replicas is ignored", high_watermark_under_min_isr, (74,)),
     Mutant("49", "KAFKA-7786", "responses of earlier leader epochs are applied", stale_divergence_applied, (64, 42)),
     Mutant("60", "KAFKA-3919", "recovery goes on behind a gap", gaps_survive_recovery, (70, 53, 58)),
-    Mutant("h", "", "flush.messages is ignored", follower_never_flushes, (48, 58)),
+    Mutant("h", "", "klamm.sync.before.ack is ignored", never_syncs_before_ack, (48, 58)),
 )

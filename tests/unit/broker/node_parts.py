@@ -4,6 +4,7 @@ from pathlib import Path
 
 from klamm.broker import assembly
 from klamm.broker.context import NodeContext
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.lifecycle import Lifecycle, NodeStatus
 from klamm.broker.parts import Parts
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
@@ -19,7 +20,7 @@ def context(directory: Path, *lines: str) -> NodeContext:
     text = "\n".join(["zookeeper.connect=127.0.0.1:1", f"log.dirs={directory}/logs", *lines])
     config = parse_node_config(text.encode(), "server.properties")
     world = real_world()
-    sessions = ZooKeeperSessions(world, config)
+    sessions = ZooKeeperSessions(world, config, CrashGuard(world, config))
     return NodeContext(
         world, config, DynamicConfig(config), BrokerId(1), "cluster", sessions, NodeStatus(), LogLevels()
     )

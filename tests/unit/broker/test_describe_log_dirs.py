@@ -39,8 +39,10 @@ async def describe(
     logs: Any = SimpleNamespace(
         logs=existing,
         get=existing.get,
-        futures={p: SimpleNamespace(size=7, high_watermark=0, end_offset=3) for p in FUTURE_HOMES},
-        future_directory_of=FUTURE_HOMES.get,
+        moves=SimpleNamespace(
+            futures={p: SimpleNamespace(size=7, high_watermark=0, end_offset=3) for p in FUTURE_HOMES},
+            future_directory_of=FUTURE_HOMES.get,
+        ),
         directories=["/one", "/two", "/gone"],
         offline_directories={"/gone": "it failed"},
         directory_of=HOMES.get,

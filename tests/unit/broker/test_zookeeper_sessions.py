@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import parse_node_config
 from klamm.runtime.world import real_world
@@ -33,7 +34,7 @@ class Ensemble(ZooKeeperSessions):
         self.refusals = 0
         self.given: list[Session] = []
         config = parse_node_config(PROPERTIES, "server.properties")
-        super().__init__(real_world(), config)
+        super().__init__(world := real_world(), config, CrashGuard(world, config))
         self.add_listener(self)
 
     async def session_expired(self) -> None:

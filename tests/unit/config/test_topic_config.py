@@ -62,7 +62,7 @@ REFUSED = {
     "not a float": ({"min.cleanable.dirty.ratio": "half"}, "it must be a number"),
     "gzip level": ({"compression.gzip.level": "0"}, "-1 or a number from 1 to 9"),
     "invalid throttled replicas": ({"leader.replication.throttled.replicas": "1-2"}, "PARTITION:BROKER"),
-    "remote storage": ({"remote.storage.enable": "true"}, "remote storage is not offered"),
+    "remote storage": ({"remote.storage.enable": "true"}, "klamm does not support remote storage"),
     "invalid message format version": ({"message.format.version": "new"}, "a Kafka version such as 3.0"),
     "minimum compaction lag above the maximum": (
         {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},

@@ -215,6 +215,102 @@ def test_failed_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -
     node.run(main)
 
 
+def test_with_sync_before_ack_appends_during_a_sync_share_the_next_one(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, klamm_sync_before_ack="true")
+        ends: list[int] = []
+        log.on_synced = lambda: ends.append(log.durable_end)
+        node.disk.delay_s = 1.0
+        log.append_as_leader(batch("a"), 0)
+        log.sync_soon()
+        await node.pass_time(0.5)
+        for _ in range(20):
+            log.append_as_leader(batch("a"), 0)
+            log.sync_soon()
+        assert log.durable_end == 0
+        await log.wait_until_durable()
+        assert ends == [1, 21]
+
+    node.run(main)
+
+
+def test_without_sync_before_ack_the_log_end_counts_and_nothing_is_synced(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        log.append_as_leader(batch("a"), 0)
+        log.sync_soon()
+        await log.wait_until_durable()
+        assert (log.durable_end, log.recovery_point) == (1, 0)
+        log.update_config(TopicConfig.parse({"klamm.sync.before.ack": "true"}))
+        assert log.durable_end == 0
+        await log.wait_until_durable()
+        assert log.durable_end == 1
+
+    node.run(main)
+
+
+def test_a_sync_writes_the_batches_and_the_names_of_new_segments_but_no_index(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, klamm_sync_before_ack="true")
+        durability, above = log._durability, log.directory.rpartition("/")[0]
+
+        def next_sync() -> tuple[list[str], list[str]]:
+            """The names of the files that the next sync writes, and the directories."""
+            log.append_as_leader(batch("a"), 0)
+            job = durability.sync_job(log.segments, log.directory, log.end_offset)
+            assert job is not None
+            durability.on_synced(job)
+            return [path.rpartition("/")[2] for path in job.paths], list(job.directories)
+
+        first = f"{0:020}.log"
+        assert next_sync() == ([first], [log.directory, above])
+        assert next_sync() == ([first], [])
+        log.roll()
+        assert next_sync() == ([f"{2:020}.log"], [log.directory])
+        assert next_sync() == ([f"{2:020}.log"], [])
+        log.append_as_leader(batch("a"), 0)
+        log.roll()
+        assert next_sync() == ([f"{2:020}.log", f"{5:020}.log"], [log.directory])
+        log.truncate_to(3)
+        assert next_sync() == ([f"{2:020}.log"], [log.directory])
+
+    node.run(main)
+
+
+def test_a_sync_overtaken_by_a_truncation_does_not_count(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, klamm_sync_before_ack="true")
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        node.disk.delay_s = 1.0
+        log.sync_soon()
+        await node.pass_time(0.5)
+        log.truncate_to(5)
+        log.append_as_leader(batch("b"), 0)
+        await node.pass_time(0.7)
+        assert log.durable_end == 0
+        await log.wait_until_durable()
+        assert log.durable_end == 6
+
+    node.run(main)
+
+
+def test_a_failed_sync_takes_the_log_offline_and_ends_the_wait(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, klamm_sync_before_ack="true")
+        node.disk.delay_s = 1.0
+        log.append_as_leader(batch("a"), 0)
+        waiting = [asyncio.create_task(log.wait_until_durable()) for _ in range(3)]
+        await node.pass_time(0.1)
+        node.disk.fail_from_here(OSError(5, "broken"), prefix=log.directory)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [StorageFailed] * 3
+        assert log.has_failed
+        node.disk.fail_at = None
+
+    node.run(main)
+
+
 def test_flush_overtaken_by_a_truncation_does_not_move_the_recovery_point(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)

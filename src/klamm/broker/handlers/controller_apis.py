@@ -69,4 +69,4 @@ class Envelope:
 
     def handle(self, request: Request, message: EnvelopeRequest) -> EnvelopeResponse:
         """Close the connection, because no broker in ZooKeeper mode forwards requests. Raises CloseConnection."""
-        raise CloseConnection("an Envelope request, but no broker in ZooKeeper mode forwards any. Check the client.")
+        raise CloseConnection("the client sent an Envelope request, which only KRaft supports. Check the client.")

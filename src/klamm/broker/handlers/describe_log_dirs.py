@@ -42,9 +42,10 @@ class DescribeLogDirs:
         if message.topics is not None:
             wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
         lying: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
-        for count, (partition, log) in enumerate([*self._logs.logs.items(), *self._logs.moves.futures.items()], 1):
-            is_future = self._logs.moves.futures.get(partition) is log
-            find = self._logs.moves.future_directory_of if is_future else self._logs.directory_of
+        moves = self._logs.moves
+        for count, (partition, log) in enumerate([*self._logs.logs.items(), *moves.futures.items()], 1):
+            is_future = moves.futures.get(partition) is log
+            find = moves.future_directory_of if is_future else self._logs.directory_of
             directory = find(partition)
             if directory is not None and (wanted is None or partition in wanted):
                 topics = lying.setdefault(directory, {})

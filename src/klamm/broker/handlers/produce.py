@@ -221,4 +221,4 @@ def _raise_on_error(results: Results) -> None:
     """Raise CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
     failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
     if failed:
-        raise CloseConnection(f"a produce request with acks=0 failed, closing tells its client: {', '.join(failed)}")
+        raise CloseConnection(f"a produce request with acks=0 failed, so its connection is closed: {', '.join(failed)}")

@@ -57,7 +57,7 @@ async def list_transactions(
     def request(version: int) -> ListTransactionsRequest:
         """Build the ListTransactions request for this version. Raises CannotAsk where it cannot filter by duration."""
         if version < _FILTERS_DURATION and duration_ms >= 0:
-            raise CannotAsk("it cannot filter by duration. Leave out --duration-filter, or upgrade the broker.")
+            raise CannotAsk("this broker cannot filter by duration. Omit --duration-filter, or upgrade the broker.")
         return ListTransactionsRequest(tuple(states), tuple(producer_ids), duration_ms)
 
     async def ask(broker: BrokerId) -> Any:
@@ -92,7 +92,11 @@ async def list_transactions(
 
 def _unknown_state(broker: BrokerId, state: str) -> Refusal:
     """Return the refusal of a broker that does not know the transaction state."""
-    return Refusal(f"broker {broker}", ErrorCode.INVALID_REQUEST, f"it knows no transaction state {state!r}")
+    return Refusal(
+        f"broker {broker}",
+        ErrorCode.INVALID_REQUEST,
+        f"there is no transaction state {state!r}. Give for example Ongoing.",
+    )
 
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:

@@ -40,7 +40,7 @@ def run_with_session(
         try:
             await client.connect(timeout_s)
         except KlammError as error:
-            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}") from error
+            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}. Check --zookeeper.") from error
         try:
             for scheme, secret in credentials:
                 await client.add_auth(scheme, secret)
@@ -142,7 +142,7 @@ async def delete(client: ZooKeeper, before: ZnodeState) -> None:
     results = await client.multi([*(Delete(at) for at in reversed(before.below)), Delete(before.path, before.version)])
     refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]
     if refused:
-        raise KlammError(f"{before.path} was not deleted: {refused[0]}. Read it again.")
+        raise KlammError(f"{before.path} was not deleted: {refused[0]}. Read it again, and repeat the command.")
 
 
 # ---- decoding and printing

@@ -27,8 +27,10 @@ class EntityType(StrEnum):
 Type = Annotated[EntityType | None, typer.Option("--entity-type", help="topics or brokers")]
 Name = Annotated[str | None, typer.Option("--entity-name", help="topic name or broker id")]
 Default = Annotated[bool, typer.Option("--entity-default", help="the default of all brokers")]
-OfTopic = Annotated[str | None, typer.Option("--topic", help="short for --entity-type topics --entity-name")]
-OfBroker = Annotated[int | None, typer.Option("--broker", min=0, help="short for --entity-type brokers --entity-name")]
+OfTopic = Annotated[str | None, typer.Option("--topic", help="short for --entity-type topics --entity-name TOPIC")]
+OfBroker = Annotated[
+    int | None, typer.Option("--broker", min=0, help="short for --entity-type brokers --entity-name ID")
+]
 
 
 def entity(kind: EntityType | None, name: str | None, default: bool, topic: str | None, broker: int | None) -> Entity:
@@ -160,7 +162,10 @@ def explain(
     bootstrap: Annotated[
         str | None,
         typer.Option(
-            "--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="brokers to ask for the present value"
+            "--bootstrap-server",
+            "-b",
+            envvar=BOOTSTRAP_VARIABLE,
+            help="HOST:PORT of brokers to ask for the current value",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -84,9 +84,7 @@ def reelect_(
     zookeeper: Ensemble,
     broker: Annotated[
         int | None,
-        typer.Option(
-            "--broker", min=0, help="the klamm node that becomes controller; the present one hands over to it"
-        ),
+        typer.Option("--broker", min=0, help="id of the klamm node that becomes controller; by default any broker"),
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -120,7 +118,8 @@ def reelect_(
 @controller_app.command()
 def queues(
     metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", help="HOST:PORT of klamm.metrics.port of a node; repeatable")
+        list[str] | None,
+        typer.Option("--metrics", help="HOST:PORT of a node's metrics (klamm.metrics.port); repeatable"),
     ] = None,
     data: Data = "klamm-data",
     journal: Annotated[

@@ -23,11 +23,11 @@ def elect(
     election_type: Annotated[ElectionType, typer.Option("--election-type", help="unclean may lose records")],
     bootstrap: Bootstrap = LOCAL,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="all partitions of the topic, or one with --partition")
+        str | None, typer.Option("--topic", help="elect for all partitions of this topic, or for one with --partition")
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
     all_partitions: Annotated[
-        bool, typer.Option("--all-topic-partitions", help="all partitions of the cluster")
+        bool, typer.Option("--all-topic-partitions", help="elect for all partitions of the cluster")
     ] = False,
     file: Annotated[str | None, typer.Option(_FILE, help='{"partitions":[{"topic":"orders","partition":0}]}')] = None,
     yes: Yes = False,

@@ -12,6 +12,7 @@ from klamm.cli.admin.offset_resets import PlannedReset, Reset, ResetKind
 from klamm.cli.admin.refusals import Refusal, print_refusals
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
 from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
+from klamm.cli.times import parse_duration, parse_time
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import real_world
@@ -19,7 +20,9 @@ from klamm.runtime.world import real_world
 groups_app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Name = Annotated[str, typer.Option("--group", help="name of the group")]
 Names = Annotated[list[str], typer.Option("--group", help="name of a group; repeatable")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")
+]
 _NO_VALUE = "-"
 
 
@@ -27,7 +30,7 @@ _NO_VALUE = "-"
 def list_(
     bootstrap: Bootstrap = LOCAL,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeatable")
+        list[str] | None, typer.Option("--state", help="only groups in this state: Stable, Empty, ...; repeatable")
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
@@ -67,7 +70,8 @@ def lag(
     group: Names,
     bootstrap: Bootstrap = LOCAL,
     max_lag: Annotated[
-        int | None, typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more records")
+        int | None,
+        typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more than this many records"),
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
@@ -88,14 +92,20 @@ def reset_offsets(
     group: Name,
     bootstrap: Bootstrap = LOCAL,
     topic: Topics = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="all topics that the group has offsets of")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the first record")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="behind the last record")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="to the offset that is committed now")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="to this offset")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="forward, or backward if negative")] = None,
-    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="YYYY-MM-DDTHH:mm:SS.sss, UTC")] = None,
-    by_duration: Annotated[str | None, typer.Option("--by-duration", help="back by PnDTnHnMnS from now")] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="reset every topic for which the group has offsets")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="reset to the first record")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="reset to the log end")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="reset to the offset that is committed now")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="reset to this offset")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="move the committed offset by this number; negative: back")
+    ] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", help="reset to this time: YYYY-MM-DDTHH:mm:SS.sss, UTC")
+    ] = None,
+    by_duration: Annotated[str | None, typer.Option("--by-duration", help="reset to this long ago: PnDTnHnMnS")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the offsets and change nothing (default)")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="change the offsets")] = False,
     as_json: AsJson = False,
@@ -137,7 +147,7 @@ def reset_offsets(
 @groups_app.command("delete-offsets")
 def delete_offsets(
     group: Name,
-    topic: Annotated[list[str], typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")],
+    topic: Annotated[list[str], typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")],
     bootstrap: Bootstrap = LOCAL,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -218,10 +228,10 @@ def _one_reset(
     if shift_by is not None:
         asked.append(Reset(ResetKind.SHIFT, shift_by))
     if to_datetime is not None:
-        asked.append(Reset(ResetKind.TIME, offset_resets.parse_datetime(to_datetime)))
+        asked.append(Reset(ResetKind.TIME, parse_time("--to-datetime", to_datetime)))
     if by_duration is not None:
         now_ms = real_world().clock.now_ms()
-        asked.append(Reset(ResetKind.TIME, now_ms - offset_resets.parse_duration(by_duration)))
+        asked.append(Reset(ResetKind.TIME, now_ms - parse_duration("--by-duration", by_duration)))
     if len(asked) != 1:
         flags = ", ".join([*ResetKind, "--by-duration"])
         raise UsageError(f"Choose where to reset to: give exactly one of {flags}.")

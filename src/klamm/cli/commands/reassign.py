@@ -23,7 +23,9 @@ from klamm.plan.throttles import Changes
 from klamm.runtime.disk import RealDisk
 
 reassign_app = typer.Typer(help="Move partitions to other brokers.", no_args_is_help=True)
-File = Annotated[str, typer.Option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":..., ...}]}')]
+File = Annotated[
+    str, typer.Option("--reassignment-json-file", help='file: {"version":1,"partitions":[{"topic":..., ...}]}')
+]
 KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="keep the throttles")]
 _FILE = "--reassignment-json-file"
 _WAIT_S = 600.0
@@ -38,11 +40,13 @@ def plan(
     bootstrap: Bootstrap = LOCAL,
     topics_file: Annotated[
         str | None,
-        typer.Option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"orders"}]}; default: all'),
+        typer.Option(
+            "--topics-to-move-json-file", help='file of topics to move: {"version":1,"topics":[{"topic":"orders"}]}'
+        ),
     ] = None,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="only this topic; repeatable")] = None,
     broker_list: Annotated[
-        str | None, typer.Option("--broker-list", help="1,2,3: spread the replicas over these brokers")
+        str | None, typer.Option("--broker-list", help="spread the replicas over these brokers, for example 1,2,3")
     ] = None,
     remove_broker: Annotated[
         list[int] | None, typer.Option("--remove-broker", help="move all replicas off this broker; repeatable")
@@ -113,10 +117,11 @@ def apply(
     file: File,
     bootstrap: Bootstrap = LOCAL,
     throttle: Annotated[
-        int | None, typer.Option("--throttle", min=1, help="bytes per second that each broker may copy")
+        int | None, typer.Option("--throttle", min=1, help="limit of bytes per second that each broker copies")
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="start even if others are running; the throttle then applies to all")
+        bool,
+        typer.Option("--additional", help="start even if other reassignments run; the throttle then applies to all"),
     ] = False,
     preserve_throttles: KeepThrottles = False,
     wait: Wait = False,
@@ -175,7 +180,7 @@ def _first_partitions(partitions: Sequence[TopicPartition], most: int = 10) -> s
 @reassign_app.command()
 def status(
     file: Annotated[
-        str | None, typer.Option(_FILE, help="the applied file; default: all running reassignments")
+        str | None, typer.Option(_FILE, help="the file that was applied; default: all running reassignments")
     ] = None,
     bootstrap: Bootstrap = LOCAL,
     preserve_throttles: KeepThrottles = False,
@@ -238,7 +243,7 @@ def _removed_as_data(unset: Changes) -> list[dict[str, object]]:
 def cancel(
     file: Annotated[str | None, typer.Option(_FILE, help="cancel these partitions")] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="cancel the partitions of this topic; repeatable")
+        list[str] | None, typer.Option("--topic", help="cancel the reassignments of this topic; repeatable")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="cancel everything")] = False,
     bootstrap: Bootstrap = LOCAL,

@@ -15,13 +15,16 @@ from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.topic_ids import id_from_text
 
 topics_app = typer.Typer(help="List, describe, create, alter and delete topics.", no_args_is_help=True)
-Pattern = Annotated[str, typer.Option("--topic", help="name or regular expression, or several separated by commas")]
+Pattern = Annotated[
+    str, typer.Option("--topic", help="topic name or regular expression, or several separated by commas")
+]
 ShownPattern = Annotated[
-    str | None, typer.Option("--topic", help="name or regular expression, or several separated by commas")
+    str | None, typer.Option("--topic", help="topic name or regular expression, or several separated by commas")
 ]
 NoInternal = Annotated[bool, typer.Option("--exclude-internal", help="omit internal topics")]
 ReplicaAssignment = Annotated[
-    str | None, typer.Option("--replica-assignment", help="1:2,2:3: replicas of partition 0, of partition 1")
+    str | None,
+    typer.Option("--replica-assignment", help="brokers of each partition, for example 1:2,2:3 for two partitions"),
 ]
 
 
@@ -48,20 +51,30 @@ def describe(
     topic: ShownPattern = None,
     topic_id: Annotated[str | None, typer.Option("--topic-id", help="the topic with this id")] = None,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated-partitions", help="show only these; exit status 1 if there are any")
+        bool,
+        typer.Option(
+            "--under-replicated-partitions",
+            help="show only under-replicated partitions; exit status 1 if there are any",
+        ),
     ] = False,
     unavailable: Annotated[
         bool,
         typer.Option(
-            "--unavailable-partitions", help="show only those without a live leader; exit status 1 if there are any"
+            "--unavailable-partitions",
+            help="show only partitions without a live leader; exit status 1 if there are any",
         ),
     ] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr-partitions", help="show only these; exit status 1 if there are any")
+        bool,
+        typer.Option(
+            "--under-min-isr-partitions", help="show only partitions below min ISR; exit status 1 if there are any"
+        ),
     ] = False,
-    at_min_isr: Annotated[bool, typer.Option("--at-min-isr-partitions", help="show only these")] = False,
+    at_min_isr: Annotated[
+        bool, typer.Option("--at-min-isr-partitions", help="show only partitions at min ISR")
+    ] = False,
     non_preferred: Annotated[
-        bool, typer.Option("--non-preferred", help="show only those whose leader is not the preferred one")
+        bool, typer.Option("--non-preferred", help="show only partitions whose leader is not the preferred one")
     ] = False,
     exclude_internal: NoInternal = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="no error if the topic does not exist")] = False,
@@ -88,10 +101,13 @@ def create(
     topic: Annotated[str, typer.Option("--topic", help="name of the new topic")],
     bootstrap: Bootstrap = LOCAL,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", help="default: num.partitions of the brokers")
+        int | None, typer.Option("--partitions", help="number of partitions; default: num.partitions of the brokers")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", help="default: default.replication.factor of the brokers")
+        int | None,
+        typer.Option(
+            "--replication-factor", help="number of replicas; default: default.replication.factor of the brokers"
+        ),
     ] = None,
     replica_assignment: ReplicaAssignment = None,
     config: Annotated[list[str] | None, typer.Option("--config", help="KEY=VALUE; repeatable")] = None,

@@ -20,10 +20,14 @@ _COLUMNS = ("transactional id", "coordinator", "producer id", "state")
 @transactions_app.command("list")
 def list_(
     bootstrap: Bootstrap = LOCAL,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Ongoing, Empty, ...; repeatable")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="only transactions in this state: Ongoing, Empty, ...; repeatable"),
+    ] = None,
     producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="repeatable")] = None,
     duration_filter: Annotated[
-        int, typer.Option("--duration-filter", help="only transactions that began earlier than so many ms")
+        int,
+        typer.Option("--duration-filter", help="only transactions that have been open for longer than this many ms"),
     ] = -1,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,

@@ -35,7 +35,7 @@ def zk_get(
 def zk_tree(
     zookeeper: Ensemble,
     path: Annotated[str, typer.Argument(help="the znode to start at")] = "/",
-    depth: Annotated[int, typer.Option("--depth", help="levels below it")] = 8,
+    depth: Annotated[int, typer.Option("--depth", help="number of levels to print below PATH")] = 8,
     timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,

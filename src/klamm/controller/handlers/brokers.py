@@ -42,11 +42,13 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     found = await term.store.read_brokers(watch=True)
     changes = diff_brokers(term.context.registered, usable_brokers(term, found), term.context.brokers_in_transition)
     if changes:
+        ends = await term.store.read_process_ends([*changes.dead, *(b.id for b in changes.bounced)])
         term.journal.found(
             term.cause,
             new=[b.id for b in changes.new],
             bounced=[b.id for b in changes.bounced],
             dead=changes.dead,
+            ended=ends,
         )
     new = [b.id for b in changes.new]
     bounced = [b.id for b in changes.bounced]

@@ -40,6 +40,7 @@ async def on_controller_failover(term: TermContext) -> None:
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await term.store.delete_notifications(parent, await term.store.list_notifications(parent))
     await _read_context(term)
+    await _journal_ended_brokers(term)
     await load_pending_deletions(term)
     to_be_deleted = await queue_deletions(term)
     term.batch.add_metadata(term.context.registered, ())
@@ -53,6 +54,13 @@ async def on_controller_failover(term: TermContext) -> None:
     await on_listed_election(term)
     begin_rebalancing(term)
     begin_expiring_tokens(term)
+
+
+async def _journal_ended_brokers(term: TermContext) -> None:
+    """Journal how the processes of brokers that are gone ended, where their crash guards recorded it."""
+    gone = [broker for broker in term.context.replica_states if broker not in term.context.registered]
+    if ends := await term.store.read_process_ends(gone):
+        term.journal.found(term.cause, dead=sorted(ends), ended=ends)
 
 
 async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) -> None:

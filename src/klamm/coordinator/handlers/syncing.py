@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.decisions.members import check_heartbeat, check_sync
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import rebalance
@@ -44,14 +45,19 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
     generation = group.generation
     assignments = {member_id: sent.get(member_id, b"") for member_id in group.members}
     if missing := [member_id for member_id in group.members if member_id not in sent]:
-        log.warning("the leader assigned nothing to some members", group=group.group_id, members=missing)
+        log.warning(
+            "the group leader sent no assignment for some members: they get an empty one",
+            group=group.group_id,
+            members=missing,
+        )
     context.counts.completed_rebalances += 1
     error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
     if group.state is not COMPLETING_REBALANCE or group.generation != generation:
         return
     if error:
         rebalance.reset_assignment(context, group, error)
-        rebalance.maybe_prepare(context, group, f"the assignment could not be stored: {error.name}")
+        reason = f"the assignment could not be stored: {error.name}"
+        rebalance.maybe_prepare(context, group, RebalanceCause("assignment not stored", reason))
     else:
         group.move(STABLE, context.clock.now_ms())
         rebalance.set_assignment(context, group, assignments)

@@ -35,7 +35,7 @@ class LoadedTransactions:
                 self._add_record(record)
             except UnknownTransactionRecord as error:
                 log.error(
-                    "record skipped while loading transactions",
+                    "unreadable record of __transaction_state skipped while loading transactions",
                     offset=record.offset,
                     reason=str(error),
                     action="Check which program wrote to __transaction_state.",
@@ -61,7 +61,7 @@ class LoadedTransactions:
 class TransactionOwnership(PartitionOwnership):
     def __init__(self, context: TransactionContext) -> None:
         size = context.settings.transaction_state_log_load_buffer_size
-        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size)
+        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size, context.journal)
         self._context = context
 
     def partition(self, number: int) -> StatePartition:

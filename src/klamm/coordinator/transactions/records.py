@@ -57,7 +57,9 @@ def read_key(key: bytes) -> str | None:
     try:
         return TransactionLogKey.decode(key, version, _VERSION.size).transactional_id
     except WireError as error:
-        raise UnknownTransactionRecord(f"key of version {version}: {error}") from error
+        raise UnknownTransactionRecord(
+            f"a key of version {version} of __transaction_state cannot be decoded: {error}"
+        ) from error
 
 
 def read_value(transactional_id: str, value: bytes) -> Transaction:
@@ -68,9 +70,13 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
     try:
         read = TransactionLogValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownTransactionRecord(f"value of version {version}: {error}") from error
+        raise UnknownTransactionRecord(
+            f"a transaction of version {version} of __transaction_state cannot be decoded: {error}"
+        ) from error
     if not 0 <= read.transaction_status < len(BY_ID) or read.producer_id < 0:
-        raise UnknownTransactionRecord(f"state {read.transaction_status} of producer id {read.producer_id}")
+        raise UnknownTransactionRecord(
+            f"the transaction of producer id {read.producer_id} has the unknown state {read.transaction_status}"
+        )
     return Transaction(
         transactional_id,
         read.producer_id,
@@ -90,6 +96,8 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
 def _version_of(record: bytes) -> int:
     """Return the version that the first two bytes name. Raises UnknownTransactionRecord where there are fewer."""
     if len(record) < _VERSION.size:
-        raise UnknownTransactionRecord(f"{len(record)} bytes hold no version")
+        raise UnknownTransactionRecord(
+            f"a key or value of {len(record)} bytes in __transaction_state is too short for its version"
+        )
     version: int = _VERSION.unpack_from(record)[0]
     return version

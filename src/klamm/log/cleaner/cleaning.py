@@ -104,7 +104,7 @@ class Cleaning:
         except OSError as error:
             if not log.has_failed:
                 logger.warning(
-                    "files of a compaction are left, the next start removes them",
+                    "cannot remove the files of a compaction; the next start of the node removes them",
                     directory=log.directory,
                     reason=str(error),
                 )
@@ -148,5 +148,5 @@ class Cleaning:
             partition=str(self._log.partition),
             directory=self._log.directory,
             reason=reason,
-            action="Mend the cause; a changed topic config or a restart of the node tries again.",
+            action="Repair the cause; a changed topic config or a restart of the node tries again.",
         )

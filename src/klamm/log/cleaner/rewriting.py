@@ -202,7 +202,9 @@ def _cleaned_segment(files: OpenFiles, job: CleaningJob, base_offset: int) -> Se
     )
     for kind in _KINDS:
         if files.disk.exists(segment.path(kind)):
-            raise CorruptFile(f"{segment.path(kind)} is there already: another process cleans this log")
+            raise CorruptFile(
+                f"{segment.path(kind)} exists already: another process cleans this log. Stop that process."
+            )
     files.disk.open(segment.log_path, create=True).close()
     return segment
 

@@ -13,7 +13,7 @@ from klamm.client.asynchronous import AsyncClient
 from klamm.log.checkpoints import RECOVERY_POINTS, parse_offsets
 from klamm.log.errors import CorruptFile
 from klamm.model.errors import KlammError
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import call_after, restart
 from klamm.sim.cluster_tier.clients.consumer import Consumer
@@ -53,6 +53,8 @@ REST_S: Final = 30.1
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 _QUIET_S: Final = 5.0
 """Between the last record that is sent and the last look."""
+_SMALL_FILES_S: Final = 1.0
+"""After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
 _CAPACITY_BYTES: Final = 1 << 40
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
@@ -116,7 +118,7 @@ class ClusterTier(ScheduledRun):
             self._start_consumer(number)
 
     def start(self, number: int) -> None:
-        """Start a process of a node, on what its disk kept."""
+        """Start a process of a node with the files that its disk kept."""
         name = f"node-{number}"
         if number in self._nodes and self._nodes[number].host.is_alive:
             return
@@ -131,6 +133,7 @@ class ClusterTier(ScheduledRun):
         disk.observer = DiskWatch(number, self.tier.disks[number], self._tell)
         node = SimulatedNode(number, host, world, node_config(number, self._node_settings), self._session_of)
         self._nodes[number] = node
+        self.tier.on_started(BrokerId(number))
         ended = partial(self._on_process_ended, node)
         self.loop.spawn(host, self._run_node(node), "node").add_done_callback(
             ended, context=self.loop.main_host.context
@@ -141,6 +144,8 @@ class ClusterTier(ScheduledRun):
         """Start the node and wait for its end; return why it ended."""
         await node.start()
         self._tell(NodeStarted(node.number))
+        if self.is_healed and node.has_failed_directory:  # it loaded its logs while a fault lasted
+            return "a log directory failed before all was healed"
         return await node.run()
 
     def _on_process_ended(self, node: SimulatedNode, task: "asyncio.Task[str]") -> None:
@@ -156,7 +161,7 @@ class ClusterTier(ScheduledRun):
         call_after(self, _RESTART_S, restart, self, node.number)
 
     async def stop_in_order(self, number: int) -> None:
-        """Stop a node as SIGTERM does, and end its process."""
+        """Stop a node as SIGTERM does, with a controlled shutdown, and end its process."""
         node = self._nodes[number]
         if node.node is not None:
             await self.loop.spawn(node.host, node.node.stop(), "stop")
@@ -165,6 +170,7 @@ class ClusterTier(ScheduledRun):
 
     @property
     def _node_settings(self) -> NodeSettings:
+        """The node settings of the run's options."""
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
@@ -182,7 +188,7 @@ class ClusterTier(ScheduledRun):
     # ---- clients
 
     def _start_producer(self, number: int) -> None:
-        """Start a producer of its own random style on a host of its own."""
+        """Start a producer with random settings on a host of its own."""
         name = f"producer-{number}"
         host, world = self.universe.start(name)
         rng = Rng(f"{self.seed}/{name}")
@@ -215,11 +221,11 @@ class ClusterTier(ScheduledRun):
         self.loop.spawn(host, run(), name)
 
     def _writable(self) -> Sequence[TopicPartition]:
-        """Return the partitions to which producers may send; empty after they were told to stop."""
+        """The partitions to which producers may send; empty after they were stopped."""
         return self._readable() if self._sends else ()
 
     def _readable(self) -> Sequence[TopicPartition]:
-        """The partitions of topics that nobody deleted, in order."""
+        """The partitions of topics that were not deleted, in order."""
         topics = self.tier.topics
         versions = self.history.states.versions
         return sorted(p for p in versions if p.topic in topics and not topics[p.topic].is_gone)
@@ -227,7 +233,7 @@ class ClusterTier(ScheduledRun):
     # ---- disks
 
     def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None:
-        """A machine loses power: its process, its silence on the network, and what was not synced."""
+        """Cut a machine's power: its process ends, its peers get no reset, and unsynced data is lost."""
         node, logs = self._nodes[number], self.tier.disks[number]
         before = {p: log.identities() for p in logs.partitions() if (log := logs.of(p)) is not None}
         self.network.power_off(node.host)
@@ -242,7 +248,7 @@ class ClusterTier(ScheduledRun):
         self._tell(PowerLost(number, ends, changed, self._recovery_points(number)))
 
     def _recovery_points(self, number: int) -> dict[TopicPartition, int]:
-        """As the checkpoints of a machine have them."""
+        """The recovery points in the checkpoint files of a machine, by partition."""
         points: dict[TopicPartition, int] = {}
         disk = self.disks[f"node-{number}"]
         for directory in log_directories(self.options.directories):
@@ -254,7 +260,7 @@ class ClusterTier(ScheduledRun):
         return points
 
     def replace_directory(self, number: int, directory: str) -> None:
-        """A new, empty device takes the place of a dead one, and the node starts again."""
+        """Put a new, empty device in place of a failed one, and start the node again."""
         disk = self.disks[f"node-{number}"]
         if not disk.is_failed(directory):
             return
@@ -268,7 +274,7 @@ class ClusterTier(ScheduledRun):
         self.start(number)
 
     def damage(self, number: int, partition: TopicPartition, path: str, bit: int) -> None:
-        """Change one bit of a segment file; from its batch on, nothing is promised of the partition."""
+        """Change one bit of a segment file; records of the partition from that batch on may then be lost."""
         inode = self.disks[f"node-{number}"].inode(path)
         log = self.tier.disks[number].of(partition)
         assert inode is not None
@@ -289,7 +295,7 @@ class ClusterTier(ScheduledRun):
         self.history.absorb(event)
 
     def _tell(self, event: Send | ClientEvent | DiskEvent) -> None:
-        """Check what a client was told or a process did to a disk, then add it to the history."""
+        """Check a client's result or a process's disk operation against the invariants, then add it to the history."""
         if self.is_over:
             return
         if isinstance(event, Send):
@@ -309,7 +315,7 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_power_lost(event)
 
     def _check(self, rows: Sequence[Row], history: object, event: object) -> None:
-        """Run the checks on the event, and record each violation."""
+        """Check the event against these invariants, and record each violation."""
         for row in rows:
             self.checks += 1
             try:
@@ -320,7 +326,7 @@ class ClusterTier(ScheduledRun):
                 self._record_violation(f"{row.name}: {wrong}")
 
     def on_mistake(self, what: str) -> None:
-        """A node logged an exception."""
+        """Record an exception that a node logged."""
         if not self.is_over:
             self.mistakes.append(what)
             self.log(f"MISTAKE {what}")
@@ -328,6 +334,7 @@ class ClusterTier(ScheduledRun):
     # ---- the end
 
     async def _heal_and_check(self) -> None:
+        """Heal the cluster, wait until it has recovered, and check the invariants that hold at rest."""
         self.log("everything is healed")
         self._heal()
         await self._sleep_until(self.loop.now + REST_S)
@@ -335,6 +342,7 @@ class ClusterTier(ScheduledRun):
         await self._sleep_until(self.loop.now + _QUIET_S)
         self._raise_violation()
         self.final_reads = await read_to_the_end(self.admin, self.options.nodes, PORT, self._readable(), self._tell)
+        await self._sleep_until(self.loop.now + _SMALL_FILES_S)
         self._raise_violation()
         for row in AT_REST:
             self.checks += 1

@@ -22,12 +22,15 @@ class ClusterWithDisks(ScheduledCluster, Protocol):
 
     @property
     def disks(self) -> dict[str, SimulatedDisk]:
-        """By machine name."""
+        """The simulated disks by machine name."""
         ...
 
-    def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None: ...
+    def power_off(self, number: int, how: PowerLoss = PowerLoss.BYTES) -> None:
+        """Cut the power of the node's machine; `how` tells what becomes of unsynced writes."""
+        ...
+
     def replace_directory(self, number: int, directory: str) -> None:
-        """A new, empty device takes the place of a dead one."""
+        """Put a new, empty device in place of a failed log directory."""
 
     def damage(self, number: int, partition: TopicPartition, path: str, bit: int) -> None:
         """Change one bit of a segment file."""
@@ -76,6 +79,7 @@ def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
     disk = cluster.disks[f"node-{number}"]
 
     def fault(what: str, path: str) -> int | None:
+        """Return EIO for the chosen call on the disk; None for all others."""
         nonlocal left
         if what != call or cluster.is_healed:
             return None
@@ -101,7 +105,7 @@ def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 
 def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:
-    """The device of one log directory dies; it is replaced by an empty one, and the node restarted, some time later."""
+    """The device of one log directory fails; later an empty one replaces it, and the node is restarted."""
     number, _ = draw_node(cluster, draw)
     disk = cluster.disks[f"node-{number}"]
     roots = [f"/{name}" for name in disk.children("/")]
@@ -114,7 +118,7 @@ def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 
 def flip_bit(cluster: ClusterWithDisks, draw: Draw) -> None:
-    """A bit of a segment file flips, on one replica of a partition."""
+    """One bit of a segment file changes, on one replica of a partition."""
     number, _ = draw_node(cluster, draw)
     disk = cluster.disks[f"node-{number}"]
     logs = cluster.tier.disks[number]

@@ -20,7 +20,7 @@ class TopicFacts(NamedTuple):
     replication: int
     min_isr: int
     is_synced: bool
-    """flush.messages=1: a record is on the device before it is acknowledged."""
+    """klamm.sync.before.ack: a record is on the device before it is acknowledged."""
     has_retention: bool
     may_be_unclean: bool = False
     is_gone: bool = False
@@ -42,8 +42,10 @@ class TierHistory:
     """Of each producer: the offset of the batch that was acknowledged last."""
     positions: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """Of each consumer: the offset after the last record."""
-    high_watermarks: dict[tuple[str, TopicPartition, int, int], int] = field(default_factory=dict)
-    """What a leader last told a consumer in a leader epoch."""
+    high_watermarks: dict[tuple[str, TopicPartition, int, int, int], int] = field(default_factory=dict)
+    """What a process of a leader last told a consumer in a leader epoch."""
+    runs: dict[BrokerId, int] = field(default_factory=dict)
+    """How often each node was started."""
     exposed: dict[TopicPartition, int] = field(default_factory=dict)
     """From this offset on a device lost what some replica had: no promise without a sync covers it."""
     destroyed: dict[TopicPartition, int] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class TierHistory:
         return facts is not None and not facts.is_gone and not facts.may_be_unclean
 
     def promised_end(self, p: TopicPartition) -> float:
-        """The first offset whose record may be lost."""
+        """The first offset of the partition whose record may be lost by the faults injected so far."""
         if not self.is_promised(p):
             return 0
         end = self.destroyed.get(p, _NEVER)
@@ -84,11 +86,12 @@ class TierHistory:
     # ---- what happens
 
     def on_send(self, send: Send) -> None:
-        """Note which send has each value."""
+        """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
 
     def on_acknowledged(self, event: Acknowledged) -> None:
+        """Record the values and offsets of an acknowledged send; with acks=all they count as committed."""
         send = event.send
         if send.offset >= 0:
             self.last_offsets[send.producer, send.partition] = send.offset
@@ -101,37 +104,47 @@ class TierHistory:
                 self.committed.setdefault(send.partition, {})[at] = value
 
     def on_polled(self, event: Polled) -> None:
-        key = event.consumer, event.partition
+        """Record the records that a consumer read as committed, its position and the high watermark it got."""
         committed = self.committed.setdefault(event.partition, {})
         committed.update(event.records)
-        self.positions[key] = event.records[-1][0] + 1 if event.records else event.position
-        self.high_watermarks[*key, event.leader, event.leader_epoch] = event.high_watermark
+        self.positions[event.consumer, event.partition] = event.records[-1][0] + 1 if event.records else event.position
+        self.high_watermarks[self.key_of_high_watermark(event)] = event.high_watermark
+
+    def key_of_high_watermark(self, event: Polled) -> tuple[str, TopicPartition, int, int, int]:
+        """Consumer, partition, leader, leader epoch, and the run of the leader's process."""
+        run = self.runs.get(BrokerId(event.leader), 0)
+        return event.consumer, event.partition, event.leader, event.leader_epoch, run
+
+    def on_started(self, node: BrokerId) -> None:
+        """Count a start of the node's process."""
+        self.runs[node] = self.runs.get(node, 0) + 1
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""
         self.positions.pop((event.consumer, event.partition), None)
 
     def on_power_lost(self, event: PowerLost) -> None:
+        """Record from which offset of each partition the power loss may have lost records."""
         for p, start in event.changed.items():
             self.exposed[p] = min(self.exposed.get(p, start), start)
 
     def on_destroyed(self, p: TopicPartition, offset: int) -> None:
-        """A replica in sync lost what it had from this offset on, synced or not."""
+        """Record that an in-sync replica lost its records from this offset on, synced or not."""
         self.destroyed[p] = min(self.destroyed.get(p, offset), offset)
 
     def is_untouched(self, p: TopicPartition) -> bool:
-        """Whether no device lost anything of the partition."""
+        """Whether no device has lost or changed data of the partition."""
         return p not in self.exposed and p not in self.destroyed
 
     def forget_topics(self, names: Iterable[str]) -> None:
-        """The topics are being deleted: nothing that was said of their records counts any more."""
+        """Forget what was acknowledged or read of these topics, because they are being deleted."""
         for name in names:
             if name in self.topics:
                 self.topics[name] = self.topics[name]._replace(is_gone=True)
 
 
 def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:
-    """Offset and value of the records that an answer tells to be committed."""
+    """Offset and value of the records that an acknowledgement or a poll shows to be committed."""
     if isinstance(event, Polled):
         return list(event.records)
     send = event.send

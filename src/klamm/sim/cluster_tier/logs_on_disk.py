@@ -42,7 +42,10 @@ class SegmentBatches:
         """Why the file cannot be read on from there."""
 
     def refresh(self) -> None:
-        """Read the batches that were written since the last call; a truncated file is read anew."""
+        """Read the batches that were written since the last call.
+
+        After a truncation the file is read from its start.
+        """
         inode = self._inode
         if inode.revision != self._revision:
             self._revision, self._position, self.damage = inode.revision, 0, None
@@ -51,11 +54,12 @@ class SegmentBatches:
             self._read(bytes(inode.content[self._position :]))
 
     def _read(self, content: bytes) -> None:
+        """Decode the batches in `content` up to the first damage, and keep their headers and values."""
         read = 0
         try:
             for header in batches(content):
                 if not crc_is_valid(content, header):
-                    raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
+                    raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
                 values = tuple(r.value or b"" for r in records(content, header))
                 self.batches.append(StoredBatch(header, values))
                 read = header.position + header.size
@@ -79,7 +83,7 @@ class ReplicaLog:
 
     @property
     def end(self) -> int:
-        """The offset after the last record; what follows damage does not count."""
+        """The offset after the last record; records after damage do not count."""
         end = self.start
         for base, segment in zip(self._bases, self._segments, strict=True):
             end = max(end, base)
@@ -101,7 +105,7 @@ class ReplicaLog:
 
     @property
     def damage(self) -> str | None:
-        """The first damage found in a segment; None where all batches are whole."""
+        """The first damage found in a segment; None where all batches are intact."""
         return next((s.damage for s in self._segments if s.damage is not None), None)
 
     def batches(self) -> Iterator[StoredBatch]:
@@ -110,12 +114,12 @@ class ReplicaLog:
             yield from segment.batches
 
     def identities(self) -> list[BatchIdentity]:
-        """Tell the batches of all segments apart, in order."""
+        """What identifies each batch of all segments, in order, to compare replicas."""
         headers = (batch.header for batch in self.batches())
         return [BatchIdentity(h.base_offset, h.last_offset, h.partition_leader_epoch, h.crc) for h in headers]
 
     def start_of_epoch(self, epoch: int) -> int:
-        """The offset of the first record of this leader epoch or a later one; where there is none, the end."""
+        """The offset of the first record of this leader epoch or a later one; the log end where there is none."""
         for batch in self.batches():
             if batch.header.partition_leader_epoch >= epoch:
                 return batch.header.base_offset
@@ -123,7 +127,7 @@ class ReplicaLog:
 
     @property
     def is_single(self) -> bool:
-        """Whether it has one segment alone."""
+        """Whether the log has only one segment."""
         return len(self._bases) == 1
 
     def end_below(self, base: int, size: int) -> int:
@@ -137,12 +141,12 @@ class ReplicaLog:
         return end
 
     def value_at(self, offset: int) -> bytes | None:
-        """None where no batch holds the offset."""
+        """The value of the record at the offset; None where no batch has it."""
         batch = self._batch_at(offset)
         return None if batch is None else batch.values[offset - batch.header.base_offset]
 
     def epoch_at(self, offset: int) -> int | None:
-        """The leader epoch of the record; None where there is none."""
+        """The leader epoch of the record at the offset; None where there is none."""
         batch = self._batch_at(offset)
         return None if batch is None else batch.header.partition_leader_epoch
 
@@ -164,7 +168,7 @@ class DiskLogs:
         self._segments: dict[Inode, SegmentBatches] = {}
 
     def of(self, partition: TopicPartition) -> ReplicaLog | None:
-        """The log of a partition on the directories that work; None where there is none."""
+        """The log of the partition in a working log directory; None where there is none."""
         name = f"{partition.topic}-{partition.partition}"
         for root in self.disk.children("/"):
             path = f"/{root}/{name}"
@@ -173,7 +177,7 @@ class DiskLogs:
         return None
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Those that have a log in use here."""
+        """The partitions that have a log on this disk which the broker uses."""
         for root in self.disk.children("/"):
             for name in self.disk.children(f"/{root}"):
                 path = f"/{root}/{name}"
@@ -192,7 +196,7 @@ class DiskLogs:
         return any(self.disk.is_failed(f"/{root}") for root in self.disk.children("/"))
 
     def topic_id_of(self, log: ReplicaLog) -> str:
-        """As `partition.metadata` has it; empty where there is no such file."""
+        """The topic id in the log's `partition.metadata`; empty where there is no such file."""
         inode = self.disk.inode(f"{log.directory}/{PARTITION_METADATA}")
         if inode is None:
             return ""

@@ -53,6 +53,7 @@ auto.create.topics.enable=false
 leader.imbalance.check.interval.seconds=5
 controlled.shutdown.retry.backoff.ms=500
 klamm.delete.topic.dead.broker.wait.ms=3000
+klamm.log.scrub.interval.ms=5000
 """
     return parse_node_config(text.encode(), f"broker {number}")
 
@@ -80,7 +81,7 @@ class SimulatedNode:
         self.node = await start_node(self.world, self.config, LogLevels())
 
     async def run(self) -> str:
-        """Run until the node cannot go on, then stop it; return the reason."""
+        """Run until the node cannot continue, then stop it; return the reason."""
         assert self.node is not None
         reason = await self.node.wait_for_failure()
         await self.node.stop()
@@ -88,7 +89,7 @@ class SimulatedNode:
 
     @property
     def has_failed_directory(self) -> bool:
-        """Whether it gave up a log directory, or replicas in it: only a restart uses them again."""
+        """Whether the node has given up a log directory, or replicas in it, which only a restart uses again."""
         return self.node is not None and (
             len(self.node.parts.logs.live_directories) < len(self.config.log_directories)
             or bool(self.node.parts.replicas.offline_partitions)
@@ -98,7 +99,7 @@ class SimulatedNode:
 
     @property
     def session(self) -> int:
-        """The id of its ZooKeeper session; 0 where it has none."""
+        """The id of the node's ZooKeeper session; 0 where it has none."""
         return self.find_session(self.host.name)
 
     @property

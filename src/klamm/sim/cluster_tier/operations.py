@@ -47,10 +47,13 @@ class OperatedCluster(ScheduledCluster, Protocol):
     tier: TierHistory
 
     @property
-    def operator(self) -> AsyncClient: ...
+    def operator(self) -> AsyncClient:
+        """The operator's client for requests to the cluster."""
+        ...
+
     @property
     def topic_size(self) -> tuple[int, int]:
-        """Partitions of a new topic, and log directories of each node."""
+        """The greatest number of partitions of a new topic, and the number of log directories of each node."""
         ...
 
     async def stop_in_order(self, number: int) -> None:
@@ -61,7 +64,7 @@ Operation = Callable[[OperatedCluster, Draw], Awaitable[None]]
 
 
 async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
-    """A topic is created, with the configs that decide what is promised of its records."""
+    """A topic is created, with random replicas, min ISR, flushing and retention."""
     name = draw("topic", lambda rng: f"t{len(cluster.tier.topics) + 1}")
     brokers, (partitions, _) = sorted(cluster.nodes), cluster.topic_size
     replication = draw("replication", lambda rng: min(len(brokers), rng.choice((1, 2, 3, 3, 3, 3))))
@@ -71,7 +74,7 @@ async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
     has_retention = draw("has_retention", lambda rng: rng.random() < 0.15)
     configs = {"min.insync.replicas": str(min_isr)}
     if is_synced:
-        configs["flush.messages"] = "1"
+        configs["klamm.sync.before.ack"] = "true"
     if has_retention:
         configs |= {"retention.bytes": str(_RETENTION_BYTES), "segment.bytes": "1000"}
     cluster.tier.topics[name] = TopicFacts(replication, min_isr, is_synced, has_retention)
@@ -87,7 +90,7 @@ async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
 
 
 async def delete_topic(cluster: OperatedCluster, draw: Draw) -> None:
-    """A topic is deleted; soon after, half of the time, one of the same name is created."""
+    """A topic is deleted; half of the time, one of the same name is created soon afterwards."""
     names = [name for name, facts in cluster.tier.topics.items() if not facts.is_gone]
     name = draw("topic", lambda rng: rng.choice(names[1:]) if names[1:] else "")
     again = draw("again", lambda rng: rng.random() < 0.5)
@@ -139,7 +142,7 @@ async def elect_preferred(cluster: OperatedCluster, draw: Draw) -> None:
 
 
 async def elect_unclean(cluster: OperatedCluster, draw: Draw) -> None:
-    """A leader is elected for a partition without one, in sync or not: from then on it is promised nothing."""
+    """An unclean election is requested for a partition without a leader; its records may be lost from then on."""
     leaderless = sorted(p for p, v in cluster.history.states.versions.items() if not v[-1].has_leader)
     found: list[Any] = draw("partition", lambda rng: list(rng.choice(leaderless)) if leaderless else [])
     if not found:
@@ -163,7 +166,7 @@ async def change_segment_size(cluster: OperatedCluster, draw: Draw) -> None:
 
 
 async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
-    """A node is stopped in order, and started again soon."""
+    """A node is stopped with a controlled shutdown, and soon started again."""
     number = draw("node", lambda rng: rng.choice(sorted(cluster.nodes)))
     back_s = draw("back_s", lambda rng: rng.choice((0.0, 1.0, 8.0)) * rng.random())
     if cluster.nodes[number].host.is_alive and not cluster.nodes[number].host.is_paused:
@@ -174,7 +177,7 @@ async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
 
 
 def _topics(cluster: OperatedCluster) -> list[str]:
-    """Topics that nobody deleted."""
+    """The names of the topics that were not deleted."""
     return [name for name, facts in cluster.tier.topics.items() if not facts.is_gone]
 
 
@@ -184,13 +187,14 @@ def _partitions(cluster: OperatedCluster, name: str) -> list[TopicPartition]:
 
 
 def _some_partition(cluster: OperatedCluster, draw: Draw) -> TopicPartition | None:
+    """A random partition that has a state; None where there is none."""
     known = sorted(p for name in _topics(cluster) for p in _partitions(cluster, name))
     chosen: list[Any] = draw("partition", lambda rng: list(rng.choice(known)) if known else [])
     return TopicPartition(*chosen) if chosen else None
 
 
 async def _ask(cluster: OperatedCluster, key: ApiKey, message: Any) -> Any:
-    """Send to the controller, as often as it takes. Raises KlammError where nobody answers in time."""
+    """Send the request to the controller, retrying. Raises KlammError where it is not answered in time."""
     client = cluster.operator
     steps = send_to_controller(client.cluster, Request(key, message), Backoff(cluster.loop.time, _ASK_S))
     answer = await client.run(steps)

@@ -75,7 +75,7 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """Small, and in the order of asyncio: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
         return cls(
             seed,
             policy=Policy.FIFO,

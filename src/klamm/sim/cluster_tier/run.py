@@ -14,12 +14,12 @@ _MAX_STEPS: Final = 400_000
 
 
 def run_schedule(seed: int, with_story: bool = False) -> Outcome:
-    """Run the schedule of a seed; keep its story on request."""
+    """Run the schedule of a seed; with `with_story` keep its log."""
     return run_script(write_script(Options.of(seed)), with_story)
 
 
 def run_script(script: Script, with_story: bool = False) -> Outcome:
-    """Run to the end; every violation, error, deadlock and overrun is in `violation`."""
+    """Run a script to its end; a violation, error, deadlock or overrun is in `violation` of the result."""
     loop = SimulatedLoop(script.options.seed, script.options.policy)
     cluster = ClusterTier(script, loop, records_story=with_story)
     violation = None

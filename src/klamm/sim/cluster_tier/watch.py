@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
+from klamm.log.names import LOG, SWAP, DirectoryKind, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import DiskEvent, Truncated, WrittenAfterError
@@ -40,15 +40,18 @@ class DiskWatch(DiskObserver):
         self._tell(Truncated(self._node, p, log.end_below(base, size), log.end))
 
     def on_remove(self, path: str) -> None:
-        """A segment that is removed at the end is cut off; one at the beginning is retention."""
+        """Report that the end of a log was truncated by removing a segment; a removal at its beginning is retention.
+
+        A segment with a `.swap` file is replaced, not removed.
+        """
         p, base = _segment(path)
-        if p is None or (log := self._logs.of(p)) is None:
+        if p is None or (log := self._logs.of(p)) is None or self._logs.disk.inode_exists(path + SWAP):
             return
         if base > log.start or log.is_single:
             self._tell(Truncated(self._node, p, base, log.end))
 
     def on_error(self, call: str, path: str) -> None:
-        """Note that an operation on the `.log` file failed, after which it must not be written."""
+        """Record that an operation on the `.log` file failed, after which it must not be written."""
         if call in _FAILING and path.endswith(LOG):
             self._refused.add(path)
 
@@ -68,9 +71,10 @@ def _segment(path: str) -> tuple[TopicPartition | None, int]:
 
 @contextlib.contextmanager
 def unexpected_errors(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell of every log line with an exception, for the time of the block; nothing is printed."""
+    """Within the block, report every log line with an exception, and print no log lines."""
 
     def take(logger: Any, method: str, event: Any) -> Any:
+        """Report a log line with an exception, and drop every line."""
         error = event.get("exc_info")
         if error:
             tell(f"{event.get('event')}: {describe(error)}")
@@ -85,7 +89,7 @@ def unexpected_errors(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def describe(error: Any) -> str:
-    """An exception with the lines where it was raised."""
+    """The text of an exception, with the lines where it was raised."""
     found = sys.exc_info()[1] if error is True else error
     if not isinstance(found, BaseException):
         return repr(found)

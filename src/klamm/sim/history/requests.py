@@ -54,12 +54,16 @@ class RequestHistory:
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    deletion_answered_in: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """(partition, broker) -> the controller epoch in which the broker last answered that it deleted its replica."""
     applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
     told_as_new: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas for which a LeaderAndIsr was queued, since they were assigned, that says that they are new."""
     newest_metadata: UpdateMetadataItem | None = None
     """What was queued last: brokers share it."""
+    _last_metadata_sent: tuple[Any, int] = (None, 0)
+    """The UpdateMetadata that went out last, and the newest zxid at that time."""
     unannounced: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
@@ -123,6 +127,7 @@ class RequestHistory:
             return
         message = event.message
         if isinstance(message, UpdateMetadataRequest):
+            self._last_metadata_sent = message, self.topics.at.zxid
             for p, topic_id, state in partition_states(message):
                 self.announced_versions[message.controller_epoch, event.target, p, topic_id] = state.zk_version
             return
@@ -133,6 +138,14 @@ class RequestHistory:
                 waiting.popleft()
             self.last_sent[queue_of(event, p)] = sent
 
+    def was_compared(self, event: RequestSent) -> bool:
+        """Whether this very content went out already, and ZooKeeper has not changed since.
+
+        It is a repetition, or brokers share this UpdateMetadata: what depends on both alone needs no second look.
+        """
+        message, zxid = self._last_metadata_sent
+        return event.again or (message is event.message and zxid == self.topics.at.zxid)
+
     def on_answered(self, event: RequestAnswered) -> None:
         """Record the replicas that the broker has deleted according to its StopReplica response."""
         if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
@@ -141,6 +154,7 @@ class RequestHistory:
         for stop in stop_states(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
+                self.deletion_answered_in[stop.partition, event.target] = event.message.controller_epoch
 
     def on_received(self, event: RequestReceived) -> None:
         """Record the controller epoch that the broker accepted, and the kinds of requests accepted in it."""

@@ -13,6 +13,7 @@ from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassig
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsr
+from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RequestQueued
 from klamm.sim.invariants.epochs import leaders_write_isrs
@@ -75,13 +76,18 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     """LeaderAndIsr has `is_new` for replicas of a new partition, and never for one that has a log already.
 
     Except for replicas that a reassignment adds, for which it is repeated (`updateLeaderEpochAndSendRequest`), and in
-    klamm for replicas whose earlier log the broker reported as deleted.
+    klamm for replicas whose earlier log the broker reported as deleted, also if it reported that in this term before a
+    topic of the same name came up: the controller handles the report afterwards, and the broker ignores an equal epoch.
     """
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
-        may_be_again = broker in told.adding_replicas or (p, broker) in history.requests.deleted
+        may_be_again = (
+            broker in told.adding_replicas
+            or (p, broker) in history.requests.deleted
+            or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
+        )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
         begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
@@ -154,10 +160,12 @@ def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[Bro
 
 def offline_replicas_are_listed(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata lists as offline the replicas whose broker is not live, or whose log directory failed."""
-    views = history.broker_views
+    views, live = history.broker_views, dict[BrokerId, Answer]()
     for p, told, _ in _metadata(history, event):
         for broker in told.replicas:
-            is_online = views.is_online(event.term, p, broker)
+            if broker not in live:
+                live[broker] = views.is_live(event.term, broker)
+            is_online = both(live[broker], negated(views.has_failed(event.term, p, broker)))
             if is_online is not None and is_online is (broker in told.offline_replicas):
                 lists = "lists" if is_online else "does not list"
                 return f"{p}: UpdateMetadata {lists} broker {broker} among offline replicas {told.offline_replicas}"

@@ -213,6 +213,7 @@ _COLUMNS: Final = "| # | name | what must be true | checked on | tickets |\n|---
 
 
 def as_markdown() -> str:
+    """The page of all invariants in Markdown, for `docs/invariants.md`."""
     parts = (_HEADING, _ALWAYS, _table(ALWAYS), _AT_REST, _table(AT_REST))
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
+from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
 from klamm.broker.handlers import control, controller_apis
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
@@ -142,7 +143,7 @@ class StubBroker:
         self._fetches = node_context.fetches
         self._step = node_context.step
         self.config = node_config(number, node_settings)
-        self.sessions = ZooKeeperSessions(world, self.config)
+        self.sessions = ZooKeeperSessions(world, self.config, CrashGuard(world, self.config))
         self.sessions.add_listener(self)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self._forgotten = StaleTopics(self.cache, lambda: self.sessions.store)

@@ -44,7 +44,7 @@ class Reader:
         self.locator = Locator(client)
 
     async def read(self, partition: TopicPartition, offset: int, limits: FetchLimits) -> Read:
-        """Fetch from the partition's leader, from `offset` on, and return what it answers.
+        """Fetch from the partition's leader at `offset`, and return its answer.
 
         Raises ConnectionLost, RetriableError, and CorruptRecords where a batch is damaged.
         """
@@ -59,13 +59,16 @@ class Reader:
         return Read(ErrorCode.NONE, leader, found, data.high_watermark, data.log_start_offset)
 
     async def start_of(self, partition: TopicPartition) -> int:
-        """The log start offset. Raises KlammError."""
+        """Ask the leader for the log start offset. Raises KlammError."""
         cluster, now_s = self.client.cluster, asyncio.get_running_loop().time
         starts = await self.client.run(list_offsets(cluster, {partition: EARLIEST}, Backoff(now_s, _SEEK_S)))
         return starts[partition]
 
     async def probe(self, partition: TopicPartition, leader_epoch: int) -> ErrorCode:
-        """The error that the leader has for a Fetch in this leader epoch. Raises ConnectionLost, RetriableError."""
+        """Send a Fetch with this leader epoch, and return the leader's error code.
+
+        Raises ConnectionLost, RetriableError.
+        """
         leader = await self.locator.leader(partition)
         topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
         request = fetch_request(partition, topic_id, 0, FetchLimits(1, 0, 0))
@@ -73,6 +76,10 @@ class Reader:
         return ErrorCode(data.error_code)
 
     async def _ask(self, leader: Leader, request: Request, partition: TopicPartition) -> Any:
+        """Send the Fetch to the leader and return the partition's data.
+
+        After a lost connection the leader is looked up again.
+        """
         message: Any = request.message
         message.topics[0].partitions[0].current_leader_epoch = leader.epoch
         try:
@@ -85,15 +92,15 @@ class Reader:
 
 
 def records_from(content: bytes, offset: int) -> tuple[tuple[int, bytes], ...]:
-    """Offset and value of each record from this offset on, up to a damaged batch.
+    """Decode offset and value of each record from this offset on, up to a damaged batch.
 
-    As in Kafka's consumer, what precedes damage is read first. Raises CorruptRecords where nothing does.
+    As in Kafka's consumer, records before the damage are returned first. Raises CorruptRecords where there are none.
     """
     found: list[tuple[int, bytes]] = []
     try:
         for header in batches(content):
             if not crc_is_valid(content, header):
-                raise CorruptRecords(f"CRC of the batch at offset {header.base_offset}")
+                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
             found.extend((r.offset, r.value or b"") for r in records(content, header) if r.offset >= offset)
     except CorruptRecords:
         if not found:
@@ -120,7 +127,7 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Poll the readable partitions in turn without end; report what each poll returns."""
+        """Poll the readable partitions in turn without end, and report what each poll returns."""
         while True:
             for partition in self._partitions():
                 try:
@@ -157,6 +164,6 @@ class Consumer:
                 self._positions[partition] = read.records[-1][0] + 1
 
     async def _seek(self, partition: TopicPartition, position: int) -> None:
-        """The position is out of range: tell so, and go on where the log begins. Raises KlammError."""
+        """Report that the consumer's position is out of range, and continue at the log start. Raises KlammError."""
         self._positions[partition] = await self._reader.start_of(partition)
         self._tell(PositionLost(self._name, partition, position))

@@ -26,7 +26,7 @@ _PRODUCE_TIMEOUT_S: Final = 3.0
 async def read_to_the_end(
     world: World, nodes: int, port: int, partitions: Sequence[TopicPartition], tell: Callable[[Send], None]
 ) -> dict[TopicPartition, FinalRead]:
-    """Write a record with acks=all to each partition, then read all of it."""
+    """Write a record with acks=all to each partition, then read each partition from its beginning."""
     reads: dict[TopicPartition, FinalRead] = {}
     async with open_client(world, "final", nodes, port) as client:
         reader = Reader(client)
@@ -45,7 +45,7 @@ async def read_to_the_end(
 
 
 async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: FinalRead, now_ms: int) -> str:
-    """Why the partition cannot be written to or read; empty where it can."""
+    """Write to the partition and read it; return why that fails, empty if it works."""
     try:
         leader = await reader.locator.leader(p)
         batch = build_batch([NewRecord(value, None, now_ms) for value in send.values])
@@ -69,7 +69,7 @@ async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: F
 
 
 async def _read_all(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
-    """Read from the beginning to the high watermark. Raises KlammError."""
+    """Read the partition from its beginning to the high watermark. Raises KlammError."""
     starts = await reader.start_of(p)
     offset = read.log_start = starts
     while True:

@@ -28,7 +28,7 @@ class Locator:
         self._leaders: dict[TopicPartition, Leader] = {}
 
     async def leader(self, partition: TopicPartition) -> Leader:
-        """Return the partition's leader; metadata is asked for where it is not known.
+        """Return the partition's leader; where it is not known, metadata is requested.
 
         Raises RetriableError where there is no leader.
         """
@@ -40,11 +40,11 @@ class Locator:
         return found
 
     def forget(self, partition: TopicPartition) -> None:
-        """The leader is another one by now, or cannot be reached."""
+        """Forget the partition's leader, because another broker leads or this one cannot be reached."""
         self._leaders.pop(partition, None)
 
     async def _refresh(self, topic: str) -> None:
-        """Ask for the topic's metadata and keep its leaders."""
+        """Request the topic's metadata and keep the leaders of its partitions."""
         topics = await self._client.run(self._client.cluster.refresh([topic]))
         brokers = self._client.cluster.brokers
         answer = topics.get(topic)
@@ -56,7 +56,7 @@ class Locator:
 
 
 def open_client(world: World, name: str, nodes: int, port: int) -> AsyncClient:
-    """A client that knows all nodes from the beginning."""
+    """Create a client on this machine that has the addresses of all nodes."""
     bootstrap = [Address(f"node-{n}", port) for n in range(1, nodes + 1)]
     return AsyncClient(world, bootstrap, AsyncSettings(name, ANSWER_TIMEOUT_S, _CONNECT_TIMEOUT_S))
 

@@ -18,10 +18,12 @@ class _Writer(asyncio.Protocol):
     transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport of the new connection."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Do nothing: nobody waits for this connection."""
         self.transport = None
 
 

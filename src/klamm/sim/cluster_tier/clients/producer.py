@@ -82,7 +82,7 @@ class Producer:
                 await self._send(self._rng.choice(candidates))
 
     async def _send(self, partition: TopicPartition) -> None:
-        """Send one batch until it is acknowledged, or for `GIVE_UP_S`."""
+        """Send one batch until it is acknowledged, at most for `GIVE_UP_S` seconds."""
         if self._style.is_idempotent and self._producer_id < 0 and not await self._take_producer_id():
             return
         now_s = asyncio.get_running_loop().time()
@@ -103,9 +103,9 @@ class Producer:
             self._sequences[partition] = sequence + len(send.values)
 
     async def _send_until_known(self, send: Send, batch: bytes) -> None:
-        """Send the batch until it is known whether it was appended.
+        """Send the batch until it is known whether the broker appended it.
 
-        Raises TimeoutError where that will never be known.
+        Raises TimeoutError where that can never be known.
         """
         is_known = await self._attempt(send, batch)
         while not is_known:
@@ -113,7 +113,10 @@ class Producer:
             is_known = await self._attempt(send, batch)
 
     async def _attempt(self, send: Send, batch: bytes) -> bool:
-        """Send the batch once; whether its fate is known. Raises TimeoutError where it never will be."""
+        """Send the batch once; return whether it is known if it was appended.
+
+        Raises TimeoutError where that can never be known.
+        """
         was = send.state
         try:
             leader = await self._locator.leader(send.partition)
@@ -141,6 +144,7 @@ class Producer:
         return False
 
     async def _take_producer_id(self) -> bool:
+        """Ask a broker for a producer id; return whether one was received."""
         message = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
         try:
             answer = await self._client.run(
@@ -154,7 +158,7 @@ class Producer:
         return True
 
     def _start_over(self) -> None:
-        """Nobody can tell whether the last batch was appended: its sequence is not used again."""
+        """Ask for a new producer id next, because it is unknown whether the last batch was appended."""
         self._producer_id = -1
         self._sequences.clear()
 

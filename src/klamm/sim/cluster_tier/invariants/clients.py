@@ -5,7 +5,7 @@ from klamm.sim.cluster_tier.trace import Acknowledged, CorruptPoll, Polled, Posi
 
 
 def offsets_are_consistent(history: TierHistory, event: Acknowledged | Polled) -> str | None:
-    """One offset of a partition has one value for all clients, for ever."""
+    """An offset of a partition has the same value for all clients, at all times."""
     p = event.send.partition if isinstance(event, Acknowledged) else event.partition
     known, end = history.committed.get(p, {}), history.promised_end(p)
     for offset, value in records_told(event):
@@ -15,7 +15,7 @@ def offsets_are_consistent(history: TierHistory, event: Acknowledged | Polled) -
 
 
 def sends_are_in_order(history: TierHistory, event: Acknowledged) -> str | None:
-    """Of two batches that a producer sends one after the other, the later one has the higher offset."""
+    """Of two batches that a producer sends one after the other, the later one gets the higher offset."""
     send = event.send
     before = history.last_offsets.get((send.producer, send.partition), -1)
     if send.acks != ACKS_ALL or send.offset < 0 or before < send.offset:
@@ -26,7 +26,7 @@ def sends_are_in_order(history: TierHistory, event: Acknowledged) -> str | None:
 
 
 def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | None:
-    """The next batch of an idempotent producer is accepted, whoever leads."""
+    """The next batch of an idempotent producer is accepted, whichever broker leads."""
     p = event.send.partition
     if not history.is_promised(p) or not history.is_untouched(p):
         return None
@@ -34,7 +34,7 @@ def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | No
 
 
 def refused_records_are_never_read(history: TierHistory, event: Polled) -> str | None:
-    """A record that every answer called refused is not in the log, nor is one that nobody sent."""
+    """No consumer reads a record whose every attempt was refused, or that was never sent."""
     for offset, value in event.records:
         send = history.sends.get(value)
         if send is None or send.partition != event.partition:
@@ -58,7 +58,7 @@ def polls_skip_nothing(history: TierHistory, event: Polled) -> str | None:
 
 
 def polls_end_at_the_high_watermark(history: TierHistory, event: Polled) -> str | None:
-    """A consumer reads nothing at or above the high watermark that it is told."""
+    """A consumer reads no record at or above the high watermark in the same response."""
     if event.records and event.records[-1][0] >= event.high_watermark:
         last = event.records[-1][0]
         return f"{event.partition}: {event.consumer} reads offset {last}, high watermark {event.high_watermark}"
@@ -66,9 +66,12 @@ def polls_end_at_the_high_watermark(history: TierHistory, event: Polled) -> str 
 
 
 def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | None:
-    """Within a leader epoch no consumer is told of a lower high watermark than before."""
-    key = event.consumer, event.partition, event.leader, event.leader_epoch
-    before = history.high_watermarks.get(key, -1)
+    """Within a leader epoch and one process of the leader, a consumer never gets a lower high watermark than before.
+
+    A leader that restarts begins at its checkpoint. As in Kafka it may do so in the same leader epoch, where a new
+    controller takes over meanwhile and finds its broker alive.
+    """
+    before = history.high_watermarks.get(history.key_of_high_watermark(event), -1)
     if event.high_watermark >= before or before > history.promised_end(event.partition):
         return None
     return (
@@ -78,7 +81,7 @@ def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | Non
 
 
 def positions_stay_valid(history: TierHistory, event: PositionLost) -> str | None:
-    """The position of a consumer that read to there is never out of range, unless retention removed it."""
+    """The position of a consumer never gets out of range, unless retention removed the records there."""
     p = event.partition
     facts = history.topics.get(p.topic)
     if facts is None or facts.has_retention or event.position > history.promised_end(p):
@@ -87,7 +90,7 @@ def positions_stay_valid(history: TierHistory, event: PositionLost) -> str | Non
 
 
 def only_whole_batches_are_served(history: TierHistory, event: CorruptPoll) -> str | None:
-    """Every batch that a consumer gets matches its CRC, unless a device changed it: brokers do not look then."""
+    """Every batch that a consumer gets matches its CRC, unless a device changed it, which brokers do not check."""
     if event.partition in history.destroyed:
         return None
     return f"{event.partition}: {event.consumer} gets damaged records: {event.why}"

@@ -26,7 +26,7 @@ def in_sync_replicas_have_what_is_committed(
 
 
 def _lacking(history: TierHistory, p: TopicPartition, isr: Iterable[int], expected: Records) -> str | None:
-    """Which of these records a member of the ISR does not have."""
+    """Why a member of the ISR does not have all of these records; None if all have them."""
     records = list(expected)
     for broker in isr if records else ():
         disk = history.disks[broker]
@@ -43,7 +43,7 @@ def _lacking(history: TierHistory, p: TopicPartition, isr: Iterable[int], expect
 
 
 def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Acknowledged) -> str | None:
-    """A record is acknowledged with acks=all once min.insync.replicas replicas have it."""
+    """A record is acknowledged with acks=all only once min.insync.replicas replicas have it on disk."""
     p = event.send.partition
     facts = history.topics.get(p.topic)
     if facts is None or not history.is_promised(p) or not history.is_untouched(p):
@@ -57,7 +57,7 @@ def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Ackno
 
 
 def joining_replicas_have_the_leaders_epoch(history: TierHistory, event: StateWritten) -> str | None:
-    """A replica enters the ISR with all that the leader had when its leader epoch began (KAFKA-7128)."""
+    """A replica enters the ISR only with all records the leader had when its leader epoch began (KAFKA-7128)."""
     before, after, p = event.before, event.after, event.partition
     if before is None or not after.has_leader or before.leader_epoch != after.leader_epoch:
         return None
@@ -76,7 +76,7 @@ def joining_replicas_have_the_leaders_epoch(history: TierHistory, event: StateWr
 
 
 def committed_records_are_not_truncated(history: TierHistory, event: Truncated) -> str | None:
-    """No replica cuts off a record that is committed, whether it is in sync or not."""
+    """No replica truncates a committed record, whether the replica is in sync or not."""
     p = event.partition
     log, state = history.disks[event.node].of(p), history.state(p)
     if log is None or state is None:
@@ -92,21 +92,24 @@ def committed_records_are_not_truncated(history: TierHistory, event: Truncated) 
 
 
 def nothing_is_appended_after_an_error(history: TierHistory, event: WrittenAfterError) -> str | None:
-    """A log that the device refused a write or a sync of is not written to again by that process (KAFKA-10778)."""
+    """After a failed write or sync of a log, the same process does not write to that log again (KAFKA-10778)."""
     return f"node {event.node} writes to {event.path} again, of which the device refused a write or sync"
 
 
 def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) -> str | None:
-    """What the recovery point checkpoint calls flushed survives a power loss."""
+    """Everything below the offset in the recovery point checkpoint survives a power loss.
+
+    Partitions with a flipped bit are left out: nothing is read behind it, and a power loss may bring it back.
+    """
     for p, after in event.ends.items():
-        if event.recovery_points.get(p, 0) > after:
+        if p not in history.destroyed and event.recovery_points.get(p, 0) > after:
             point = event.recovery_points[p]
             return f"{p}: node {event.node} keeps its log up to {after}; the recovery point is {point}"
     return None
 
 
 def recovery_keeps_what_was_written(history: TierHistory, event: NodeStarted) -> str | None:
-    """After a start every log on the disk can be read to its end: no gap, no part of a batch, no falling epoch."""
+    """After a start every log can be read to its end: no gap, no incomplete batch, no falling leader epoch."""
     disk = history.disks[event.node]
     for p in disk.partitions():
         log = disk.of(p)
@@ -116,7 +119,7 @@ def recovery_keeps_what_was_written(history: TierHistory, event: NodeStarted) ->
 
 
 def problem_of(log: ReplicaLog) -> str | None:
-    """What is wrong with a log by itself."""
+    """What is wrong with the log of one replica; None if it is intact."""
     if log.damage is not None:
         return log.damage
     expected, epoch = log.start, -1
@@ -131,7 +134,7 @@ def problem_of(log: ReplicaLog) -> str | None:
 
 
 def epoch_entries_of(disk: DiskLogs, log: ReplicaLog) -> list[tuple[int, int]]:
-    """Epoch and start offset, as `leader-epoch-checkpoint` has them."""
+    """Leader epochs and start offsets in the replica's `leader-epoch-checkpoint`."""
     inode = disk.disk.inode(f"{log.directory}/{LEADER_EPOCHS}")
     if inode is None:
         return []

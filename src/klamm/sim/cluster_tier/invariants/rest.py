@@ -35,39 +35,54 @@ class RestingCluster(Protocol):
     tier: TierHistory
 
     @property
-    def final_reads(self) -> Mapping[TopicPartition, FinalRead]: ...
+    def final_reads(self) -> Mapping[TopicPartition, FinalRead]:
+        """What was read of each partition at the end of the run."""
+        ...
+
     @property
-    def tree(self) -> Tree: ...
+    def tree(self) -> Tree:
+        """The znodes that ZooKeeper has committed."""
+        ...
+
     @property
     def mistakes(self) -> Sequence[str]:
-        """Errors that nobody foresaw, from the logs of the nodes."""
+        """Unexpected errors in the logs of the nodes."""
         ...
 
 
 def every_partition_is_led(cluster: RestingCluster) -> str | None:
-    """Every partition has a leader that takes records with acks=all and gives them back."""
+    """Every partition has a leader to which a record can be written with acks=all and read again."""
     for p, read in cluster.final_reads.items():
-        if read.error and not (read.is_damaged and p in cluster.tier.destroyed):
+        if read.error and not (read.is_damaged and p in cluster.tier.destroyed) and not _leader_is_damaged(cluster, p):
             return f"{p}: {cluster.tier.state(p)}: {read.error}"
     return None
 
 
 def isrs_are_whole(cluster: RestingCluster) -> str | None:
-    """Every replica is back in the ISR."""
+    """The ISR of every partition contains all replicas."""
     for p, versions in cluster.tier.zookeeper.states.versions.items():
         replicas = cluster.tier.zookeeper.topics.replicas(p)
-        if set(versions[-1].isr) != set(replicas):
+        if set(versions[-1].isr) != set(replicas) and not _leader_is_damaged(cluster, p):
             return f"{p}: ISR {versions[-1].isr} of replicas {replicas}: {versions[-1]}"
     return None
 
 
+def _leader_is_damaged(cluster: RestingCluster, p: TopicPartition) -> bool:
+    """Whether a bit of the leader's log flipped: followers refuse the batch for ever, in Kafka as well."""
+    state = cluster.tier.state(p)
+    if p not in cluster.tier.destroyed or state is None or not state.has_leader:
+        return False
+    log = cluster.tier.disks[state.leader].of(p)
+    return log is not None and log.damage is not None
+
+
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
-    """There is a controller."""
+    """`/controller` names a controller."""
     return None if cluster.tree.get(CONTROLLER) is not None else f"no {CONTROLLER}"
 
 
 def nothing_is_pending(cluster: RestingCluster) -> str | None:
-    """Deletions and reassignments have finished."""
+    """No topic deletion and no reassignment is in progress."""
     for path in (DELETE_TOPICS, REASSIGN_PARTITIONS):
         node = cluster.tree.get(path)
         if path == DELETE_TOPICS and node is not None and node.children:
@@ -76,13 +91,14 @@ def nothing_is_pending(cluster: RestingCluster) -> str | None:
             return f"{path} is still there"
     for name, znode in cluster.tier.zookeeper.topics.znodes.items():
         for number, assignment in znode.partitions.items():
-            if assignment.adding or assignment.removing:
+            is_moving = assignment.adding or assignment.removing
+            if is_moving and not _leader_is_damaged(cluster, TopicPartition(name, number)):
                 return f"{name}-{number} still moves: {assignment}"
     return None
 
 
 def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
-    """Every record acknowledged with acks=all, and every one that was read, is there to the end."""
+    """Every record that was acknowledged with acks=all, or read by a consumer, can be read at the end of the run."""
     history = cluster.tier
     for p, read in cluster.final_reads.items():
         end, found = history.promised_end(p), dict(read.records)
@@ -99,7 +115,7 @@ def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
 
 
 def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
-    """A record of an idempotent producer is in the log once."""
+    """Every record of an idempotent producer is in the log at most once."""
     history = cluster.tier
     for p, read in cluster.final_reads.items():
         if not history.is_promised(p) or not history.is_untouched(p):
@@ -113,7 +129,7 @@ def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
 
 
 def replicas_are_identical(cluster: RestingCluster) -> str | None:
-    """Below the high watermark all replicas have the same batches with the same leader epochs."""
+    """Below the high watermark, all replicas have the same batches with the same leader epochs."""
     for p, logs in _replicas(cluster):
         if p in cluster.tier.destroyed or not logs:
             continue
@@ -136,7 +152,7 @@ def _identities(log: ReplicaLog, start: int, end: int) -> list[BatchIdentity]:
 
 
 def logs_are_whole(cluster: RestingCluster) -> str | None:
-    """Every log is readable, without gaps, its leader epochs rising."""
+    """Every log can be read completely, without gaps and with rising leader epochs."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
             if p not in cluster.tier.destroyed and (wrong := problem_of(log)):
@@ -145,15 +161,20 @@ def logs_are_whole(cluster: RestingCluster) -> str | None:
 
 
 def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
-    """leader-epoch-checkpoint rises, and names for each epoch the offset of its first record."""
+    """`leader-epoch-checkpoint` has rising epochs, each with the offset of its first record."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
-            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log)):
+            start = cluster.final_reads[p].log_start if p in cluster.final_reads else 0
+            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log, start)):
                 return f"{p}: replica {broker}: {wrong}"
     return None
 
 
-def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str | None:
+def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog, log_start: int) -> str | None:
+    """What is wrong in the replica's `leader-epoch-checkpoint`; None if it agrees with the batches.
+
+    The epochs of batches before the log start are gone at once, their segments at the next run of retention.
+    """
     entries = epoch_entries_of(cluster.tier.disks[broker], log)
     for (epoch, offset), (next_epoch, next_offset) in pairwise(entries):
         if next_epoch <= epoch or next_offset <= offset:
@@ -161,6 +182,8 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str 
     starts = dict(entries)
     seen: set[int] = set()
     for batch in log.batches():
+        if batch.header.next_offset <= log_start:
+            continue
         epoch, offset = batch.header.partition_leader_epoch, batch.header.base_offset
         if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
             return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
@@ -169,7 +192,7 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str 
 
 
 def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
-    """A Fetch in an older leader epoch is FENCED_LEADER_EPOCH, in a newer one UNKNOWN_LEADER_EPOCH."""
+    """A Fetch with an older leader epoch gets FENCED_LEADER_EPOCH, with a newer one UNKNOWN_LEADER_EPOCH."""
     expected = {"older": ErrorCode.FENCED_LEADER_EPOCH, "newer": ErrorCode.UNKNOWN_LEADER_EPOCH}
     for p, read in cluster.final_reads.items():
         for which, error in read.fenced.items():
@@ -179,17 +202,21 @@ def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
 
 
 def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
-    """A broker has logs of the partitions that are assigned to it, with the topic's id, and no others."""
+    """A broker has logs only of the partitions that are assigned to it, with the topic's id.
+
+    Where topics have no ids, a reassignment leaves the log of a broker that was away, as in Kafka.
+    """
     topics = cluster.tier.zookeeper.topics
     for broker, disk in cluster.tier.disks.items():
         for p in disk.partitions():
-            if broker not in topics.replicas(p):
+            has_no_id = p.topic in topics.znodes and topics.znodes[p.topic].id is None
+            if broker not in topics.replicas(p) and not has_no_id:
                 return f"broker {broker} has a log of {p}, whose replicas are {topics.replicas(p)}"
     return None
 
 
 def no_mistakes(cluster: RestingCluster) -> str | None:
-    """No node runs into an unexpected error."""
+    """No node logs an unexpected error."""
     return cluster.mistakes[0] if cluster.mistakes else None
 
 

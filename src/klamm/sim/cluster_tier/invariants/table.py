@@ -63,6 +63,6 @@ AT_REST: Final = (
 
 
 def by_event(rows: tuple[Row, ...]) -> dict[type[Any], tuple[Row, ...]]:
-    """What to ask about each kind of event."""
+    """The invariants to check after each kind of event."""
     kinds = {kind: None for row in rows for kind in row.sees}
     return {kind: tuple(row for row in rows if kind in row.sees) for kind in kinds}

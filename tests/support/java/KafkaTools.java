@@ -1,13 +1,16 @@
 /*
  * Apache Kafka's command-line tools in one process, one command after the other: a start of Java for all of them.
  *
- * A line of the standard input is a command: its main class and arguments, parted by tabs. Each is answered by a line
+ * A line of the standard input is a command: the file that it reads as its standard input (may be empty), its main class
+ * and arguments, parted by tabs. Each is answered by a line
  * `<exit status> <number of bytes>` and that many bytes: what it printed and complained of, in order. The end of the
  * input ends the process. Run as `java -cp '<jars>' KafkaTools.java`; only Kafka's public classes are used.
  */
 
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.FileInputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -35,6 +38,7 @@ public class KafkaTools {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] command = line.split("\t");
+            System.setIn(command[0].isEmpty() ? new ByteArrayInputStream(new byte[0]) : new FileInputStream(command[0]));
             Thread tool = new Thread(() -> end(ends, run(command)), "tool");
             tool.setDaemon(true);
             tool.start();
@@ -57,9 +61,9 @@ public class KafkaTools {
     }
 
     private static int run(String[] command) {
-        String[] rest = Arrays.copyOfRange(command, 1, command.length);
+        String[] rest = Arrays.copyOfRange(command, 2, command.length);
         try {
-            Class.forName(command[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
+            Class.forName(command[1]).getMethod("main", String[].class).invoke(null, (Object) rest);
             return 0;
         } catch (ReflectiveOperationException error) {
             error.printStackTrace();

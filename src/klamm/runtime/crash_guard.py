@@ -1,0 +1,164 @@
+"""Starts the crash guard: a small process that closes the ZooKeeper sessions of this process when it has ended.
+
+The guard is proof of death, not suspicion: it waits for the end of this process through a pidfd (Linux 5.3 and newer).
+`guard_process.py` is its program.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from klamm.runtime import guard_process
+
+_END_TIMEOUT_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedSession:
+    """A ZooKeeper session that the guard closes when this process has ended."""
+
+    session_id: int
+    password: bytes
+    timeout_ms: int
+    servers: Sequence[tuple[str, int]]
+    """Host and port of each server of the ensemble, in the order in which the guard tries them."""
+    record_path: str = ""
+    """The znode, with the chroot, in which the guard records how the process ended; empty for none."""
+
+
+class Guard(Protocol):
+    """A running guard."""
+
+    def watch(self, session: GuardedSession) -> None:
+        """Close this session when the process has ended; replaces an earlier call for the same session.
+
+        Raises OSError where the guard does not read.
+        """
+        ...
+
+    def forget(self, session_id: int) -> None:
+        """Leave this session alone: it has ended. Raises OSError where the guard does not read."""
+        ...
+
+    async def wait_for_end(self) -> None:
+        """Wait until the guard has ended."""
+        ...
+
+    def kill(self) -> None:
+        """End the guard at once; it closes no session."""
+        ...
+
+    async def close(self) -> None:
+        """Send the guard no more sessions. It ends at once, or when it has closed the sessions that are left."""
+        ...
+
+
+class NoCrashGuard(OSError):
+    """This system cannot run a crash guard."""
+
+
+class Guards(Protocol):
+    """Starts guards of this process."""
+
+    async def start(self) -> Guard:
+        """Start a guard. Raises NoCrashGuard where that is never possible, another OSError where it failed now."""
+        ...
+
+
+class NoGuards:
+    """Stands where there are no guard processes."""
+
+    async def start(self) -> Guard:
+        """Raise NoCrashGuard."""
+        raise NoCrashGuard("this system offers no crash guard")
+
+
+class GuardProcesses:
+    """Starts guards as processes, on Linux."""
+
+    async def start(self) -> Guard:
+        """Start a guard process. Raises NoCrashGuard without pidfds, OSError where no process can be started."""
+        if not hasattr(os, "pidfd_open"):
+            raise NoCrashGuard(f"it needs pidfds, which {sys.platform} does not have (Linux 5.3 and newer has)")
+        return GuardProcess(await asyncio.to_thread(_spawn))
+
+
+def _spawn() -> subprocess.Popen[bytes]:
+    """Start the program, in a session of its own so that a signal to this process's group does not reach it."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guard_process.__file__, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+class GuardProcess:
+    """A guard process, and the pipe to it. For one event loop."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        self._process = process
+        self._pipe = process.stdin.fileno()
+        os.set_blocking(self._pipe, False)
+        self._pidfd = os.pidfd_open(process.pid)
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the guard."""
+        return self._process.pid
+
+    def watch(self, session: GuardedSession) -> None:
+        """Tell the guard about a session. Raises OSError."""
+        servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in session.servers)
+        self._tell(
+            f"watch {session.session_id & (2**64 - 1):x} {session.password.hex()} {session.timeout_ms} {servers} "
+            f"{session.record_path or '-'}"
+        )
+
+    def forget(self, session_id: int) -> None:
+        """Tell the guard that a session has ended. Raises OSError."""
+        self._tell(f"forget {session_id & (2**64 - 1):x}")
+
+    def _tell(self, line: str) -> None:
+        """Write a line into the pipe. Raises OSError where the guard ended or its pipe is full."""
+        content = line.encode() + b"\n"
+        if os.write(self._pipe, content) < len(content):
+            raise BlockingIOError("the crash guard does not read: its pipe is full")
+
+    async def wait_for_end(self) -> None:
+        """Wait until the process has ended."""
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.kill()
+
+    async def close(self) -> None:
+        """Close the pipe and wait a moment; a guard that has sessions left stays until this process has ended."""
+        self._process.stdin.close()  # type: ignore[union-attr]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await self._ended.wait()
+        if not self._ended.is_set():
+            self._stop_reading()
+
+    def _on_end(self) -> None:
+        """Take the exit status of the process, so that it does not stay a zombie."""
+        self._stop_reading()
+        self._process.wait()
+        self._ended.set()
+
+    def _stop_reading(self) -> None:
+        """Close the pidfd."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)

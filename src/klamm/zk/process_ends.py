@@ -1,0 +1,60 @@
+"""How the processes of brokers ended, as their crash guards recorded it.
+
+Klamm's own znodes, `/klamm/process_ends/BROKER`: `{"version":1,"signal":9,"timestamp":"1700000000000"}`, or `status`
+with the exit status instead of `signal`, or neither where the kernel did not say. The guard writes the record before it
+closes the session of the process; the next process of the broker removes it. Apache Kafka's brokers ignore it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from klamm.model.ids import BrokerId
+from klamm.zk.errors import NoNode, ZkCode
+from klamm.zk.port import ZooKeeperClient
+from klamm.zk.znodes import PROCESS_ENDS, Int32, MalformedZnode, decode_json
+
+_TOLD_BY: Final = "its crash guard reported it"
+
+
+class _ProcessEnd(msgspec.Struct):
+    signal: Int32 | None = None
+    status: Int32 | None = None
+
+
+def process_end_path(broker: BrokerId) -> str:
+    """Return the path of the record about the broker's last process."""
+    return f"{PROCESS_ENDS}/{broker}"
+
+
+async def begin_process_record(client: ZooKeeperClient, broker: BrokerId) -> None:
+    """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
+    await client.ensure_paths([PROCESS_ENDS])
+    try:
+        await client.delete(process_end_path(broker))
+    except NoNode:
+        return
+
+
+async def read_process_ends(client: ZooKeeperClient, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
+    """Return for each broker whose process was reported as ended how it ended, as a phrase."""
+    wanted = list(brokers)
+    read = await client.get_many([process_end_path(b) for b in wanted])
+    ends: dict[BrokerId, str] = {}
+    for broker, result in zip(wanted, read, strict=True):
+        if result.code is not ZkCode.OK:
+            continue  # there is no record, or an ACL hides it: the cause stays unknown
+        try:
+            ends[broker] = _phrase(decode_json(result.path, result.data, _ProcessEnd))
+        except MalformedZnode:
+            continue
+    return ends
+
+
+def _phrase(end: _ProcessEnd) -> str:
+    """Return how the process ended, for example `its process ended (signal 9); its crash guard reported it`."""
+    how = f" (signal {end.signal})" if end.signal is not None else ""
+    if end.status is not None:
+        how = f" (exit status {end.status})"
+    return f"its process ended{how}; {_TOLD_BY}"

@@ -1,0 +1,128 @@
+"""The crash guard closes sessions of a real ZooKeeper; kazoo sees what is left."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from kazoo.client import KazooClient
+
+from klamm.embedded.zookeeper import ZooKeeperServer
+from klamm.model.ids import BrokerId
+from klamm.runtime import guard_process
+from klamm.runtime.crash_guard import GuardedSession, GuardProcesses
+from klamm.runtime.guard_process import Session, close_session
+from klamm.runtime.ports import free_port
+from klamm.runtime.world import real_world
+from klamm.zk.client import ZooKeeper
+from klamm.zk.process_ends import begin_process_record, process_end_path, read_process_ends
+
+_chroots = count(1)
+RECORD = guard_process.record_of(9)
+
+
+@pytest.fixture
+def kazoo(shared_zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    client = KazooClient(shared_zookeeper.connect_string)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def session_of(owner: KazooClient, server: ZooKeeperServer, record: str = "", dead_port: int | None = None) -> Session:
+    """The kazoo client's session, as the guard gets it."""
+    number, password = owner.client_id
+    servers = [("127.0.0.1", port) for port in (dead_port, server.port) if port]
+    return Session(struct.unpack("Q", struct.pack("q", number))[0], password, 10_000, servers, record)
+
+
+def owner_with(path: str, server: ZooKeeperServer) -> KazooClient:
+    """A client whose session owns an ephemeral znode."""
+    owner = KazooClient(server.connect_string)
+    owner.start()
+    owner.create(path, ephemeral=True, makepath=True)
+    return owner
+
+
+def test_a_closed_session_takes_its_ephemeral_znodes_with_it_and_leaves_the_record(
+    shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
+) -> None:
+    base = f"/guard-{next(_chroots)}"
+    owner = owner_with(f"{base}/here", shared_zookeeper)
+    session = session_of(owner, shared_zookeeper, f"{base}/end", free_port())
+
+    assert close_session(session, RECORD) == "closed"
+    assert kazoo.exists(f"{base}/here") is None
+    assert kazoo.get(f"{base}/end")[0] == RECORD
+    assert close_session(session, RECORD) == "had ended before"
+    owner.stop()
+
+
+def test_a_second_record_replaces_the_first_and_a_record_that_cannot_be_written_does_not_keep_the_session(
+    shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
+) -> None:
+    base = f"/guard-{next(_chroots)}"
+    for record in (b"first", RECORD):
+        assert (
+            close_session(
+                session_of(owner_with(f"{base}/here", shared_zookeeper), shared_zookeeper, f"{base}/end"), record
+            )
+            == "closed"
+        )
+        assert kazoo.get(f"{base}/end")[0] == record
+
+    owner = owner_with(f"{base}/here", shared_zookeeper)
+    assert close_session(session_of(owner, shared_zookeeper, f"{base}/no/parent"), RECORD) == "closed"
+    assert kazoo.exists(f"{base}/here") is None
+
+
+def test_a_session_with_a_wrong_password_is_left_alone(shared_zookeeper: ZooKeeperServer, kazoo: KazooClient) -> None:
+    path = f"/guard-{next(_chroots)}/here"
+    owner = owner_with(path, shared_zookeeper)
+    session = session_of(owner, shared_zookeeper)
+    session.password = bytes(16)
+
+    assert close_session(session, RECORD) == "had ended before"
+    assert kazoo.exists(path) is not None
+    owner.stop()
+
+
+def test_without_a_server_the_guard_gives_up_after_the_session_timeout() -> None:
+    port = free_port()
+
+    outcome = close_session(Session(1, bytes(16), 50, [("127.0.0.1", port)], ""), RECORD)
+
+    assert outcome.startswith(f"could not be closed within its timeout of 50 ms (127.0.0.1:{port}:")
+
+
+async def test_the_record_of_an_earlier_process_is_removed_and_a_new_one_is_read(
+    shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
+) -> None:
+    chroot = f"/guard-{next(_chroots)}"
+    client = ZooKeeper(real_world(), shared_zookeeper.connect_string + chroot, 10_000)
+    await client.connect(10)
+    await client.ensure_chroot()
+    broker, other, strange = BrokerId(1), BrokerId(2), BrokerId(3)
+    await begin_process_record(client, broker)
+    for number, content in ((broker, RECORD), (other, guard_process.record_of(1 << 8)), (strange, b"{")):
+        await asyncio.to_thread(kazoo.create, chroot + process_end_path(number), content)
+
+    assert await read_process_ends(client, [broker, other, strange, BrokerId(4)]) == {
+        broker: "its process ended (signal 9); its crash guard reported it",
+        other: "its process ended (exit status 1); its crash guard reported it",
+    }
+    await begin_process_record(client, broker)
+    assert set(await read_process_ends(client, [broker, other])) == {other}
+    await client.close()
+
+
+async def test_a_guard_whose_pipe_is_closed_ends_at_once_when_it_watches_no_session() -> None:
+    guard = await GuardProcesses().start()
+    guard.watch(GuardedSession(-5, bytes(16), 1000, [("::1", 2181)]))
+    guard.forget(-5)
+
+    await guard.close()
+
+    await asyncio.wait_for(guard.wait_for_end(), 20)

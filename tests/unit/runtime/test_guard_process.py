@@ -1,0 +1,148 @@
+"""The crash guard's process: only the end of the guarded process counts, and rubbish changes nothing."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from klamm.runtime.guard_process import (
+    Session,
+    apply_line,
+    open_parent,
+    read_wait_status,
+    record_of,
+    wait_for_end,
+)
+
+WATCH = b"watch 1f aabb 6000 zk-1:2181,[::1]:2182 /kafka/klamm/process_ends/1"
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs until it is killed."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The two ends of a pipe; the test closes the writing one."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+
+
+def test_a_watch_line_names_session_password_timeout_servers_and_record() -> None:
+    sessions: dict[int, Session] = {}
+    apply_line(sessions, WATCH)
+
+    session = sessions[0x1F]
+    assert (session.password, session.timeout_ms) == (b"\xaa\xbb", 6000)
+    assert session.servers == [("zk-1", 2181), ("::1", 2182)]
+    assert session.record_path == "/kafka/klamm/process_ends/1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"watch", b"watch 1f aabb 6000 zk-1:2181", b"watch xyz aabb 6000 zk-1:2181 -",
+        b"watch 1f abc 6000 zk-1:2181 -", b"watch 1f aabb soon zk-1:2181 -", b"watch 1f aabb 6000 zk-1 -",
+        b"watch 1f aabb 6000 zk-1:port -", b"forget", b"forget me", b"close 1f", b"\xff\xfe\x00",
+    ],
+)  # fmt: skip
+def test_a_malformed_line_is_reported_and_changes_nothing(line: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    sessions: dict[int, Session] = {}
+    apply_line(sessions, WATCH)
+    apply_line(sessions, line)
+
+    assert list(sessions) == [0x1F]
+    assert f"ignored a line of {len(line)} bytes" in capfd.readouterr().err
+
+
+def test_sessions_written_before_the_process_ended_are_returned_without_forgotten_ones(
+    child: subprocess.Popen[bytes], pipe: tuple[int, int]
+) -> None:
+    reading, writing = pipe
+    pidfd = os.pidfd_open(child.pid)
+    child.kill()
+    select.select([pidfd], [], [])
+    os.write(writing, WATCH + b"\nwatch 2a 00 6000 zk-1:2181 -\nforget 1f\n")
+    os.close(writing)
+
+    assert list(wait_for_end(pidfd, reading)) == [0x2A]
+
+
+def test_the_end_of_the_process_is_noticed_while_another_process_holds_the_pipe_open(
+    child: subprocess.Popen[bytes], pipe: tuple[int, int]
+) -> None:
+    reading, writing = pipe
+    pidfd = os.pidfd_open(child.pid)
+    os.write(writing, WATCH + b"\n")
+    child.kill()
+
+    assert list(wait_for_end(pidfd, reading)) == [0x1F]
+    os.close(writing)
+
+
+def test_a_stopped_process_has_not_ended(child: subprocess.Popen[bytes], pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    pidfd = os.pidfd_open(child.pid)
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    os.write(writing, WATCH + b"\nforget 1f\n")
+    os.close(writing)
+
+    assert wait_for_end(pidfd, reading) == {}
+    child.send_signal(signal.SIGCONT)
+
+
+def test_a_line_without_end_is_dropped_before_it_fills_the_memory(
+    child: subprocess.Popen[bytes], pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = pipe
+    pidfd = os.pidfd_open(child.pid)
+    program = "import os\nfor _ in range(3): os.write(1, b'x' * 50_000)\nos.write(1, b'\\n')"
+    writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", program], stdout=writing)
+    os.close(writing)
+
+    assert wait_for_end(pidfd, reading) == {}
+    assert writer.wait() == 0
+    assert "without an end of line" in capfd.readouterr().err
+
+
+def test_a_process_that_is_not_the_parent_is_taken_as_ended(child: subprocess.Popen[bytes]) -> None:
+    assert open_parent(child.pid) is None
+
+
+def test_the_parent_is_found_while_it_runs() -> None:
+    assert open_parent(os.getppid()) is not None
+
+
+@pytest.mark.parametrize("is_reaped", [False, True])
+def test_the_signal_that_ended_the_process_is_recorded(child: subprocess.Popen[bytes], is_reaped: bool) -> None:
+    pidfd = os.pidfd_open(child.pid)
+    child.kill()
+    select.select([pidfd], [], [])
+    if is_reaped:
+        child.wait()
+    status = read_wait_status(pidfd, child.pid)
+
+    if status is None:
+        assert is_reaped  # kernels before 6.15 forget the status of a process that its parent has waited for
+    else:
+        assert b'"signal":9,' in record_of(status)
+
+
+def test_an_exit_status_is_recorded_and_an_unknown_end_has_neither() -> None:
+    assert b'{"version":1,"status":3,"timestamp":"' in record_of(3 << 8)
+    assert record_of(None).startswith(b'{"version":1,"timestamp":"')
+
+
+def test_a_process_that_runs_has_no_wait_status(child: subprocess.Popen[bytes]) -> None:
+    assert read_wait_status(os.pidfd_open(child.pid), child.pid) is None
