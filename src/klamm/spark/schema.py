@@ -56,7 +56,7 @@ class Columns(NamedTuple):
 
 
 def source_schema(options: ReadOptions | None) -> StructType | str:
-    """The Spark schema of a read with these options, as DDL where the user gave a part of it as DDL, for Spark to parse.
+    """The Spark schema of a read with these options, as DDL for Spark to parse where options have DDL.
 
     Without options it is that of Spark's own source. Raises BadOption for JSON without a schema.
     """
