@@ -16,6 +16,7 @@ from klamm.model.ids import TopicPartition
 from klamm.wire.codec import WireMessage
 from klamm.wire.errors import WireError
 from klamm.wire.messages import (
+    ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -188,6 +189,15 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
         except (UnknownRecord, WireError):
             return None
     return frozenset(topics)
+
+
+def read_assignment(assignment: bytes) -> list[TopicPartition]:
+    """The partitions that a consumer's assignment names; empty where it cannot be read."""
+    try:
+        read = ConsumerProtocolAssignment.decode(assignment, 0, _VERSION.size)
+    except WireError:
+        return []
+    return [TopicPartition(t.topic, number) for t in read.assigned_partitions for number in t.partitions]
 
 
 def _with_version(record: WireMessage, version: int) -> bytes:

@@ -123,6 +123,7 @@ def _set_committed_isr(partition: Partition, isr: tuple[BrokerId, ...]) -> None:
     The high watermark then no longer waits for joining or leaving members.
     """
     partition.isr_state = Committed(isr)
+    partition.on_isr_committed()
     if partition.advance_high_watermark():
         partition.on_high_watermark_moved()
     else:

@@ -376,6 +376,15 @@ class Partition:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
+    def on_isr_committed(self) -> None:
+        """Let the next fetch of each follower outside the ISR read the partition: it may be caught up by now.
+
+        While an ISR change is pending, no follower is proposed as a member.
+        """
+        for watcher in self._followers:
+            if watcher.waiter.replica_id not in self.isr_state.isr:
+                watcher.mark_changed(wakes=False)
+
     def on_high_watermark_moved(self) -> None:
         """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:

@@ -61,7 +61,7 @@ class LoadedTransactions:
 class TransactionOwnership(PartitionOwnership):
     def __init__(self, context: TransactionContext) -> None:
         size = context.settings.transaction_state_log_load_buffer_size
-        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size)
+        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size, context.journal)
         self._context = context
 
     def partition(self, number: int) -> StatePartition:

@@ -11,6 +11,7 @@ from klamm.controller.request_batch import Outbox, RequestBatch
 from klamm.controller.states import ControllerState
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.actions import ClusterUnderTest, Draw
+from klamm.sim.history.trace import TermBegan
 from klamm.sim.nodes.broker import Node, StubBroker
 from klamm.sim.nodes.settings import FEATURE
 from klamm.sim.workload.reassignments import acting_controller, await_on_node
@@ -43,7 +44,6 @@ _ALTER_PARTITION_DEFECTS: Final = (
 _NO_RECOVERY: Final = 7
 _UNKNOWN_BROKER: Final = 77
 _LARGE: Final = 10_000
-_POLL_INTERVAL_S: Final = 0.001
 _NO_MEMORY_S: Final = 2.0
 
 
@@ -128,8 +128,8 @@ async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
     term = node.broker.controller.term
     if new:
         await cluster.store.client.delete(znodes.CONTROLLER)
-        while (node := acting_controller(cluster)) is None or node.broker.controller.term is term:  # noqa: ASYNC110  # looks on from outside
-            await asyncio.sleep(_POLL_INTERVAL_S)
+        while (node := acting_controller(cluster)) is None or node.broker.controller.term is term:
+            await cluster.next_event(TermBegan)
         term = node.broker.controller.term
     assert term is not None, "who acts has a term"
     cluster.log(f"node {node.broker.number} runs out of memory at its next control request")
