@@ -106,21 +106,6 @@ async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
             cluster.log(f"the answer to the elections: {answer}")
 
 
-async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
-    """A topic config allows or forbids unclean leader election."""
-    topics = sorted({_topic_partition(p).topic for p in _partitions(cluster)})
-    if not topics:
-        return
-    topic = draw("topic", lambda rng: rng.choice(topics))
-    allowed = draw("allowed", lambda rng: rng.random() < 0.6)
-    cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} for {topic}")
-    await cluster.store.write_config("topics", topic, {"unclean.leader.election.enable": str(allowed).lower()})
-    for node in cluster.nodes.values():
-        if allowed and node.host.is_alive:  # as a node does that hears of the config
-            tell_controller = node.broker.controller.unclean_election_enabled
-            cluster.loop.call_on(node.host, cluster.loop.time(), tell_controller, topic)
-
-
 async def shut_down_together(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Several nodes do a controlled shutdown at the same time."""
     numbers = draw("nodes", lambda rng: rng.sample(list(cluster.nodes), min(2, len(cluster.nodes))))
