@@ -140,7 +140,7 @@ class TestOnScriptedBrokers:
             assert "the log now begins at offset 400" in reason
             assert read(spark, bootstrap, options | {"failOnDataLoss": False}).count() == 100
 
-    def test_lost_records_are_rows_where_the_option_says_so(self, spark: SparkSession) -> None:
+    def test_on_data_loss_report_returns_a_row_for_each_range_of_lost_records(self, spark: SparkSession) -> None:
         options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}', "onDataLoss": "report"}
         with serve_brokers(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
             rows = read(spark, bootstrap, options)
@@ -197,7 +197,7 @@ class TestOnScriptedBrokers:
             spark.sql("DROP TABLE orders_table")
 
     @pytest.mark.parametrize(("pattern", "expected"), PATTERNS.values(), ids=PATTERNS)
-    def test_patterns_find_what_they_find_in_java(
+    def test_java_itself_finds_the_topic_names_that_the_pattern_tests_expect(
         self, spark: SparkSession, pattern: str, expected: tuple[str, ...]
     ) -> None:
         java = spark.sparkContext._jvm
