@@ -38,6 +38,7 @@ DEAD: Final = "Dead"
 INACTIVE: Final = ("Empty", DEAD)
 """States in which offsets may be reset: no member would go on from its own position."""
 _FILTERS_STATES: Final = 4
+_FILTERS_TYPES: Final = 5
 
 
 class ListedGroup(NamedTuple):
@@ -87,13 +88,20 @@ class Lag(NamedTuple):
 # ---- groups
 
 
-async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[ListedGroup], list[Refusal]]:
+async def list_groups(
+    admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[list[ListedGroup], list[Refusal]]:
     """The groups of all coordinators, sorted, and the errors of brokers that could not list theirs."""
     await admin.look()
 
     def request(version: int) -> ListGroupsRequest:
         """Build the ListGroups request for this version; versions without a filter of states return all groups."""
-        return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
+        if types and version < _FILTERS_TYPES:
+            raise CannotAsk("it cannot filter by type. Leave out --type, or upgrade the broker.")
+        return ListGroupsRequest(
+            states_filter=tuple(states) if version >= _FILTERS_STATES else (),
+            types_filter=tuple(types) if version >= _FILTERS_TYPES else (),
+        )
 
     async def ask(broker: BrokerId) -> Any:
         """Ask one broker for its groups; return the response, or the error where it cannot be asked."""
