@@ -14,11 +14,13 @@ from tests.support.cluster import Cluster
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
-from klamm.client.records import produce_error_code, produce_request
+from klamm.client.records import produce_error_code
+from klamm.client.versions import Request
 from klamm.embedded.nodes import Command
 from klamm.model.cluster import parse_addresses
-from klamm.model.ids import TopicPartition
 from klamm.runtime.world import real_world
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import NewRecord, build_batch
 
 TOPIC = "orders"
@@ -54,11 +56,11 @@ def begin_hanging(cluster: Cluster, partition: int) -> None:
     async def send() -> int:
         record = NewRecord(b"hanging", timestamp=real_world().clock.now_ms() - OLD_MS)
         batch = build_batch([record], producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
+        data = [TopicProduceData(TOPIC, [PartitionProduceData(partition, batch)])]
+        request = Request(ApiKey.PRODUCE, ProduceRequest("unknown", -1, 30_000, data), newest=11)
         [address] = parse_addresses(cluster.bootstrap)
         async with AsyncClient(real_world(), [address], AsyncSettings("test", 30)) as client:
-            return produce_error_code(
-                await client.ask(address, produce_request(TopicPartition(TOPIC, partition), batch, 30))
-            )
+            return produce_error_code(await client.ask(address, request))
 
     assert asyncio.run(send()) == 0
 

@@ -24,7 +24,6 @@ MAINS: Final = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 

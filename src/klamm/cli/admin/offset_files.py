@@ -10,6 +10,8 @@ from klamm.model.ids import TopicPartition
 Offsets = dict[TopicPartition, int]
 _WITH_GROUP: Final = 4
 _WITHOUT_GROUP: Final = 3
+_MAX_UNQUOTED: Final = 24
+_MIN_UNQUOTED: Final = "-"
 
 
 def parse_offsets_file(content: str, name: str, only_group: str | None) -> dict[str, Offsets]:
@@ -50,5 +52,6 @@ def format_offsets(offsets: Mapping[str, Mapping[TopicPartition, int]], *, has_o
 
 
 def _quoted(text: str) -> str:
-    """The text as a field; in quotes where it holds a delimiter."""
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in text for c in ',"\n') else text
+    """The text as a field; in quotes where Kafka's tool has them, also where CSV needs none."""
+    needs_quotes = len(text) > _MAX_UNQUOTED or any(c < _MIN_UNQUOTED for c in text)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if needs_quotes else text
