@@ -55,8 +55,10 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 1_000
 DELAY_MS: Final = 500
 OVERRIDES: Final = {
-    "group.initial.rebalance.delay.ms": str(DELAY_MS), "offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3",
-}  # fmt: skip
+    "group.initial.rebalance.delay.ms": str(DELAY_MS),
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
 COMMITS_PER_REQUEST: Final = 1_000
 COMMITTERS: Final = 48
 COMMIT_SECONDS: Final = 8.0
@@ -107,7 +109,7 @@ class Member:
 
     async def rejoin(self) -> None:
         """Learn of a rebalance by heartbeats, and join again."""
-        while await self.heartbeat() != ErrorCode.REBALANCE_IN_PROGRESS:
+        while await self.heartbeat() != ErrorCode.REBALANCE_IN_PROGRESS:  # noqa: ASYNC110 - only a heartbeat tells
             await asyncio.sleep(HEARTBEAT_S)
         await self.join()
 

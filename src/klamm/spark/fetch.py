@@ -11,6 +11,7 @@ from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.read_committed import Aborted
 from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
@@ -19,7 +20,6 @@ from klamm.spark.losses import LostRange, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sizes import GUESSED_BYTES
-from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
 from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 

@@ -20,10 +20,10 @@ from tests.unit.spark.batch_bytes import (
     with_crc,
 )
 
+from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
 from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
-from klamm.spark.transactions import Aborted
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 from klamm.wire.vectors.batches import CorruptBatch, read_run

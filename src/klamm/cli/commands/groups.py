@@ -12,6 +12,7 @@ from klamm.cli.admin.offset_resets import PlannedReset, Reset, ResetKind
 from klamm.cli.admin.refusals import Refusal, print_refusals
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
 from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
+from klamm.cli.times import parse_duration, parse_time
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import real_world
@@ -227,10 +228,10 @@ def _one_reset(
     if shift_by is not None:
         asked.append(Reset(ResetKind.SHIFT, shift_by))
     if to_datetime is not None:
-        asked.append(Reset(ResetKind.TIME, offset_resets.parse_datetime(to_datetime)))
+        asked.append(Reset(ResetKind.TIME, parse_time("--to-datetime", to_datetime)))
     if by_duration is not None:
         now_ms = real_world().clock.now_ms()
-        asked.append(Reset(ResetKind.TIME, now_ms - offset_resets.parse_duration(by_duration)))
+        asked.append(Reset(ResetKind.TIME, now_ms - parse_duration("--by-duration", by_duration)))
     if len(asked) != 1:
         flags = ", ".join([*ResetKind, "--by-duration"])
         raise UsageError(f"Choose where to reset to: give exactly one of {flags}.")
