@@ -31,7 +31,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
 def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A topic with ten records in each partition, and a group; both have this name."""
     name = re.sub(r"[^a-z-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3)
+    # the timestamps are of 1970: without a limit, retention would delete the records while the test runs
+    cluster.create_topic(name, PARTITIONS, 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(10 * PARTITIONS):
         producer.produce(name, str(number).encode(), partition=number % PARTITIONS, timestamp=1_000 + number)

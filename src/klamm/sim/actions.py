@@ -133,6 +133,9 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
         """The greatest number of partitions of a new topic, and of replicas of each."""
         ...
 
+    def report(self, event: Event) -> None:
+        """Report what a verb brought about or was answered."""
+
 
 def restart(cluster: ScheduledCluster, number: int) -> None:
     """Start a node's process unless it is running."""

@@ -58,6 +58,7 @@ class SimulatedCluster(ScheduledRun):
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
         self.coverage = CoverageGoals(self)
+        self.history.at.most_ahead_ms = lambda: max(clock.most_ahead_ms for clock in self.clocks.values())
 
     # ---- what invariants look at
 
@@ -228,6 +229,10 @@ class SimulatedCluster(ScheduledRun):
         """Count the operation in the coverage goals, because it ended without error."""
         if what in VERBS:
             self.coverage.count_verb(what)
+
+    def report(self, event: Event) -> None:
+        """Report what a verb brought about or was answered."""
+        self._observe(event)
 
     def _observe(self, event: Event) -> None:
         """Check an event against the invariants, then add it to the history."""

@@ -1,10 +1,10 @@
 """Read transactions from their coordinators; abort one in a partition. Source: TransactionsCommand.java (3.9)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import ask_every_broker
 from klamm.cli.admin.refusals import Refusal
 from klamm.client.errors import code_name
 from klamm.client.routing import CoordinatorType
@@ -52,7 +52,6 @@ async def list_transactions(
 
     `duration_ms`: only those whose transaction began earlier than that.
     """
-    await admin.look()
 
     def request(version: int) -> ListTransactionsRequest:
         """Build the ListTransactions request for this version. Raises CannotAsk where it cannot filter by duration."""
@@ -60,33 +59,14 @@ async def list_transactions(
             raise CannotAsk("this broker cannot filter by duration. Omit --duration-filter, or upgrade the broker.")
         return ListTransactionsRequest(tuple(states), tuple(producer_ids), duration_ms)
 
-    async def ask(broker: BrokerId) -> Any:
-        """Ask one broker for its transactions; return the response, or the error where it cannot be asked."""
-        try:
-            return await admin.ask_broker(broker, ApiKey.LIST_TRANSACTIONS, request)
-        except CannotAsk as error:
-            return error
-
-    brokers = sorted(admin.brokers)
-    found: list[ListedTransaction] = []
-    refused: list[Refusal] = []
-    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
-        if isinstance(answer, CannotAsk):
-            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
-            continue
-        if answer.error_code:
-            refused.append(
-                Refusal(
-                    f"broker {broker}",
-                    answer.error_code,
-                    "the list of this broker's transactions is incomplete. Try again.",
-                )
-            )
+    answers, refused = await ask_every_broker(admin, ApiKey.LIST_TRANSACTIONS, request, "transactions")
+    found = [
+        ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
+        for broker, answer in answers.items()
+        for t in answer.transaction_states
+    ]
+    for broker, answer in answers.items():
         refused += [_unknown_state(broker, state) for state in answer.unknown_state_filters]
-        found += [
-            ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
-            for t in answer.transaction_states
-        ]
     return sorted(found), refused
 
 
