@@ -1,6 +1,7 @@
 """Whole simulated clusters: seeds that once failed, seeds that never did, and equal digests for one seed."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from klamm.sim.cluster import run_schedule, run_script
 from klamm.sim.scripts.script import decode_script
 
+ROOT = Path(__file__).parents[2]
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
 
 
@@ -24,6 +26,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_seed_that_once_broke_an_invariant_passes(regression: int) -> None:
     assert run_schedule(regression).violation is None
+
+
+def test_unit_tests_that_regressions_name_exist() -> None:
+    named = {r["test"] for r in REGRESSIONS if "test" in r}
+    missing = set()
+    for name in named:
+        path, _, function = name.partition("::")
+        text = (ROOT / path).read_text() if (ROOT / path).is_file() else ""
+        if re.search(rf"^(async )?def {function}\(", text, re.MULTILINE) is None:
+            missing.add(name)
+
+    assert len(named) > 30
+    assert missing == set()
 
 
 @pytest.mark.parametrize("entry", [r for r in REGRESSIONS if "script" in r], ids=lambda r: str(r["seed"]))

@@ -21,7 +21,7 @@ from klamm.broker.controller_channel import (
     is_not_controller_for_any_topic,
 )
 from klamm.broker.controller_handover import ControllerHandover
-from klamm.broker.coordinators import build_groups, build_transactions
+from klamm.broker.coordinators import build_decision_journal, build_groups, build_transactions
 from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
@@ -202,10 +202,11 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
     repair = _build_repair(context, storage, cache, replicas, lifecycle)
-    groups = build_groups(context, replicas, lifecycle)
+    decisions = build_decision_journal(journal, lifecycle)
+    groups = build_groups(context, replicas, decisions, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
-    transactions, verification = build_transactions(context, cache, replicas, producer_ids, lifecycle)
+    transactions, verification = build_transactions(context, cache, replicas, producer_ids, decisions, lifecycle)
 
     def on_leadership_change(change: LeadershipChange) -> None:
         """Tell the group and the transaction coordinator which partitions this broker began or ceased to lead."""
@@ -370,7 +371,7 @@ def _build_replicas(
 def _build_repair(
     context: NodeContext, storage: Storage, cache: MetadataCache, replicas: ReplicaManager, lifecycle: Lifecycle
 ) -> RecordRepair:
-    """Create the search for damaged records, and the part that mends what it finds with those of other replicas."""
+    """Create the search for damaged records, and the part that replaces them with the records of other replicas."""
     timeout_s = context.config.socket_connection_setup_timeout_ms / 1000
     repair = RecordRepair(
         context.world,

@@ -9,17 +9,28 @@ from klamm.broker.transaction_channels import TransactionMarkers, VerificationCh
 from klamm.broker.transaction_verification import TransactionVerification
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.time_slices import TimeSlices
+from klamm.telemetry.journal import Journal
 
 
-def build_groups(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> GroupCoordinator:
+def build_decision_journal(journal: Journal, lifecycle: Lifecycle) -> DecisionJournal:
+    """What the coordinators write their decisions to; closed after them, so that the last decisions are kept."""
+    decisions = DecisionJournal(journal)
+    lifecycle.add("coordinators' journal", Step(close=decisions.close))
+    return decisions
+
+
+def build_groups(
+    context: NodeContext, replicas: ReplicaManager, journal: DecisionJournal, lifecycle: Lifecycle
+) -> GroupCoordinator:
     """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
-    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices())
+    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices(), journal)
 
     async def start() -> None:
         """Start the group coordinator with the partition count of `__consumer_offsets`.
@@ -38,6 +49,7 @@ def build_transactions(
     cache: MetadataCache,
     replicas: ReplicaManager,
     producer_ids: ProducerIds,
+    journal: DecisionJournal,
     lifecycle: Lifecycle,
 ) -> tuple[TransactionCoordinator, TransactionVerification]:
     """Build the transaction coordinator, and the part that verifies transactions with other coordinators."""
@@ -55,6 +67,7 @@ def build_transactions(
         producer_ids,
         markers,
         TimeSlices(),
+        journal,
     )
 
     async def start() -> None:

@@ -85,7 +85,10 @@ class ReplicaLogs:
         await asyncio.sleep(0)  # deleting thousands of logs must not hold the event loop
 
     async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
+        """Make the deletions of these partitions durable, so that no power loss undoes them.
+
+        Returns those where that failed.
+        """
         return await self._logs.sync_deletions(partitions)
 
     async def checkpoint_high_watermarks(self) -> None:

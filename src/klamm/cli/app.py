@@ -19,9 +19,12 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = {
     "up": CommandEntry("nodes", "up", "Start ZooKeeper and some nodes on this machine."),
     "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
+    "rolling-restart": CommandEntry("rolling_restart", "rolling_restart", "Restart the brokers one after the other."),
     "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
     "groups": CommandEntry("groups", "groups_app", "List, describe, reset and delete consumer groups; show their lag."),
     "transactions": CommandEntry("transactions", "transactions_app", "List, describe and abort transactions."),
+    "produce": CommandEntry("produce", "command", "Produce records from standard input or files."),
+    "consume": CommandEntry("consume", "command", "Print the records of topics, as a consumer group or not."),
     "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
     "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),

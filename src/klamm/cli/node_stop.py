@@ -1,18 +1,17 @@
 """`klamm node stop`: show the partitions at risk, then stop the node and wait for its end."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from klamm.broker.identity import read_pid
-from klamm.cli.metadata import ClusterFacts, read_metadata
+from klamm.cli.admin.client import Admin
+from klamm.cli.admin.shutdown_verdict import read_shutdown_verdict
 from klamm.cli.output import print_error, print_line, print_table
-from klamm.client.asynchronous import AsyncClient, AsyncSettings
-from klamm.client.versions import Request
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
-from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, assess_shutdown
+from klamm.controller.decisions.shutdown_verdict import Verdict
 from klamm.log.meta_properties import read_meta
 from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
@@ -21,13 +20,8 @@ from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import ask_to_stop, is_alive, ticks
 from klamm.runtime.world import World, real_world
-from klamm.wire.api import ApiKey
-from klamm.wire.messages import DescribeConfigsRequest, DescribeConfigsResource
 
-MIN_ISR: Final = "min.insync.replicas"
-_TOPIC: Final = 2
 _TIMEOUT_S: Final = 10.0
-_TOPICS_AT_ONCE: Final = 500
 
 
 class CannotStop(KlammError):
@@ -138,29 +132,5 @@ async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
         )
     listener = next(e for e in config.endpoints if e.listener == config.inter_broker_listener)
     host = listener.host if listener.host not in ("", "0.0.0.0") else "127.0.0.1"
-    cluster = await read_metadata(world, host, listener.port)
-    broker = BrokerId(broker_id)
-    hosted = sorted({p.topic for p, facts in cluster.partitions.items() if broker in facts.replicas})
-    min_isr = await _read_min_isr(world, host, listener.port, hosted)
-    return assess_shutdown(broker, cluster.brokers, _partition_facts(cluster, min_isr))
-
-
-def _partition_facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionFacts]:
-    """Return leader, replicas, ISR and min ISR of each partition; the min ISR of an unlisted topic is 1."""
-    return [
-        PartitionFacts(p, facts.leader, facts.replicas, facts.isr, min_isr.get(p.topic, 1))
-        for p, facts in cluster.partitions.items()
-    ]
-
-
-async def _read_min_isr(world: World, host: str, port: int, topics: Sequence[str]) -> dict[str, int]:
-    """Read `min.insync.replicas` of each topic from one broker."""
-    found: dict[str, int] = {}
-    address = Address(host, port)
-    async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
-        for start in range(0, len(topics), _TOPICS_AT_ONCE):
-            asked = [DescribeConfigsResource(_TOPIC, t, (MIN_ISR,)) for t in topics[start : start + _TOPICS_AT_ONCE]]
-            request = Request(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=asked))
-            answer = await client.ask(address, request)
-            found |= {r.resource_name: int(c.value) for r in answer.results for c in r.configs if c.name == MIN_ISR}
-    return found
+    async with Admin(world, [Address(host, listener.port)], _TIMEOUT_S) as admin:
+        return await read_shutdown_verdict(admin, BrokerId(broker_id))

@@ -74,6 +74,12 @@ class AsyncClient:
         connection = await self._connected(address, min(timeout_s, self._settings.connect_timeout_s))
         return await connection.ask(request, timeout_s)
 
+    async def tell(self, address: Address, request: Request) -> None:
+        """Send a request that brokers do not answer, see `Connection.tell`. Raises as that does."""
+        timeout_s = self._settings.answer_timeout_s
+        connection = await self._connected(address, min(timeout_s, self._settings.connect_timeout_s))
+        await connection.tell(request, timeout_s)
+
     def drop(self, address: Address) -> None:
         """Close the connection: its requests in flight fail, and leaders on that broker are looked up again."""
         if connection := self._connections.pop(address, None):

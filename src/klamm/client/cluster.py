@@ -186,6 +186,12 @@ def _absence_reason(
     return None
 
 
+def partition_counts(topics: Mapping[str, MetadataResponseTopic]) -> dict[str, int]:
+    """The number of partitions of each topic that exists; a partition may be without a leader."""
+    exists = (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+    return {name: len(t.partitions) for name, t in topics.items() if t.error_code in exists and t.partitions}
+
+
 def topic_ids_of(topics: Mapping[str, MetadataResponseTopic]) -> dict[str, uuid.UUID]:
     """The ids of these topics; topics without an id are omitted (brokers or protocol versions before 2.8)."""
     return {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_ID}

@@ -13,6 +13,7 @@ from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
 from klamm.runtime.world import World
+from klamm.wire.compile_encode import Parts
 
 MAX_RESPONSE_BYTES: Final = 2**31 - 1
 _JOIN_BYTES: Final = 64 * 1024
@@ -103,6 +104,18 @@ class Connection(asyncio.BufferedProtocol):
         version = self._versions.agreed_version(request)
         return await self.send(request.key, version, request.body(version), timeout_s)
 
+    async def tell(self, request: Request, timeout_s: float) -> None:
+        """Send a request that brokers do not answer, and wait until the broker has executed it.
+
+        Brokers execute the requests of a connection in order: the response to a following ApiVersions shows it.
+        Raises ConnectionLost, UnsupportedVersion.
+        """
+        assert self._versions is not None, f"{self.peer}: negotiate first"
+        version = self._versions.agreed_version(request)
+        transport = self._open_transport()
+        self._write(transport, self._protocol.encode_unanswered(request.key, version, request.body(version)))
+        await self.request(*next(negotiate(self.peer)), timeout_s)
+
     async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
         """Send a message in this version and return its response; several requests may be in flight.
 
@@ -112,18 +125,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
         """Send a request; returns a future of its response, for callers that keep an order. Raises ConnectionLost."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            raise ConnectionLost(self._reason)
+        transport = self._open_transport()
         pending = _Pending(api_key, version, self._loop.create_future())
         parts = self._protocol.send(pending, message)
         pending.deadline = self._loop.call_later(timeout_s, self._on_deadline, pending, timeout_s)
+        self._write(transport, parts)
+        return pending.answer
+
+    def _open_transport(self) -> asyncio.Transport:
+        """The transport. Raises ConnectionLost where the connection is closed or closing."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionLost(self._reason)
+        return transport
+
+    @staticmethod
+    def _write(transport: asyncio.Transport, parts: Parts) -> None:
+        """Write an encoded request; a small one in one piece."""
         if sum(map(len, parts)) <= _JOIN_BYTES:
             transport.write(b"".join(parts))
         else:
             for part in parts:
                 transport.write(part)
-        return pending.answer
 
     def close(self) -> None:
         """Close the connection now; requests in flight fail with ConnectionLost."""

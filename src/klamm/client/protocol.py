@@ -56,12 +56,16 @@ class ClientProtocol(Generic[Sent]):
 
     def send(self, sent: Sent, message: WireMessage) -> Parts:
         """Encode a request and add it to those in flight."""
-        number = self._next_correlation
-        self._next_correlation = (number + 1) % _CORRELATIONS
-        sent.correlation_id = number
-        parts = encode_request(RequestHeader(sent.api_key, sent.version, number, self._client_id), message)
+        sent.correlation_id = self._next_correlation
+        parts = self.encode_unanswered(sent.api_key, sent.version, message)
         self._in_flight.append(sent)
         return parts
+
+    def encode_unanswered(self, api_key: int, version: int, message: WireMessage) -> Parts:
+        """Encode a request that brokers do not answer: Produce with acks=0."""
+        number = self._next_correlation
+        self._next_correlation = (number + 1) % _CORRELATIONS
+        return encode_request(RequestHeader(api_key, version, number, self._client_id), message)
 
     def match(self, frame: bytes) -> Sent:
         """The request to which this response frame belongs. Raises ConnectionLost if it belongs to none."""

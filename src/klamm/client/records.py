@@ -1,9 +1,11 @@
-"""Records written and read: Produce of one batch to one partition, Fetch of one partition by topic id where known.
+"""Records written and read: Produce of one batch to each partition, Fetch by topic id where all are known.
 
 Source: ProduceRequest.java, Sender.java, FetchRequest.java (KIP-516).
 """
 
 import uuid
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm.client.cluster import ClusterMetadata
@@ -34,11 +36,21 @@ def produce_request(
     partition: TopicPartition, batch: bytes, timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
 ) -> Request:
     """A Produce request with one batch for one partition, in a version up to `newest`."""
+    return produce_many_request({partition: batch}, timeout_s, acks, newest)
+
+
+def produce_many_request(
+    batches: Mapping[TopicPartition, bytes], timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
+) -> Request:
+    """A Produce request with one batch for each of these partitions of one leader."""
+    by_topic: defaultdict[str, list[PartitionProduceData]] = defaultdict(list)
+    for partition, batch in batches.items():
+        by_topic[partition.topic].append(PartitionProduceData(partition.partition, batch))
     message = ProduceRequest(
         transactional_id=None,
         acks=acks,
         timeout_ms=int(timeout_s * 1000),
-        topic_data=[TopicProduceData(partition.topic, [PartitionProduceData(partition.partition, batch)])],
+        topic_data=[TopicProduceData(topic, data) for topic, data in by_topic.items()],
     )
     return Request(ApiKey.PRODUCE, message, oldest=_SAYS_LOG_START, newest=newest)
 
@@ -58,20 +70,50 @@ class FetchLimits(NamedTuple):
     max_wait_ms: int
     min_bytes: int = 1
     read_committed: bool = False
+    max_partition_bytes: int | None = None
+    """None: one partition may fill the response."""
 
 
 def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset: int, limits: FetchLimits) -> Request:
     """A Fetch request for one partition, by topic id where both sides know it, else by name."""
-    wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=limits.max_bytes)
+    return fetch_many_request({partition: offset}, {} if topic_id is None else {partition.topic: topic_id}, limits)
+
+
+def fetch_many_request(
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID], limits: FetchLimits
+) -> Request:
+    """A Fetch request for partitions of one leader, by topic ids where all are known, else by names."""
+    by_topic: defaultdict[str, list[FetchPartition]] = defaultdict(list)
+    partition_bytes = limits.max_bytes if limits.max_partition_bytes is None else limits.max_partition_bytes
+    for (topic, number), offset in offsets.items():
+        wanted = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
+        by_topic[topic].append(wanted)
     message = FetchRequest(
         max_wait_ms=limits.max_wait_ms,
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=int(limits.read_committed),
-        topics=[FetchTopic(topic=partition.topic, topic_id=topic_id or ZERO_ID, partitions=[wanted])],
+        topics=[
+            FetchTopic(topic=topic, topic_id=topic_ids.get(topic, ZERO_ID), partitions=partitions)
+            for topic, partitions in by_topic.items()
+        ],
     )
     request = Request(ApiKey.FETCH, message, oldest=_BATCHES_AS_STORED)
-    return request if topic_id is not None else request._replace(newest=NEWEST_BY_NAME)
+    return request if by_topic.keys() <= topic_ids.keys() else request._replace(newest=NEWEST_BY_NAME)
+
+
+def partitions_of(
+    response: FetchResponse, topic_ids: Mapping[str, uuid.UUID]
+) -> dict[TopicPartition, FetchResponsePartitionData]:
+    """Each partition's data in a response, which may have an error code. Raises RetriableError, RequestRefused."""
+    if response.error_code:
+        raise RetriableError(retriable_or_raise("fetch", response.error_code))
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    return {
+        TopicPartition(topic.topic or names.get(topic.topic_id, ""), p.partition_index): p
+        for topic in response.responses
+        for p in topic.partitions
+    }
 
 
 def fetch(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
+from klamm.client.errors import ConnectionLost, RetriableError, code_name, retriable_or_raise
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
@@ -128,3 +128,52 @@ def coordinator(cluster: ClusterMetadata, kind: CoordinatorType, key: str) -> St
     """The address of a group's or transaction's coordinator. Raises ConnectionLost, RetriableError, RequestRefused."""
     answer = yield from send_to_any(cluster, find_coordinator_request(kind, key))
     return coordinator_of(answer, key)
+
+
+_NAMES: Final = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
+_NOT_COORDINATING: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class CoordinatorRoute:
+    """The way to the coordinator of one group or transactional id; it is looked up again when it moves."""
+
+    def __init__(self, cluster: ClusterMetadata, kind: CoordinatorType, key: str) -> None:
+        self.key = key
+        self.what = f"{_NAMES[kind]} {key}"
+        self._cluster = cluster
+        self._kind = kind
+        self._address: Address | None = None
+
+    def ask(
+        self,
+        request: Request,
+        error_of: Callable[[Any], int],
+        backoff: Backoff,
+        timeout_s: Callable[[], float | None] = lambda: None,
+    ) -> Steps[Any]:
+        """Send a request to the coordinator, and follow it when it moves; return the response.
+
+        `error_of` returns the error code of a response that says whether the broker coordinates. Raises Unreachable,
+        RequestRefused.
+        """
+        while True:
+            try:
+                return (yield from self._ask_once(request, error_of, timeout_s()))
+            except (ConnectionLost, RetriableError) as error:
+                self._address = None
+                yield Wait(backoff.next_wait_s(f"the coordinator of the {self.what} does not answer", error))
+
+    def _ask_once(self, request: Request, error_of: Callable[[Any], int], timeout_s: float | None) -> Steps[Any]:
+        """Send the request once. Raises ConnectionLost, and RetriableError where the broker does not coordinate."""
+        if self._address is None:
+            self._address = yield from coordinator(self._cluster, self._kind, self.key)
+        answer = yield Ask(self._address, request, timeout_s)
+        if error_of(answer) in _NOT_COORDINATING:
+            raise RetriableError(
+                f"{self._address} does not coordinate the {self.what} now ({code_name(error_of(answer))})"
+            )
+        return answer

@@ -60,6 +60,11 @@ class Running(Generic[T]):
             self.step, self.result = None, done.value
 
 
+def one_step(step: Ask) -> Steps[Any]:
+    """One request as steps: the driver notes for the metadata that a broker answered, or that a connection is lost."""
+    return (yield step)
+
+
 def retried(what: str, attempt: Callable[[], Steps[T]], backoff: Backoff) -> Steps[T]:
     """The steps that repeat `attempt` until it succeeds. Raises Unreachable when the time allowed is over."""
     while True:

@@ -203,7 +203,7 @@ class ControllerContext:
         self._brokers_changed()
 
     def end_shutdown(self, brokers: Collection[BrokerId]) -> None:
-        """Remove the mark "shutting down" from these brokers."""
+        """Mark these brokers as no longer shutting down."""
         self.shutting_down.difference_update(brokers)
         self._brokers_changed()
 

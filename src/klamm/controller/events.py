@@ -5,7 +5,6 @@ Source: KafkaController.scala, ControllerEventManager.scala (3.9).
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -62,8 +61,8 @@ def _future() -> "asyncio.Future[Any]":
 
 
 @dataclass(slots=True, eq=False)
-class Answered(Event, ABC, Generic[T]):
-    """An event with a caller that waits for its reply."""
+class Answered(Event, Generic[T]):
+    """An event with a caller that waits for its reply; each subclass has its `refusal`."""
 
     reply: "asyncio.Future[T]" = field(default_factory=_future, kw_only=True, repr=False)
 
@@ -81,9 +80,9 @@ class Answered(Event, ABC, Generic[T]):
         """Answer the event with this error."""
         self.answer(self.refusal(error))
 
-    @abstractmethod
     def refusal(self, error: ErrorCode) -> T:
         """The reply for this error."""
+        raise NotImplementedError(f"{type(self).__name__} has no refusal")
 
 
 # ---- who is controller

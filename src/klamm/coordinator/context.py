@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.groups import Groups
 from klamm.coordinator.offsets_topic import OffsetsTopic
 from klamm.coordinator.sessions import Sessions
@@ -30,12 +31,19 @@ class Counts:
 
 class CoordinatorContext:
     def __init__(
-        self, settings: GroupSettings, groups: Groups, topic: OffsetsTopic, clock: Clock, randomness: Randomness
+        self,
+        settings: GroupSettings,
+        groups: Groups,
+        topic: OffsetsTopic,
+        clock: Clock,
+        randomness: Randomness,
+        journal: DecisionJournal,
     ) -> None:
         self.settings = settings
         self.groups = groups
         self.topic = topic
         self.clock = clock
+        self.journal = journal
         self.counts = Counts()
         self.sessions = Sessions()
         self.is_active = False

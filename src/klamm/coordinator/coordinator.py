@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext, Counts
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.group import Group
 from klamm.coordinator.groups import Groups
 from klamm.coordinator.handlers import admin, joining, leaving, offsets, rebalance, removal, syncing
@@ -27,11 +28,19 @@ log = structlog.get_logger("groups")
 class GroupCoordinator:
     """`start` it, tell it which partitions of `__consumer_offsets` this broker leads, pass it requests, `close` it."""
 
-    def __init__(self, world: World, settings: GroupSettings, offsets_log: CoordinatorLog, slices: Slices) -> None:
+    def __init__(
+        self,
+        world: World,
+        settings: GroupSettings,
+        offsets_log: CoordinatorLog,
+        slices: Slices,
+        journal: DecisionJournal | None = None,
+    ) -> None:
         self._settings = settings
         self._slices = slices
         topic = OffsetsTopic(offsets_log, settings, world.clock)
-        self._context = CoordinatorContext(settings, Groups(), topic, world.clock, world.randomness)
+        journal = journal or DecisionJournal()
+        self._context = CoordinatorContext(settings, Groups(), topic, world.clock, world.randomness, journal)
         self._context.sessions.on_expired = self._on_session_expired
         self._context.sessions.on_pending_expired = self._on_pending_expired
         self._ownership = Ownership(self._context, offsets_log, slices)
@@ -97,12 +106,14 @@ class GroupCoordinator:
     def _on_session_expired(self, group: Group, member_id: str) -> None:
         """Remove a member whose session expired from the group, and start a rebalance."""
         log.info("member's session expired", group=group.group_id, member=member_id)
-        reason = f"the session of {member_id} expired"
-        rebalance.remove_member(self._context, group, group.members[member_id], reason)
+        member = group.members[member_id]
+        reason = f"no heartbeat came from {member_id} for {member.session_timeout_ms} ms"
+        rebalance.remove_member(self._context, group, member, "session timeout", reason)
 
     def _on_pending_expired(self, group: Group, member_id: str) -> None:
         """Remove a member id that no client used to join in time."""
         log.info("unused member id removed: no client joined with it in time", group=group.group_id, member=member_id)
+        self._context.journal.group_step(group, "unused member id removed", member=member_id)
         rebalance.remove_pending(self._context, group, member_id)
 
     async def join_group(self, request: JoinRequest) -> JoinResult:

@@ -44,9 +44,13 @@ class Group:
         self.in_initial_delay = False
         self.join_timer: asyncio.TimerHandle | None = None
         self.sync_timer: asyncio.TimerHandle | None = None
+        self.late_timer: asyncio.TimerHandle | None = None
+        """Reports for whom a rebalance waits."""
         self.awaiting_join = 0
         """Members whose JoinGroup waits."""
         self.offsets = GroupOffsets()
+        self.journal_cause = ""
+        """The journal's id of the last rebalance."""
         self._supported: Counter[str] = Counter()
         """How many members support each protocol."""
 
@@ -233,6 +237,9 @@ class Group:
         if self.join_timer is not None:
             self.join_timer.cancel()
             self.join_timer = None
+        if self.late_timer is not None:
+            self.late_timer.cancel()
+            self.late_timer = None
 
     def stop_sync_timer(self) -> None:
         """Cancel the timer that ends the wait for members to sync."""

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.tasks import Tasks
 from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
 from klamm.runtime.time_slices import Slices
-from klamm.wire.records import BatchHeader, CorruptRecords, batches
+from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
 
 log = structlog.get_logger("coordinator")
 
@@ -53,7 +54,13 @@ class PartitionOwnership(ABC):
     """One partition is loaded after the other, so that a broker that leads all of them holds one piece at a time."""
 
     def __init__(
-        self, topic: str, partitions_log: CoordinatorLog, tasks: Tasks, slices: Slices, buffer_size: int
+        self,
+        topic: str,
+        partitions_log: CoordinatorLog,
+        tasks: Tasks,
+        slices: Slices,
+        buffer_size: int,
+        journal: DecisionJournal,
     ) -> None:
         """`buffer_size`: how many bytes are read at once."""
         self._topic = topic
@@ -61,6 +68,7 @@ class PartitionOwnership(ABC):
         self._tasks = tasks
         self._slices = slices
         self._buffer_size = buffer_size
+        self._journal = journal
         self._one_at_a_time = asyncio.Lock()
 
     @abstractmethod
@@ -137,6 +145,7 @@ class PartitionOwnership(ABC):
                 epoch=epoch,
                 unloaded=count,
             )
+            self._journal.partition(self._topic, number, "unloaded", leader_epoch=epoch, count=count)
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition once no other is being loaded, and then serve it.
@@ -153,6 +162,8 @@ class PartitionOwnership(ABC):
                 duration_ms = (loop.time() - began) * 1000
                 partition.loading, partition.is_owned = None, True
                 self.observe_load(duration_ms)
+                self._journal.partition(self._topic, number, "loaded", leader_epoch=partition.epoch, count=count,
+                                        ms=round(duration_ms))  # fmt: skip
                 log.info(
                     "coordinated partition loaded",
                     partition=self._name(number),
@@ -200,6 +211,8 @@ class PartitionOwnership(ABC):
     def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
         """Pass one batch to `add_batch`; a corrupt one is skipped with an error in the log."""
         try:
+            if not crc_is_valid(piece, header):
+                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match")
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(

@@ -126,7 +126,7 @@ class LocalCluster:
             node.wait_until_listening()
 
     def start_all(self) -> None:
-        """Start ZooKeeper and the nodes at the same time, and wait until all serve."""
+        """Start ZooKeeper and the nodes at the same time, and wait until all of them serve requests."""
         assert self.zookeeper is not None
         self.zookeeper.start(wait=False)
         for node in self.nodes:

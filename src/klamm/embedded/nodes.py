@@ -147,7 +147,7 @@ class NodeProcess:
             self.child.stop(timeout_s)
 
     def restart(self) -> None:
-        """Stop it by controlled shutdown where it runs, start it, and wait until it listens. Raises NodeFailed."""
+        """Stop the node by controlled shutdown if it runs, start it, and wait until it listens. Raises NodeFailed."""
         self.stop()
         self.start()
         self.wait_until_listening()

@@ -1,11 +1,13 @@
 """Read what explanations need: the journal, from files or from the topic, and a snapshot of ZooKeeper."""
 
+import re
 from collections.abc import Sequence
 from posixpath import join
 from typing import Final, NamedTuple
 
 from klamm.audit.snapshot import CannotAudit, Snapshot, take_snapshot
 from klamm.config.properties import parse_properties
+from klamm.explain.live import GroupNow, TransactionNow
 from klamm.explain.topic_reading import read_values
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
@@ -16,6 +18,10 @@ from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_reader import Entry, Wanted, distinct, parse_lines, read_journals
 
 _ZOOKEEPER_TIMEOUT_S: Final = 3.0
+_NOT_OF_CONTROLLERS: Final = (
+    b'"kind":"decision"', b'"kind":"write"', b'"kind":"group"', b'"kind":"transaction"'
+)  # fmt: skip
+_ADDRESS: Final = re.compile(r"://([^,\s]+:\d+)")
 
 
 class CannotExplain(KlammError):
@@ -41,6 +47,10 @@ class ExplainInputs(NamedTuple):
     """Why ZooKeeper did not answer."""
     may_be_stale: bool = False
     """The journal is from the topic, which may lack the newest entries."""
+    live: GroupNow | TransactionNow | None = None
+    """What the coordinator answers now; None where it was not asked, or does not answer."""
+    live_problem: str | None = None
+    """Why the coordinator did not answer."""
 
 
 def read_inputs(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> ExplainInputs:
@@ -66,12 +76,12 @@ def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
 
 
 def is_not_partition_line(line: bytes) -> bool:
-    """Whether a journal line is neither a decision nor a write of partitions.
+    """Whether a journal line is not of the kinds that are most of the journal.
 
-    These are most of the journal, and are not needed for brokers and controllers.
+    Those are not needed for brokers and controllers.
     """
     head = line[:160]
-    return b'"kind":"decision"' not in head and b'"kind":"write"' not in head
+    return not any(kind in head for kind in _NOT_OF_CONTROLLERS)
 
 
 def _read_journal(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list[Entry], str]:
@@ -129,6 +139,17 @@ def _zookeeper_of_cluster(disk: Disk, data: str) -> str | None:
         if disk.exists(path):
             return {p.key: p.value for p in parse_properties(disk.read(path))}.get("zookeeper.connect")
     return None
+
+
+def bootstrap_of_cluster(disk: Disk, data: str) -> str | None:
+    """The addresses of the nodes of `klamm up`, for `--bootstrap-server`; None if there is no such node."""
+    found: list[str] = []
+    for node in _node_directories(disk, data):
+        path = join(node, "server.properties")
+        if disk.exists(path):
+            listeners = {p.key: p.value for p in parse_properties(disk.read(path))}.get("listeners", "")
+            found += _ADDRESS.findall(listeners)[:1]
+    return ",".join(found) or None
 
 
 def _node_directories(disk: Disk, data: str) -> list[str]:

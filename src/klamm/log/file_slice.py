@@ -66,7 +66,10 @@ class FileSlice:
         return content
 
     async def intact_bytes(self) -> IntactBytes:
-        """Check the batches against their checksums in a thread, in bounded memory. Raises SliceLost."""
+        """Check the batches of the slice against their checksums in a thread, in bounded memory. Raises SliceLost.
+
+        Returns how many bytes are intact, and what is wrong after them.
+        """
         self._refuse_if_truncated()
         try:
             found = await self._disk.in_thread(_intact_bytes, self._shared, self._position, self._size)
@@ -76,7 +79,7 @@ class FileSlice:
         return found
 
     def first(self, size: int) -> "FileSlice":
-        """The first bytes of the slice."""
+        """Return a slice of the first `size` bytes."""
         if size == self._size:
             return self
         return FileSlice(
@@ -105,7 +108,10 @@ class FileSlice:
 
 
 def _intact_bytes(shared: SharedFile, position: int, size: int) -> IntactBytes:
-    """The intact bytes of a shared file, which stays open although the requesting task may be cancelled."""
+    """Check the batches of a shared file against their checksums.
+
+    The file stays open even if the task that asked is cancelled.
+    """
     return intact_bytes_of_file(shared.file, position, size)
 
 

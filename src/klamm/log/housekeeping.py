@@ -38,7 +38,7 @@ class ManagedLogs(Protocol):
         ...
 
     async def sync_deletions(self) -> object:
-        """Make all deletions so far durable."""
+        """Make all deletions of logs so far durable on disk."""
 
     async def write_recovery_points(self) -> None:
         """Write the recovery point checkpoint of each live log directory."""

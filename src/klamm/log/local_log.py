@@ -232,7 +232,7 @@ class LocalLog:
 
 
 def _end_before_damage(segment: Segment, position: int) -> int:
-    """Where the intact bytes from this position on end. Raises CorruptRecords where there are none."""
+    """The end of the intact bytes that begin at this position. Raises CorruptRecords where there are none."""
     for damage in segment.damaged:
         if damage.position <= position < damage.end_position:
             raise CorruptRecords(

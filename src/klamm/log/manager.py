@@ -265,7 +265,7 @@ class LogManager:
         return True
 
     async def sync_deletions(self, partitions: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Make all deletions so far durable; returns which of these partitions may still have a log.
+        """Make all deletions of logs so far durable; returns which of these partitions may still have a log.
 
         A log directory that cannot be synced is taken offline.
         """

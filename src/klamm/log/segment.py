@@ -208,7 +208,10 @@ class Segment:
         return None if batch is None else batch.header.base_offset
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches from this file position on, headers only. Raises CorruptRecords where the chain breaks."""
+        """Yield the headers of the batches from this file position on.
+
+        Raises CorruptRecords where a batch does not follow the one before.
+        """
         end = position
         try:
             for found in scan_headers(self._files.get(self.log_path), position, self.size):

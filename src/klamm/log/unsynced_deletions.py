@@ -25,11 +25,11 @@ class UnsyncedDeletions:
         self._syncing = asyncio.Lock()
 
     def add(self, home: LogDirectory, partition: TopicPartition) -> None:
-        """A log of this partition was renamed in its log directory."""
+        """Record that a log of this partition was renamed for deletion in its log directory."""
         self._renamed.setdefault(home, []).append(partition)
 
     async def sync(self) -> list[FailedSync]:
-        """Return when all deletions so far are durable, with those log directories that could not be synced."""
+        """Make all deletions so far durable; returns the log directories that could not be synced."""
         failed: list[FailedSync] = []
         async with self._syncing:
             while self._renamed:

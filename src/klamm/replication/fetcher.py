@@ -301,8 +301,6 @@ class Fetcher:
                 sent = self._session.last_sent(topic_partition)
                 if followed is None or sent is None or not followed.was_sent_as(sent):
                     continue
-                if not answer.error_code:
-                    followed.failures = 0
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:
@@ -366,6 +364,7 @@ class Fetcher:
             else:
                 self._behind.pop(topic_partition, None)
             partition.update_from_leader(answer.high_watermark, answer.log_start_offset)
+            followed.failures = 0
             if own_log.end_offset != followed.fetch_offset:
                 followed.continue_from(own_log.end_offset)
             elif own_log.start_offset == start:
@@ -421,6 +420,7 @@ class Fetcher:
                 truncated_to=offset,
             )
             partition.truncate_to(offset)
+            followed.failures = 0
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.set_position(topic_partition, followed.position())
         except Exception as error:

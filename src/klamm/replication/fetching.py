@@ -187,7 +187,7 @@ class FetchService:
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
     def _report_damage(self, cached: CachedPartition, problem: str) -> None:
-        """Name damaged records in the log of the node, and have their segment checked."""
+        """Write damaged records to the node's log, and have their segment checked."""
         topic_partition = cached.topic_partition
         assert topic_partition is not None
         log.error(
@@ -200,9 +200,9 @@ class FetchService:
         self._on_corrupt(topic_partition, cached.request.fetch_offset)
 
     async def _without_damage(self, answer: FetchAnswer) -> FetchAnswer:
-        """The answer without batches of closed segments that do not match their checksums, and what follows them.
+        """Cut the records of each partition before the first batch that does not match its checksum.
 
-        A partition that has nothing before them gets CORRUPT_MESSAGE.
+        Only batches of closed segments are checked. A partition without a batch before that one gets CORRUPT_MESSAGE.
         """
         partitions = list(answer.partitions)
         slots = [n for n, (_, data) in enumerate(partitions) if isinstance(data.records, FileSlice)]
@@ -243,7 +243,7 @@ class FetchService:
 
 
 async def _intact_part(records: Records) -> tuple[Records, str | None]:
-    """The records that may be sent, and what is wrong with the batch behind them; all, where they need no check."""
+    """Return the records before the first damaged batch, and what is wrong with it; all where no check is needed."""
     if not isinstance(records, FileSlice) or not records.is_closed:
         return records, None
     try:

@@ -29,7 +29,7 @@ log = structlog.get_logger("replication")
 def record_follower_fetch(
     partition: Partition, replica: RemoteReplica, offset: int, log_start: int, leader_end: int
 ) -> None:
-    """Record a follower's progress; expand the ISR and advance the high watermark if that is possible now."""
+    """Record a follower's progress from its fetch; then expand the ISR and advance the high watermark if possible."""
     context = partition.context
     previous, previous_start = replica.log_end_offset, replica.log_start_offset
     replica.record_fetch(offset, log_start, leader_end, context.now_ms())
@@ -54,7 +54,7 @@ def maybe_expand_isr(partition: Partition, replica: RemoteReplica) -> None:
 
 
 def maybe_shrink_isr(partition: Partition) -> None:
-    """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
+    """Propose an ISR without the members that lag; called every half `replica.lag.time.max.ms`."""
     state, own_log = partition.isr_state, partition.log
     if not partition.is_leader or own_log is None or not isinstance(state, Committed):
         return
@@ -72,7 +72,7 @@ def maybe_shrink_isr(partition: Partition) -> None:
 
 
 def _propose_isr(partition: Partition, pending: Pending) -> None:
-    """Queue an ISR change for the controller."""
+    """Queue a proposed ISR for the controller."""
     partition.isr_state = pending
     proposal = IsrProposal(
         partition.topic_partition,
@@ -111,15 +111,19 @@ def on_isr_answer(partition: Partition, pending: Pending, answer: IsrAnswer) -> 
 
 
 def _commit_isr(partition: Partition, answer: IsrAnswer) -> None:
-    """Adopt the ISR that the controller confirmed."""
+    """Set the ISR that the controller confirmed."""
     partition.partition_epoch = answer.partition_epoch
     log.debug("ISR changed", partition=str(partition.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
     _set_committed_isr(partition, answer.isr)
 
 
 def _set_committed_isr(partition: Partition, isr: tuple[BrokerId, ...]) -> None:
-    """End a pending change; the high watermark then no longer waits for joining or leaving members."""
+    """Set the ISR and end a pending change.
+
+    The high watermark then no longer waits for joining or leaving members.
+    """
     partition.isr_state = Committed(isr)
+    partition.on_isr_committed()
     if partition.advance_high_watermark():
         partition.on_high_watermark_moved()
     else:

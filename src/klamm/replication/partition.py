@@ -81,7 +81,7 @@ class Partition:
 
     @property
     def hosted_log(self) -> Log:
-        """The log; raises PartitionRefused where it could not be created yet."""
+        """The log of the replica. Raises PartitionRefused where it could not be created yet."""
         if self.log is None:
             raise PartitionRefused(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -91,7 +91,7 @@ class Partition:
 
     @property
     def leader_log(self) -> Log:
-        """The log; raises PartitionRefused unless this broker leads."""
+        """The log of the replica. Raises PartitionRefused unless this broker leads the partition."""
         if self.log is None or not self.is_leader:
             raise PartitionRefused(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is not led by this broker"
@@ -113,17 +113,20 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of all live replicas; -1 while one of them has not fetched. Only for the leader.
 
-        A follower's is that of its last fetch.
+        A follower's log start offset is the one in its last fetch.
         """
         is_alive = self.context.metadata.is_alive
         followers = (replica.log_start_offset for b, replica in self.replicas.items() if is_alive(b))
         own_start = self.leader_log.start_offset
         if self.future_log is not None and not self.future_log.has_failed:
             own_start = min(own_start, self.future_log.start_offset)
-        return min(own_start, *followers)
+        return min((own_start, *followers))
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse a request with an older (74) or newer (75) leader epoch than ours; −1 is not checked (KIP-320)."""
+        """Refuse a request with another leader epoch than ours; −1 is not checked (KIP-320).
+
+        Raises PartitionRefused with FENCED_LEADER_EPOCH for an older, UNKNOWN_LEADER_EPOCH for a newer epoch.
+        """
         if epoch == NO_LEADER_EPOCH or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
@@ -139,10 +142,10 @@ class Partition:
     # ---- roles
 
     def make_leader(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Become leader with this state; the log must be set. True where this broker did not lead before.
+        """Become leader with this state; returns whether this broker did not lead before. The log must be set.
 
-        Only a newer *leader epoch* resets what is known of followers. The partition epoch is taken as it is: lower
-        only where somebody deleted the state znode and wrote it anew, so that its versions start over.
+        Only a newer leader epoch resets what is known of followers. The partition epoch is not compared: it is only
+        lower if somebody deleted the state znode and created it again.
         """
         own_log = self.hosted_log
         context = self.context
@@ -172,7 +175,10 @@ class Partition:
         return not was_leader
 
     def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
-        """Become follower; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
+        """Become follower.
+
+        Returns whether the leader epoch is newer, so that fetching must start over (KAFKA-13161).
+        """
         newer = state.leader_epoch > self.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.is_leader = False
@@ -187,22 +193,19 @@ class Partition:
         return newer
 
     def use_log(self, own_log: Log) -> None:
-        """Host this log, and act on what it tells: a log start that moved, records that are on the device."""
+        """Host this log; it reports when its log start moves and when records are synced to disk."""
         self.log = own_log
         own_log.on_start_moved = self.on_log_start_moved
         own_log.on_synced = self.recheck_high_watermark
 
     def replace_log(self, new_log: Log) -> None:
-        """The replica moved to another log directory; requests that wait on it are checked again."""
+        """Use the log in another log directory, to which the replica moved; waiting requests are checked again."""
         self.future_log = None
         self.use_log(new_log)
         self._on_role_changed()
 
     def stop_hosting(self) -> None:
-        """Drop the replica's state and wake the requests that wait on it.
-
-        Called when it is deleted or its directory failed.
-        """
+        """Drop the replica's state, because it is deleted or its directory failed, and wake waiting requests."""
         self.is_leader = False
         self.log = self.future_log = None
         self.isr_state = Committed(())
@@ -216,7 +219,10 @@ class Partition:
     # ---- appending
 
     def append_as_leader(self, records: Buffer | CheckedBatch, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Append a client's batch. Raises PartitionRefused (6, 19), AppendRefused."""
+        """Append a client's batch.
+
+        Raises PartitionRefused (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS), AppendRefused.
+        """
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
             in_sync, needed = len(self.isr_state.isr), self.effective_min_isr
@@ -235,9 +241,9 @@ class Partition:
         return info
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start to `offset`, -1 meaning the high watermark; returns the offset.
+        """Raise the log start to `offset`, -1 meaning the high watermark; returns the log start.
 
-        The segments below it go with the next run of retention. Raises PartitionRefused (1, 6, 44), OffsetOutOfRange.
+        Segments below it are removed by the next run of retention. Raises PartitionRefused, OffsetOutOfRange.
         """
         own_log = self.leader_log
         if not own_log.config.is_deleted:
@@ -256,9 +262,9 @@ class Partition:
         return target
 
     def append_as_follower(self, records: Buffer) -> None:
-        """Append what the leader sent, offsets and epochs as they are.
+        """Append what the leader sent, with its offsets and epochs.
 
-        An empty log may have been told to start in the middle of the leader's first batch: it then starts with it.
+        An empty log that was told to start in the middle of the leader's first batch starts at that batch instead.
         Raises UnexpectedOffset, CorruptRecords, StorageFailed.
         """
         own_log = self.hosted_log
@@ -272,7 +278,7 @@ class Partition:
             own_log.append_as_follower(records)
 
     def update_from_leader(self, leader_high_watermark: int, leader_log_start: int) -> None:
-        """Take over the leader's high watermark, bounded by our own log (it may go down), and its log start."""
+        """Apply the leader's high watermark, bounded by our own log (it may fall), and its log start."""
         own_log = self.hosted_log
         bounded = max(own_log.start_offset, min(leader_high_watermark, own_log.end_offset))
         if bounded != own_log.high_watermark:
@@ -282,7 +288,7 @@ class Partition:
             own_log.advance_start_offset(leader_log_start)
 
     def truncate_to(self, offset: int) -> None:
-        """Truncate the log's end; below the high watermark only an unclean election makes that necessary."""
+        """Truncate the log to `offset`; only an unclean election can make that necessary below the high watermark."""
         own_log = self.hosted_log
         if offset < own_log.high_watermark:
             log.warning(
@@ -295,7 +301,7 @@ class Partition:
         self._on_role_changed()
 
     def restart_at(self, offset: int) -> None:
-        """Drop all records; the next one has `offset`."""
+        """Remove all records; the next record gets `offset`."""
         self.hosted_log.truncate_fully_and_start_at(offset)
         self._on_role_changed()
 
@@ -307,7 +313,10 @@ class Partition:
     # ---- high watermark
 
     def advance_high_watermark(self) -> bool:
-        """Raise the high watermark as far as the ISR allows; whether it moved. Not under min ISR (KAFKA-15583)."""
+        """Raise the high watermark as far as the ISR allows, but not below min ISR (KAFKA-15583).
+
+        Returns whether it moved.
+        """
         own_log = self.log
         if own_log is None or not self.is_leader or self.is_under_min_isr:
             return False
@@ -339,7 +348,7 @@ class Partition:
     # ---- watchers
 
     def add_watcher(self, watcher: CachedPartition) -> None:
-        """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
+        """Mark this entry of a fetch session as changed whenever the partition changes, from now on."""
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
@@ -351,9 +360,9 @@ class Partition:
         self._consumers.pop(watcher, None)
 
     def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
-        """Count a follower as caught up at its last fetch, where its incremental fetch session left the partition out.
+        """Count a follower as caught up whose incremental fetch left the partition out, since nothing had changed.
 
-        A partition that is marked changed was not compared since its log or leader epoch moved: it proves nothing.
+        A partition that is marked changed since its log or leader epoch moved was not compared, and is not counted.
         """
         if watcher in watcher.waiter.changed:
             return
@@ -367,6 +376,15 @@ class Partition:
             self._record_implicit_fetch(watcher, old_end)
             watcher.mark_changed(wakes=True)
 
+    def on_isr_committed(self) -> None:
+        """Let the next fetch of each follower outside the ISR read the partition: it may be caught up by now.
+
+        While an ISR change is pending, no follower is proposed as a member.
+        """
+        for watcher in self._followers:
+            if watcher.waiter.replica_id not in self.isr_state.isr:
+                watcher.mark_changed(wakes=False)
+
     def on_high_watermark_moved(self) -> None:
         """Complete produce requests and wake fetches that waited for the high watermark."""
         for watcher in self._consumers:
@@ -376,7 +394,7 @@ class Partition:
         self.check_waiting_produces()
 
     def on_log_start_moved(self) -> None:
-        """Fetches below the new start fail at once; followers learn it."""
+        """Wake all waiting fetches of the partition: those below the new log start fail, the others return it."""
         for watcher in (*self._followers, *self._consumers):
             watcher.mark_changed(wakes=True)
 

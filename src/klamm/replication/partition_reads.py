@@ -76,7 +76,7 @@ def read_partition(
 
 
 def _is_throttled(partition: Partition, replica: RemoteReplica) -> bool:
-    """Whether this follower has to wait; never one that is in sync: it would leave the ISR for that."""
+    """Whether this follower has to wait for the quota; never an in-sync follower, which would leave the ISR."""
     quota = partition.context.leader_quota
     if not quota.is_on or replica.broker_id in partition.isr_state.isr:
         return False
@@ -84,7 +84,7 @@ def _is_throttled(partition: Partition, replica: RemoteReplica) -> bool:
 
 
 def _assigned_follower(partition: Partition, replica_id: BrokerId, epoch: int) -> RemoteReplica:
-    """The state of an assigned follower. Raises PartitionRefused (6, 75) for other brokers."""
+    """The state of an assigned follower. Raises PartitionRefused for a broker that is not a replica."""
     replica = partition.replicas.get(replica_id)
     if replica is None:
         # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
@@ -94,9 +94,9 @@ def _assigned_follower(partition: Partition, replica_id: BrokerId, epoch: int) -
 
 
 def _find_divergence(partition: Partition, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-    """Return the end of the last epoch that this log shares with the follower's.
+    """Return the end of the last epoch that this log shares with the follower's, if the follower's log diverged.
 
-    None where the follower's has not diverged. Raises PartitionRefused.
+    None where it has not diverged. Raises PartitionRefused.
     """
     epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
     if epoch < 0 or offset < own_log.start_offset:
@@ -109,7 +109,7 @@ def _find_divergence(partition: Partition, own_log: Log, last_fetched_epoch: int
 
 
 def end_of_epoch(partition: Partition, epoch: int, current_leader_epoch: int) -> EpochEnd:
-    """Answer OffsetForLeaderEpoch; only the leader can. Raises PartitionRefused (6, 74, 75)."""
+    """Answer OffsetForLeaderEpoch. Raises PartitionRefused where this broker does not lead in that leader epoch."""
     partition.check_leader_epoch(current_leader_epoch)
     own_log = partition.leader_log
     return own_log.epochs.end_offset_for(epoch, own_log.end_offset)

@@ -34,7 +34,10 @@ class LogsPort(Protocol):
         ...
 
     async def sync_deletions(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Return once no power loss can undo the deletions of these partitions; those for which that failed."""
+        """Make the deletions of these partitions durable, so that no power loss undoes them.
+
+        Returns those where that failed.
+        """
         ...
 
     async def checkpoint_high_watermarks(self) -> None:

@@ -64,23 +64,23 @@ class RecordRepair:
         self.mended_ranges = 0
 
     def start(self) -> None:
-        """Begin to mend the logs that are reported."""
+        """Start the task that repairs logs in which damaged records were found."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="record repair")
 
     async def close(self) -> None:
-        """Stop; what is damaged is found again after the next start."""
+        """Stop repairing; damage that is left is found again after the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_damage(self, damaged: Log) -> None:
-        """Mend this log soon."""
+        """Have this log repaired soon."""
         if damaged.partition not in self._waiting:
             self._waiting[damaged.partition] = asyncio.get_running_loop().time()
             self._wakeup.set()
 
     async def _run(self) -> None:
-        """Mend the log whose turn it is, or wait for the next, until the task is cancelled."""
+        """Repair one log after the other, or wait for the next, until the task is cancelled."""
         workers = self._world.workers.pool(1)
         try:
             while True:
@@ -99,7 +99,7 @@ class RecordRepair:
             await workers.close()
 
     async def _mend(self, topic_partition: TopicPartition, workers: Workers) -> None:
-        """Mend all damaged segments of a partition; try it again later where that fails."""
+        """Repair all damaged segments of a partition; where that fails, try again later."""
         partition = self._find_partition(topic_partition)
         if partition is None or partition.log is None or partition.log.has_failed:
             self._forget(topic_partition)
@@ -111,13 +111,13 @@ class RecordRepair:
         except (KlammError, OSError, TimeoutError) as error:
             self._retry_later(topic_partition, str(error) or type(error).__name__)
         except Exception:
-            log.exception("unexpected error in a repair: trying again later", action=_REPORT)
+            log.exception("unexpected error while damaged records are repaired: trying again later", action=_REPORT)
             self._retry_later(topic_partition, "unexpected error")
         else:
             self._forget(topic_partition)
 
     async def _mend_segment(self, partition: Partition, own_log: Log, segment: Segment, workers: Workers) -> None:
-        """Mend one segment with the records of the first replica that has them. Raises KlammError, OSError."""
+        """Repair one segment with the records of the first replica that has them. Raises KlammError, OSError."""
         damaged = segment.damaged
         if damaged[-1].end_offset > own_log.high_watermark:
             raise CannotMend("the damaged records are not below the high watermark yet")
@@ -141,12 +141,12 @@ class RecordRepair:
         raise CannotMend("; ".join(problems) or "no other replica is in sync")
 
     def _on_mended(self, own_log: Log, segment: Segment, damaged: tuple[DamagedRange, ...], source: BrokerId) -> None:
-        """Count and name what was mended; the log may be compacted again."""
+        """Count and log the repaired ranges, and allow compaction of the log again."""
         self.mended_ranges += len(damaged)
         own_log.cleaning.on_config_changed()
         for each in damaged:
             log.warning(
-                "damaged records mended with those of another replica",
+                "damaged records replaced by those of another replica",
                 partition=str(own_log.partition),
                 file=segment.log_path,
                 offsets=f"{each.first_offset} to {each.end_offset - 1}",
@@ -154,17 +154,17 @@ class RecordRepair:
             )
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        """Nothing is left to mend."""
+        """Remove the partition from those to repair."""
         self._waiting.pop(topic_partition, None)
         self._failures.pop(topic_partition, None)
 
     def _retry_later(self, topic_partition: TopicPartition, reason: str) -> None:
-        """Try again after a backoff that doubles."""
+        """Schedule another attempt after a backoff that doubles."""
         failures = self._failures[topic_partition] = self._failures.get(topic_partition, 0) + 1
         pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 20))
         self._waiting[topic_partition] = asyncio.get_running_loop().time() + pause_s
         log.warning(
-            "damaged records cannot be mended now: trying again later",
+            "damaged records cannot be replaced now: trying again later",
             partition=str(topic_partition),
             reason=reason,
             retry_s=round(pause_s),
@@ -173,7 +173,7 @@ class RecordRepair:
 
 
 def _sources(partition: Partition, own_id: BrokerId) -> Iterator[BrokerId]:
-    """The replicas to ask: a follower its leader, a leader the other members of its ISR."""
+    """The replicas to fetch from: for a follower the leader, for a leader the other ISR members."""
     if not partition.is_leader:
         if partition.leader_id not in (NO_BROKER, own_id):
             yield partition.leader_id
@@ -182,7 +182,7 @@ def _sources(partition: Partition, own_id: BrokerId) -> Iterator[BrokerId]:
 
 
 async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: DamagedRange) -> AsyncIterator[Buffer]:
-    """The other replica's batches of these offsets, whole and with the right checksums.
+    """Fetch the complete batches of this offset range from another replica, and check their checksums.
 
     Raises CannotMend, and what a request raises.
     """
@@ -196,21 +196,21 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
                 break
             if header.base_offset < offset or header.last_offset >= damage.end_offset:
                 raise CannotMend(
-                    f"it has a batch of offsets {header.base_offset} to {header.last_offset}, expected are batches "
-                    f"within {offset} to {damage.end_offset - 1}"
+                    f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, expected are "
+                    f"offsets within {offset} to {damage.end_offset - 1}"
                 )
             if not crc_is_valid(content, header):
-                raise CannotMend(f"its batch at offset {header.base_offset} does not match its CRC either")
+                raise CannotMend(f"the batch fetched at offset {header.base_offset} does not match its CRC, too")
             begin = header.position if begin is None else begin
             end, offset = header.position + header.size, header.next_offset
         if begin is not None:
             yield memoryview(content)[begin:end]
         elif offset < damage.end_offset:
-            raise CannotMend(f"it has no records at offset {offset} below its high watermark")
+            raise CannotMend(f"there are no records at offset {offset} below the high watermark")
 
 
 async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -> Buffer:
-    """Fetch once from the other replica. Raises CannotMend, and what a request raises."""
+    """Send one Fetch to the other replica and return its records. Raises CannotMend, and what a request raises."""
     topic_partition = partition.topic_partition
     wanted = FetchPartition(
         partition=topic_partition.partition,
@@ -230,19 +230,19 @@ async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -
     response = await end_point.fetch(request, FETCH_VERSION)
     content = _records_of(response, topic_partition)
     if not content:
-        raise CannotMend(f"it has no records at offset {offset} below its high watermark")
+        raise CannotMend(f"there are no records at offset {offset} below the high watermark")
     return content
 
 
 def _records_of(response: FetchResponse, topic_partition: TopicPartition) -> Buffer:
-    """The records of the one partition in a response. Raises CannotMend."""
+    """The partition's records in a Fetch response. Raises CannotMend."""
     if response.error_code:
-        raise CannotMend(f"it answers with {ErrorCode(response.error_code).name}")
+        raise CannotMend(f"Fetch was answered with {ErrorCode(response.error_code).name}")
     for topic in response.responses:
         for answer in topic.partitions:
             if (topic.topic, answer.partition_index) == topic_partition:
                 if answer.error_code:
-                    raise CannotMend(f"it answers with {ErrorCode(answer.error_code).name}")
+                    raise CannotMend(f"Fetch was answered with {ErrorCode(answer.error_code).name}")
                 records: Buffer = answer.records or b""
                 return records
-    raise CannotMend("its answer lacks the partition")
+    raise CannotMend("the Fetch response does not have the partition")

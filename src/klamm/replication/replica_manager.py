@@ -254,7 +254,7 @@ class ReplicaManager:
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def check_crcs(self, *, is_on: bool) -> None:
-        """Whether records of closed segments are checked before they are sent: `klamm.fetch.check.crcs`."""
+        """Set whether records of closed segments are checked before they are sent (`klamm.fetch.check.crcs`)."""
         self._fetches.checks_crcs = is_on
 
     def segment_offsets_before(

@@ -18,20 +18,20 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine on the loop, and block until its result is there."""
+        """Run the coroutine on the loop in the background thread, and block until its result is there."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function on the loop's thread, and block until its result is there."""
+        """Call a function in the loop's thread, and block until its result is there."""
 
         async def called() -> T:
-            """Call the function on the loop."""
+            """Call the function in the loop's thread."""
             return function(*args, **kwargs)
 
         return self.run(called())
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancel all running tasks, and end the thread."""
         if self._loop.is_closed():
             return
         self.run(_cancel_others())

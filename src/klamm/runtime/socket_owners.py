@@ -9,12 +9,12 @@ _NO_INODE = "0"
 
 
 def can_find_owners() -> bool:
-    """Whether this system shows which process owns a connection."""
+    """Whether this system can tell which process owns a connection."""
     return os.path.exists(_TABLES[0])
 
 
 def owner_of_port(port: int, candidates: Iterable[int]) -> int | None:
-    """The id of that process among `candidates` whose connection has this local port; None where none has."""
+    """The id of the process among `candidates` that has a connection from this local port; None where none has."""
     inodes = {f"socket:[{inode}]" for inode in _inodes_of_port(port)}
     return next((pid for pid in candidates if inodes.intersection(_open_files(pid))), None)
 
@@ -34,7 +34,7 @@ def _inodes_of_port(port: int) -> list[str]:
 
 
 def _open_files(pid: int) -> set[str]:
-    """What the file descriptors of the process refer to; empty where it has ended."""
+    """The files and sockets that the process has open; empty where it has ended."""
     directory = f"/proc/{pid}/fd"
     found: set[str] = set()
     try:

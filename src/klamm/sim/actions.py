@@ -8,6 +8,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import InjectionPoints
 from klamm.sim.history.history import History
+from klamm.sim.history.trace import Event
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
@@ -103,8 +104,8 @@ class ScheduledCluster(Protocol):
         """The clocks of all machines, by machine name."""
         ...
 
-    def next_commit(self) -> "asyncio.Future[None]":
-        """A future that is done when ZooKeeper commits the next transaction."""
+    def next_event(self, kind: type[Event]) -> "asyncio.Future[None]":
+        """A future that is done when the next event of this kind was observed."""
         ...
 
     def start(self, number: int) -> None:
@@ -131,6 +132,9 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
     def topic_size(self) -> tuple[int, int]:
         """The greatest number of partitions of a new topic, and of replicas of each."""
         ...
+
+    def report(self, event: Event) -> None:
+        """Report what a verb brought about or was answered."""
 
 
 def restart(cluster: ScheduledCluster, number: int) -> None:

@@ -58,6 +58,7 @@ class SimulatedCluster(ScheduledRun):
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
         self.coverage = CoverageGoals(self)
+        self.history.at.most_ahead_ms = lambda: max(clock.most_ahead_ms for clock in self.clocks.values())
 
     # ---- what invariants look at
 
@@ -194,13 +195,16 @@ class SimulatedCluster(ScheduledRun):
 
         Replicas of an earlier topic of the same name do not count: fetch requests carry topic ids.
         """
-        node = self.nodes.get(follower)
+        node = self._nodes.get(follower)
         if node is None or not node.host.is_alive or node.host.is_paused:
             return False
-        if not self.network.can_exchange(node.host.name, self.nodes[leader].host.name):
+        if not self.network.can_exchange(node.host.name, self._nodes[leader].host.name):
             return False
-        ids = {self.nodes[n].broker.replicas.logs.get(p, ZERO_ID) for n in (leader, follower)} - {ZERO_ID}
-        return len(ids) <= 1 and node.broker.replicas.fetches(p, leader, leader_epoch)
+        if not node.broker.replicas.fetches(p, leader, leader_epoch):
+            return False
+        led = self._nodes[leader].broker.replicas.logs.get(p, ZERO_ID)
+        followed = node.broker.replicas.logs.get(p, ZERO_ID)
+        return led is followed or led == followed or ZERO_ID in (led, followed)
 
     def _on_process_ended(self, number: int, task: "asyncio.Task[None]") -> None:
         """Restart a node that ended for a reason that also ends it in production; any other end is a violation."""
@@ -226,6 +230,10 @@ class SimulatedCluster(ScheduledRun):
         if what in VERBS:
             self.coverage.count_verb(what)
 
+    def report(self, event: Event) -> None:
+        """Report what a verb brought about or was answered."""
+        self._observe(event)
+
     def _observe(self, event: Event) -> None:
         """Check an event against the invariants, then add it to the history."""
         if self.is_over:
@@ -234,15 +242,18 @@ class SimulatedCluster(ScheduledRun):
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self._heal_at_s:
             self.effects += 1
-        self.history.at.now_s = self.loop.now
+        history, invariants = self.history, _INVARIANTS_BY_EVENT.get(type(event), ())
+        history.at.now_s = self.loop.now
+        self.checks += len(invariants)
         try:
-            for looking, holds in _INVARIANTS_BY_EVENT.get(type(event), ()):
-                self.checks += 1
-                if wrong := holds(self.history, event):
+            for looking, holds in invariants:
+                if wrong := holds(history, event):
                     self._record_violation(f"{looking}: {wrong}")
             looking = "the history"
             self.coverage.count_event(event)
-            self.history.absorb(event)
+            history.absorb(event)
+            if self._awaited:
+                self._wake_those_awaiting(type(event))
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
             self._record_violation(f"{looking}: {describe_exception(error)}")
 

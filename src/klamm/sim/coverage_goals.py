@@ -42,18 +42,18 @@ def _awaited_steps() -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in _STEPS_WITHOUT_AWAIT]
 
 
-_PARTITION_ERRORS: Final = {
-    "an ISR change is accepted": ErrorCode.NONE,
-    "an ISR change of an unknown topic": ErrorCode.UNKNOWN_TOPIC_ID,
-    "an ISR change of an unknown partition": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    "an ISR change of an older leader epoch": ErrorCode.FENCED_LEADER_EPOCH,
-    "an ISR change of an older partition epoch": ErrorCode.INVALID_UPDATE_VERSION,
-    "an ISR change that makes no sense": ErrorCode.INVALID_REQUEST,
-    "an ISR change with somebody who may not enter": ErrorCode.INELIGIBLE_REPLICA,
+_PARTITION_ERRORS: Final[Mapping[int, str]] = {
+    ErrorCode.NONE: "an ISR change is accepted",
+    ErrorCode.UNKNOWN_TOPIC_ID: "an ISR change of an unknown topic",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "an ISR change of an unknown partition",
+    ErrorCode.FENCED_LEADER_EPOCH: "an ISR change of an older leader epoch",
+    ErrorCode.INVALID_UPDATE_VERSION: "an ISR change of an older partition epoch",
+    ErrorCode.INVALID_REQUEST: "an ISR change that makes no sense",
+    ErrorCode.INELIGIBLE_REPLICA: "an ISR change with somebody who may not enter",
 }
-_REQUEST_ERRORS: Final = {
-    "an ISR change reaches one who is no controller": ErrorCode.NOT_CONTROLLER,
-    "an ISR change of an earlier run of a broker": ErrorCode.STALE_BROKER_EPOCH,
+_REQUEST_ERRORS: Final[Mapping[int, str]] = {
+    ErrorCode.NOT_CONTROLLER: "an ISR change reaches one who is no controller",
+    ErrorCode.STALE_BROKER_EPOCH: "an ISR change of an earlier run of a broker",
 }
 _OTHER_GOALS: Final = (
     "an ISR change that was made already",
@@ -74,8 +74,8 @@ FAILOVER_STEPS: Final = tuple(_awaited_steps())
 GOALS: Final = (
     *(f"{state.name} while others wait" for state in ControllerState if state not in _STATES_WITHOUT_GOAL),
     *(f"failover is interrupted in {step}" for step in FAILOVER_STEPS),
-    *_PARTITION_ERRORS,
-    *_REQUEST_ERRORS,
+    *_PARTITION_ERRORS.values(),
+    *_REQUEST_ERRORS.values(),
     *_OTHER_GOALS,
     *(f"fault: {row.name}" for row in FAULT_ROWS),
     *(f"work: {verb}" for verb in VERBS),
@@ -158,13 +158,13 @@ class CoverageGoals:
     def _count_alter_partition_result(self, asked: events.AlterPartitionReceived) -> None:
         """Count the error codes with which AlterPartition was answered."""
         answer = asked.reply.result()
-        for name, error in _REQUEST_ERRORS.items():
-            self.reached[name] += answer.error_code == error
+        if (name := _REQUEST_ERRORS.get(answer.error_code)) is not None:
+            self.reached[name] += 1
         epochs = {p.partition_index: p.partition_epoch for t in asked.request.topics for p in t.partitions}
         for topic in answer.topics:
             for got in topic.partitions:
-                for name, error in _PARTITION_ERRORS.items():
-                    self.reached[name] += got.error_code == error
+                if (name := _PARTITION_ERRORS.get(got.error_code)) is not None:
+                    self.reached[name] += 1
                 if not got.error_code and got.partition_epoch <= epochs.get(got.partition_index, -1):
                     self.reached["an ISR change that was made already"] += 1
 

@@ -78,7 +78,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._closed = False
         self._digest = blake2b(digest_size=16)
         self._trace: list[float] = []
-        """What is still to go into the digest."""
+        """What is still to go into the digest: the time where it changes, and the name and host of each callback."""
         self._note = self._trace.extend
         self._labels: dict[str, int] = {}
         self.errors: list[dict[str, Any]] = []
@@ -120,10 +120,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, max_steps: int) -> None:
         """Run callbacks until the future is done; when none is ready, time jumps to the next timer."""
-        pop_next, is_done, account = self._ready.pop_next, future.done, self._record_callback
+        pop_next, next_due, is_done = self._ready.pop_next, self._next_due_timer, future.done
+        label_of, note = self._labels.get, self._trace.append
         try:
             while not is_done():
-                entry = pop_next() or self._next_due_timer(limit_s)
+                entry = pop_next() or next_due(limit_s)
                 host = entry.host
                 if entry._cancelled or not host.is_alive:
                     continue
@@ -132,7 +133,11 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                     continue
                 self._current = host
                 callback = entry._callback
-                account(host, callback)
+                owner = getattr(callback, "__self__", None)
+                label = owner.get_name() if type(owner) is Task else _name_of(callback)
+                number = label_of(label)
+                note(host.label + (self._label_number(label) if number is None else number))
+                self.steps += 1
                 try:
                     entry._context.run(callback, *entry._args)
                 except (SystemExit, KeyboardInterrupt):
@@ -141,6 +146,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                     self.errors.append({"message": f"in {callback}", "exception": error})
                 if host.step_s:
                     self._pause_ready_callbacks(host)
+                if not self.steps % _STEPS_HASHED_AT_ONCE:
+                    self._update_digest()
                 if self.steps > max_steps:
                     raise OutOfTime(f"not finished after {max_steps} callbacks, at {self.now:.3f} s of simulated time")
         finally:
@@ -160,6 +167,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 )
             if due > self.now:
                 self.now = due
+                self._trace.append(due)
             if not timers or timers[0][0] > self.now:
                 return entry
             self._ready.add(entry)
@@ -177,28 +185,13 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     # ---- the digest
 
-    def _record_callback(self, host: Host, callback: Any) -> None:
-        """Add a callback that is about to run to the digest: its name, host and time."""
-        self.steps += 1
-        owner = getattr(callback, "__self__", None)
-        if type(owner) is Task:
-            label = owner.get_name()
-        else:
-            label = getattr(callback, "__qualname__", None) or type(callback).__name__
-        number = self._labels.get(label)
-        if number is None:
-            number = self._label_number(label)
-        self._note((self.now, host.label + number))
-        if not self.steps % _STEPS_HASHED_AT_ONCE:
-            self._update_digest()
-
     def add_to_digest(self, what: str) -> None:
         """Add a text to the digest, the hash by which two runs are compared."""
-        self._note((self.now, self._label_number(what)))
+        self._trace.append(self._label_number(what))
 
     def add_bytes_to_digest(self, host: Host, port: int, size: int) -> None:
         """Add to the digest that a connection of a host received this many bytes."""
-        self._note((self.now, -(host.label + port), size))
+        self._note((-(host.label + port), size))
 
     def _label_number(self, label: str) -> int:
         """The number that stands for this text in the digest; a new text is added to the digest."""
@@ -365,9 +358,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             return  # it will never end: its process was killed
         self.errors.append(context)
 
-    def get_debug(self) -> bool:
-        """Return false: asyncio's debug mode is off."""
-        return False
+    get_debug = staticmethod(bool)
+    """Return false: asyncio's debug mode is off. It asks at each new task and future."""
 
     def is_running(self) -> bool:
         """Whether the loop runs callbacks now."""
@@ -376,3 +368,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
     def is_closed(self) -> bool:
         """Whether the loop was closed."""
         return self._closed
+
+
+def _name_of(callback: Any) -> str:
+    """The name of a callback that does not belong to a task."""
+    return getattr(callback, "__qualname__", None) or type(callback).__name__

@@ -14,7 +14,7 @@ from klamm.runtime.randomness import Rng
 from klamm.sim.actions import Draw, NodeUnderTest
 from klamm.sim.faults.injection_points import InjectionPoints, Step, StepKind
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import Event
+from klamm.sim.history.trace import Event, TransactionCommitted
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.scripts.script import ScheduledAction
 from klamm.sim.world import SimulatedClock, Universe
@@ -62,7 +62,7 @@ class ScheduledRun(ABC):
         self.network = self.universe.network
         self.violation: str | None = None
         self._sleeper: asyncio.Future[None] | None = None
-        self._await_commit: list[asyncio.Future[None]] = []
+        self._awaited: dict[type[Event], list[asyncio.Future[None]]] = {}
 
     # ---- what a tier adds
 
@@ -197,16 +197,21 @@ class ScheduledRun(ABC):
         self.story.append((self.loop.now, what))
 
     def _on_committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
-        """Report the events of a committed transaction, and wake tasks that wait for the next commit."""
+        """Report the events of a committed transaction."""
         for event in self.history.events_of(transaction, ops):
             self._observe(event)
-        while self._await_commit:
-            _wake_sleeper(self._await_commit.pop())
+        self._wake_those_awaiting(TransactionCommitted)
 
-    def next_commit(self) -> "asyncio.Future[None]":
-        """A future that is done when ZooKeeper commits the next transaction."""
-        self._await_commit.append(self.loop.create_future())
-        return self._await_commit[-1]
+    def next_event(self, kind: type[Event]) -> "asyncio.Future[None]":
+        """A future that is done when the next event of this kind was observed."""
+        future = self.loop.create_future()
+        self._awaited.setdefault(kind, []).append(future)
+        return future
+
+    def _wake_those_awaiting(self, kind: type[Event]) -> None:
+        """Complete the futures that wait for an event of this kind."""
+        for future in self._awaited.pop(kind, ()):
+            _wake_sleeper(future)
 
     def _on_write(self, session: int, ops: Sequence[Op]) -> InjectedFailure | None:
         """The injected failure of this ZooKeeper write, or None."""

@@ -15,10 +15,17 @@ START_MS = 1_700_000_000_000
 
 @dataclass(slots=True)
 class SimulatedClock:
-    """A wall clock that follows virtual time; faults change `offset_ms`."""
+    """A wall clock that follows virtual time; faults shift it."""
 
     loop: SimulatedLoop
     offset_ms: int = 0
+    most_ahead_ms: int = 0
+    """The largest offset so far."""
+
+    def shift(self, by_ms: int) -> None:
+        """Move the clock forwards, or backwards."""
+        self.offset_ms += by_ms
+        self.most_ahead_ms = max(self.most_ahead_ms, self.offset_ms)
 
     def now_ms(self) -> int:
         """Return the simulated wall clock in ms since 1970, with the offset of this host's clock."""

@@ -55,7 +55,7 @@ def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.Reco
 
 
 def lost_rows(lost: LostRange, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """One row that says which offsets are lost: from `offset` to before `dataLoss.endOffset`."""
+    """One row that tells which offsets are lost: from `offset` to before `dataLoss.endOffset`."""
     known = {
         "topic": lost.topic_partition.topic,
         "partition": lost.topic_partition.partition,

@@ -11,6 +11,7 @@ from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
 from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.read_committed import Aborted
 from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
@@ -19,7 +20,6 @@ from klamm.spark.losses import LostRange, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sizes import GUESSED_BYTES
-from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
 from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 
@@ -72,7 +72,7 @@ class RangeReader:
             yield fetched
 
     def _fetch_batches(self) -> Fetched | LostRange:
-        """The next batches, or what is lost instead.
+        """Fetch the next batches; returns the lost range instead where records were lost.
 
         Raises ConnectionLost, RetriableError, TopicGone.
         """
@@ -187,7 +187,10 @@ class RangeReader:
     # ---- what is not there
 
     def _on_out_of_range(self) -> LostRange:
-        """Pass over what is before the log start or behind its end. Raises DataLoss, and RetriableError otherwise."""
+        """Skip the part of the range before the log start or after the log end, as lost.
+
+        Raises DataLoss if the option says so, RetriableError if nothing is lost.
+        """
         earliest = self._list_offset(EARLIEST)
         latest = self._list_offset(LATEST)
         if self._position < earliest:
@@ -206,7 +209,7 @@ class RangeReader:
         return self._brokers.offsets({self._partition: time})[self._partition]
 
     def _pass_over(self, end: int, reason: str) -> LostRange:
-        """Continue at offset `end`; what is lost. Raises DataLoss where the option onDataLoss says so."""
+        """Continue at offset `end` and return the lost range. Raises DataLoss if the option onDataLoss says so."""
         lost = LostRange(self._partition, self._position, end, reason)
         pass_over(lost, self._options.on_data_loss)
         self._position = end

@@ -64,12 +64,12 @@ class RowFilter(NamedTuple):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that rows are compared by."""
+        """The columns that the filter compares."""
         return frozenset(c.column for c in self.conditions)
 
     @property
     def min_time_ms(self) -> int | None:
-        """The least timestamp of a row in milliseconds since 1970, rounded down; None without a lower limit."""
+        """The lowest timestamp that passes, in milliseconds since 1970, rounded down; None without a lower limit."""
         limits = [
             min(c.value) if c.operator == "is_in" else c.value
             for c in self.conditions
@@ -78,12 +78,12 @@ class RowFilter(NamedTuple):
         return max(limits) // _MS if limits else None
 
     def may_have(self, partition: TopicPartition) -> bool:
-        """Whether rows of the partition can meet the conditions on topic and partition."""
+        """Whether rows of this partition can pass the conditions on topic and partition."""
         values = {"topic": partition.topic, "partition": partition.partition}
         return all(c.holds(values[c.column]) for c in self.conditions if c.column in values)
 
     def clip(self, start: int, end: int) -> tuple[int, int]:
-        """The part of the offsets from `start` to before `end` that can meet the conditions."""
+        """The part of the offset range that can pass the conditions on offsets."""
         for column, operator, value in self.conditions:
             if column != "offset":
                 continue
@@ -113,7 +113,7 @@ EVERY_ROW: Final = RowFilter()
 
 
 def take_filters(filters: Iterable[Filter], taken: list[Condition]) -> Iterator[Filter]:
-    """Add the conditions that the source can apply to `taken`; yield the filters that stay with Spark."""
+    """Add the conditions that this source applies to `taken`; yield the filters that Spark has to apply."""
     for given in filters:
         path: tuple[str, ...] = getattr(given, "attribute", ())
         column = path[0].lower() if len(path) == 1 else ""
@@ -125,7 +125,7 @@ def take_filters(filters: Iterable[Filter], taken: list[Condition]) -> Iterator[
 
 
 def _condition(column: str, given: Any) -> Condition | None:
-    """The filter as a condition; None for one that the source does not apply."""
+    """Convert a Spark filter to a condition; None for one that the source does not apply."""
     if column not in _COLUMNS:
         return None
     if isinstance(given, In):

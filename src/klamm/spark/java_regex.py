@@ -44,7 +44,7 @@ _ESCAPES: Final = {
 
 
 def to_python(pattern: str) -> str:
-    """The same expression for Python's `re`, over topic names. Raises ValueError for what is not translated."""
+    """Translate a Java regular expression to Python's `re`. Raises ValueError for a construct that is not supported."""
     return _Translation(pattern).result()
 
 
@@ -73,7 +73,7 @@ class _Translation:
     # ---- outside of a class
 
     def _escape(self) -> str:
-        """Translate what follows a backslash outside of a class."""
+        """Translate the escape after a backslash outside of a class."""
         if self._skip("Q"):
             return re.escape(self._quoted())
         if self._skip("k<"):
@@ -87,11 +87,11 @@ class _Translation:
         return _as_class(self._escaped_set())
 
     def _begins_named_group(self) -> bool:
-        """Whether a named group comes next, and not a look behind."""
+        """Whether a named group comes next, and not a lookbehind."""
         return self._text.startswith("(?<", self._at) and self._text[self._at + 3 : self._at + 4].isalpha()
 
     def _quoted(self) -> str:
-        r"""The text up to `\E`, or to the end."""
+        r"""Read quoted text up to `\E`, or to the end."""
         end = self._text.find("\\E", self._at)
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
@@ -101,7 +101,7 @@ class _Translation:
     # ---- sets of characters
 
     def _class(self) -> frozenset[str]:
-        """The characters of a class whose `[` was read, up to its `]`."""
+        """Read the characters of a class up to its `]`."""
         negated = self._skip("^")
         first = True
         found = self._union(first)
@@ -116,7 +116,7 @@ class _Translation:
         while first or not (self._peek() == "]" or self._text.startswith("&&", self._at)):
             first = False
             if self._at >= len(self._text):
-                raise ValueError("it has a [ without ]; close the character class")
+                raise ValueError("the pattern has a [ without ]; close the character class")
             if self._skip("["):
                 found |= self._class()
             elif self._skip("\\"):
@@ -140,13 +140,13 @@ class _Translation:
         if last == "\\":
             last = next(iter(self._escaped_set()))
         if last < first:
-            raise ValueError(f"it has the range {first}-{last}, which ends before it begins; correct it")
+            raise ValueError(f"the pattern has the range {first}-{last}, which ends before it begins; correct it")
         return frozenset(map(chr, range(ord(first), ord(last) + 1)))
 
     def _escaped_set(self) -> frozenset[str]:
         """The characters that an escape stands for, its backslash already read."""
         if self._at >= len(self._text):
-            raise ValueError("it ends with a backslash; remove it, or write two")
+            raise ValueError("the pattern ends with a backslash; remove it, or write two")
         name = self._next()
         if name in "pP":
             chars = self._property()
@@ -158,7 +158,7 @@ class _Translation:
         if name in "tnrfae":
             return _NONE
         if name.isalnum():
-            raise ValueError(f"it has \\{name}, which klamm does not translate; write the characters themselves")
+            raise ValueError(f"the pattern has \\{name}, which klamm does not translate; write its characters")
         return frozenset(name)
 
     def _property(self) -> frozenset[str]:
@@ -166,7 +166,7 @@ class _Translation:
         name = self._until("}") if self._skip("{") else self._next()
         key = name.rpartition("=")[2].lower()
         if key not in _PROPERTIES:
-            raise ValueError(f"it has the property {name}, which klamm does not know; write the characters themselves")
+            raise ValueError(f"the pattern has the property {name}, which klamm does not know; write its characters")
         return _PROPERTIES[key]
 
     def _code_point(self, digits: int) -> str:
@@ -179,7 +179,7 @@ class _Translation:
     # ---- the text
 
     def _peek(self) -> str:
-        """The next character; at the end an empty text."""
+        """The next character; empty at the end."""
         return self._text[self._at : self._at + 1]
 
     def _next(self) -> str:
@@ -188,16 +188,16 @@ class _Translation:
         return self._text[self._at - 1 : self._at]
 
     def _skip(self, prefix: str) -> bool:
-        """Read the prefix if it comes next; whether it did."""
+        """Read the prefix if it comes next; returns whether it did."""
         found = self._text.startswith(prefix, self._at)
         self._at += len(prefix) * found
         return found
 
     def _until(self, end: str) -> str:
-        """Read up to and with `end`; the text before it."""
+        """Read up to and including `end`; returns the text before it."""
         stop = self._text.find(end, self._at)
         if stop < 0:
-            raise ValueError(f"it lacks {end} after position {self._at}; correct it")
+            raise ValueError(f"the pattern lacks {end} after position {self._at}; correct it")
         found = self._text[self._at : stop]
         self._at = stop + len(end)
         return found
@@ -205,10 +205,10 @@ class _Translation:
     def _expect(self, wanted: str) -> None:
         """Read `wanted`. Raises ValueError where something else comes."""
         if not self._skip(wanted):
-            raise ValueError("it has a [ without ]; close the character class")
+            raise ValueError("the pattern has a [ without ]; close the character class")
 
 
 def _as_class(chars: frozenset[str]) -> str:
-    """A class of these characters for `re`; for none of them, what never matches."""
+    """A character class for `re` of these characters; for none of them, a pattern that never matches."""
     escape: Callable[[str], str] = re.escape
     return "[" + "".join(escape(c) for c in sorted(chars)) + "]" if chars else "(?!)"

@@ -25,7 +25,7 @@ class LostRange(NamedTuple):
 
 
 def pass_over(lost: LostRange, on_data_loss: OnDataLoss) -> None:
-    """Log that a range is passed over. Raises DataLoss where the option says fail."""
+    """Log that a lost range is skipped. Raises DataLoss where the option onDataLoss is `fail`."""
     if on_data_loss is OnDataLoss.FAIL:
         raise DataLoss(lost)
     _LOG.warning("records are passed over, as the option onDataLoss is %s: %s", on_data_loss, lost)

@@ -25,7 +25,7 @@ class Subscription(NamedTuple):
     partitions: tuple[TopicPartition, ...] | None = None
 
     def includes(self, partition: TopicPartition) -> bool:
-        """Whether the read is for this partition, provided that it exists and is not internal."""
+        """Whether the read includes this partition, if it exists and is not internal."""
         if self.pattern is not None:
             return re.search(self.pattern, partition.topic) is not None
         return partition.topic in (self.topics or ()) or partition in (self.partitions or ())
@@ -108,7 +108,7 @@ def _check_offset(option: str, partition: TopicPartition, offset: int, empty: in
 
 
 def _other_word(word: str) -> str:
-    """The word for the other end of the log."""
+    """The opposite of `earliest` or `latest`."""
     return next(w for w in WORDS if w != word)
 
 
@@ -155,9 +155,9 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError('it is not valid; give JSON, for example {"orders": [0, 1]}') from error
+        raise ValueError('the value is not valid; give JSON, for example {"orders": [0, 1]}') from error
     if not found:
-        raise ValueError('it has no partition; give JSON, for example {"orders": [0, 1]}')
+        raise ValueError('the value has no partition; give JSON, for example {"orders": [0, 1]}')
     return tuple(sorted(found))
 
 

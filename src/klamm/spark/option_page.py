@@ -7,7 +7,7 @@ _READS = {Reads.BOTH: "", Reads.BATCH: "batch", Reads.STREAM: "streaming"}
 
 
 def options_as_markdown() -> str:
-    """The three tables: options that are obeyed, accepted without effect, and refused."""
+    """The three tables of options in Markdown: used ones, those without effect, and refused ones."""
     obeyed = [f"| `{o.name}` | {_code(o.default)} | {_READS[o.reads]} | {o.meaning} |" for o in TABLE]
     without = [f"| `{name}` | {why} |" for name, why in NO_EFFECT.items()]
     refused = [f"| `{name}` | {why} |" for name, why in REFUSED.items()]
@@ -21,5 +21,5 @@ def options_as_markdown() -> str:
 
 
 def _code(text: str | None) -> str:
-    """The text as code; nothing for None."""
+    """The text in backquotes for Markdown; empty for None."""
     return "" if text is None else f"`{text}`"

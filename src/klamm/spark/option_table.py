@@ -12,9 +12,11 @@ from klamm.spark.option_parsers import (
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
+    parse_on_decode_error,
     parse_one_of,
     parse_pattern,
     parse_positive,
+    parse_schema,
     parse_text,
     parse_topics,
 )
@@ -39,78 +41,121 @@ class Option(NamedTuple):
 BOTH, BATCH, STREAM = Reads.BOTH, Reads.BATCH, Reads.STREAM
 
 TABLE: Final = (
-    Option("kafka.bootstrap.servers", parse_addresses, None, BOTH, "HOST:PORT, several with commas"),
-    Option("subscribe", parse_topics, None, BOTH, "topics, with commas. Exactly one of this and the next two"),
+    Option(
+        "kafka.bootstrap.servers", parse_addresses, None, BOTH,
+        "brokers to connect to first: HOST:PORT[,HOST:PORT]",
+    ),
+    Option(
+        "subscribe", parse_topics, None, BOTH,
+        "names of the topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern`, "
+        "`assign`",
+    ),
     Option(
         "subscribePattern", parse_pattern, None, BOTH,
-        "a Java regular expression that is found in a topic's name; internal topics are left out",
+        "read the topics in whose name this Java regular expression is found; internal topics are left out",
     ),
-    Option("assign", parse_assign, None, BOTH, 'partitions: `{"orders": [0, 1]}`'),
+    Option("assign", parse_assign, None, BOTH, 'read these partitions: `{"orders": [0, 1]}`'),
     Option(
         "startingOffsets", parse_text, None, BOTH,
-        'earliest, latest, or JSON that names every partition: `{"orders": {"0": 23, "1": -2}}`, -2 is earliest, -1 '
-        "latest. Default: earliest in a batch read, latest in a streaming read. A batch read cannot begin at latest",
+        'first offsets to read: earliest, latest, or JSON that has every partition: `{"orders": {"0": 23, "1": '
+        "-2}}`, -2 is earliest, -1 latest. "
+        "Default: earliest in a batch read, latest in a streaming read. A batch read cannot begin at latest",
     ),
-    Option("endingOffsets", parse_text, "latest", BATCH, "likewise, exclusive; not earliest"),
+    Option(
+        "endingOffsets", parse_text, "latest", BATCH,
+        "offsets before which to end, in the form of `startingOffsets`; not earliest",
+    ),
     Option(
         "startingOffsetsByTimestamp", parse_text, None, BOTH,
-        "milliseconds since 1970 for every partition, in the same JSON; before `startingOffsets`",
+        "begin at these times: milliseconds since 1970 for every partition, as JSON; overrides `startingOffsets`",
     ),
     Option(
         "endingOffsetsByTimestamp", parse_text, None, BATCH,
-        "likewise; where no record is so late, the end; before `endingOffsets`",
+        "end before these times, or at the log end where no record is so late; overrides `endingOffsets`",
     ),
-    Option("startingTimestamp", parse_text, None, BOTH, "one time for all partitions; before both others"),
-    Option("endingTimestamp", parse_text, None, BATCH, "likewise"),
+    Option(
+        "startingTimestamp", parse_text, None, BOTH,
+        "begin at this time in all partitions; overrides the other options for the start",
+    ),
+    Option(
+        "endingTimestamp", parse_text, None, BATCH,
+        "end before this time in all partitions; overrides the other options for the end",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy", parse_one_of("error", "latest"), "error", BOTH,
-        "where no record is so late: `error`, or `latest` to begin at the end",
+        "what to do if no record is as late as the starting time: `error`, or `latest` to begin at the log end",
     ),
-    Option("failOnDataLoss", parse_boolean, None, BOTH, "true is `onDataLoss` fail, false is skip"),
+    Option("failOnDataLoss", parse_boolean, None, BOTH, "the same as `onDataLoss`: true is `fail`, false is `skip`"),
     Option(
         "onDataLoss", parse_on_data_loss, "fail", BOTH,
-        "`fail`, `skip`, or `report`: the read goes on, and each lost range is a row",
+        "what to do if records are lost: `fail`, `skip`, or `report`, which continues with a row for each lost range",
     ),
-    Option("minPartitions", parse_positive, None, BOTH, "at least so many tasks"),
-    Option("maxRecordsPerPartition", parse_positive, None, BOTH, "a task is given at most so many offsets"),
+    Option("minPartitions", parse_positive, None, BOTH, "minimum number of tasks"),
+    Option("maxRecordsPerPartition", parse_positive, None, BOTH, "maximum number of offsets in a task"),
     Option(
         "maxOffsetsPerTrigger", parse_positive, None, STREAM,
-        "a micro-batch has at most so many offsets, shared in proportion to what each partition has, at least one each",
+        "maximum number of offsets in a micro-batch, shared between partitions in proportion, at least one each",
     ),
     Option(
         "maxBytesPerTrigger", parse_bytes, None, STREAM,
-        "a micro-batch has about so many bytes as stored, by the average size of the partition's records; at least "
-        "one offset of each partition",
+        "approximate number of stored bytes in a micro-batch, by the average size of each partition's records; at "
+        "least one offset of each partition",
     ),
     Option(
         "minOffsetsPerTrigger", parse_positive, None, STREAM,
-        "a micro-batch waits until so many offsets are there, or `maxTriggerDelay` is over",
+        "a micro-batch begins when there are this many new offsets, or `maxTriggerDelay` has passed",
     ),
-    Option("maxTriggerDelay", parse_duration, "15m", STREAM, "the longest wait for `minOffsetsPerTrigger`"),
-    Option("includeHeaders", parse_boolean, "false", BOTH, "adds the column `headers`"),
+    Option("maxTriggerDelay", parse_duration, "15m", STREAM, "maximum time to wait for `minOffsetsPerTrigger`"),
+    Option(
+        "valueFormat", parse_one_of("raw", "string", "json"), "raw", BOTH,
+        "type of the column `value`: `raw` is BINARY, `string` STRING, `json` STRUCT",
+    ),
+    Option(
+        "valueSchema", parse_schema, None, BOTH,
+        "fields of JSON values, with types as in SQL: `id BIGINT, user STRING`",
+    ),
+    Option(
+        "onDecodeError", parse_on_decode_error, "fail", BOTH,
+        "what to do with a value that is not of its format: `fail`; `report`, which leaves `value` null and says why "
+        "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead",
+    ),
+    Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
     Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,
-        "a task fails after so long without progress",
+        "a task fails after this time without progress",
     ),
-    Option("kafka.client.id", parse_text, "klamm-spark", BOTH, "what brokers log"),
+    Option("kafka.client.id", parse_text, "klamm-spark", BOTH, "client id in requests, which brokers log"),
     Option(
         "kafka.isolation.level", parse_one_of("read_uncommitted", "read_committed"), "read_uncommitted", BOTH,
-        "`read_committed` leaves out what was aborted, and ends at the last stable offset",
+        "`read_committed` skips records of aborted transactions, and ends at the last stable offset",
     ),
-    Option("kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", BOTH, "the only protocol of klamm"),
-    Option("kafka.request.timeout.ms", parse_milliseconds, "30000", BOTH, "for one answer"),
     Option(
-        "kafka.default.api.timeout.ms", parse_milliseconds, "60000", BOTH, "for metadata and offsets, over all tries"
+        "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", BOTH,
+        "security protocol; klamm supports only this one",
     ),
-    Option("kafka.socket.connection.setup.timeout.ms", parse_milliseconds, "10000", BOTH, "for one connection"),
-    Option("kafka.retry.backoff.ms", parse_milliseconds, "100", BOTH, "before the second try; doubles"),
-    Option("kafka.retry.backoff.max.ms", parse_milliseconds, "1000", BOTH, "the longest wait before a try"),
+    Option("kafka.request.timeout.ms", parse_milliseconds, "30000", BOTH, "time to wait for the response to a request"),
+    Option(
+        "kafka.default.api.timeout.ms", parse_milliseconds, "60000", BOTH,
+        "time for reading metadata or offsets, all retries included",
+    ),
+    Option(
+        "kafka.socket.connection.setup.timeout.ms", parse_milliseconds, "10000", BOTH,
+        "time to wait for one connection",
+    ),
+    Option(
+        "kafka.retry.backoff.ms", parse_milliseconds, "100", BOTH,
+        "time before the first retry; doubles with each retry",
+    ),
+    Option("kafka.retry.backoff.max.ms", parse_milliseconds, "1000", BOTH, "maximum time before a retry"),
     Option(
         "kafka.max.partition.fetch.bytes", parse_positive, "8388608", BOTH,
-        "of one fetch; less is asked for where a small range needs less; a larger batch comes all the same",
+        "maximum bytes of one fetch; less for a small range; a larger batch is returned all the same",
     ),
-    Option("kafka.fetch.max.bytes", parse_positive, "52428800", BOTH, "likewise; a fetch is for one partition"),
-    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH, "a broker waits until so much is there"),
-    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH, "how long a broker may wait for records"),
+    Option(
+        "kafka.fetch.max.bytes", parse_positive, "52428800", BOTH,
+        "maximum bytes of one fetch, too, since a fetch has one partition",
+    ),
+    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH, "minimum bytes for which a broker waits"),
+    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH, "maximum time for which a broker waits for records"),
 )  # fmt: skip
 BY_NAME: Final = {option.name.lower(): option for option in TABLE}

@@ -38,7 +38,7 @@ def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
 
 
 def find_topics(brokers: ReadClient) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
-    """The metadata of the topics to read, and the names that subscribe or assign has but the cluster has not.
+    """Read the metadata of the topics to read; also returns the topics of subscribe or assign that do not exist.
 
     Raises BadOption for names that brokers refuse, Unreachable while leaders are missing.
     """
@@ -101,7 +101,7 @@ def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> tuple[dict[st
 
 
 def _unknown_topics(brokers: ReadClient, unknown: Sequence[str]) -> str:
-    """What to say of topics that do not exist, with the nearest name."""
+    """The error text for topics that do not exist, with the nearest existing name."""
     near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
     hint = f"Did you mean {near[0]}?" if near else "Correct the option subscribe or assign."
     return f"topic {', '.join(unknown)} does not exist. {hint}"

@@ -62,7 +62,7 @@ def plan_ranges(brokers: ReadClient, wanted: RowFilter = EVERY_ROW) -> Plan:
 
 
 def average_bytes(brokers: ReadClient, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
-    """The average bytes of one offset of each partition; nothing where there is too little to read to matter."""
+    """The average bytes of one offset in each partition; empty where there is too little to read to matter."""
     if sum(r.size for r in ranges) < 2 * MIN_TASK_OFFSETS:
         return {}
     partitions = list(dict.fromkeys(r.topic_partition for r in ranges))
@@ -180,6 +180,6 @@ def _starts_by_time(
 
 
 def _lose(brokers: ReadClient, lost: list[LostRange], found: LostRange) -> None:
-    """Note what is lost. Raises DataLoss where the option onDataLoss says so."""
+    """Record a lost range. Raises DataLoss where the option onDataLoss is `fail`."""
     pass_over(found, brokers.options.on_data_loss)
     lost.append(found)

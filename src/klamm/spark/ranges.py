@@ -63,7 +63,7 @@ def task_count(ranges: Sequence[OffsetRange], weights: Sequence[float], limits: 
 
 
 def pack(ranges: Sequence[OffsetRange], weights: Sequence[float], task_count: int) -> list[TaskRanges]:
-    """Cut the ranges into at most this many tasks, whose bytes differ by those of one offset."""
+    """Cut the ranges into at most this many tasks of about equal bytes."""
     total = sum(r.size * weight for r, weight in zip(ranges, weights, strict=True))
     tasks: list[list[OffsetRange]] = [[] for _ in range(task_count)]
     for task, piece in _pieces(ranges, weights, total / max(1, task_count)):
@@ -77,16 +77,16 @@ def _pieces(ranges: Sequence[OffsetRange], weights: Sequence[float], share: floa
     for whole, weight in zip(ranges, weights, strict=True):
         start = whole.start
         while start < whole.end:
+            while room <= weight / 2:
+                task, room = task + 1, room + share
             fitting = min(whole.end - start, max(1, round(room / weight)))
             yield task, whole._replace(start=start, end=start + fitting)
             start += fitting
             room -= fitting * weight
-            while room <= weight / 2:
-                task, room = task + 1, room + share
 
 
 def _split(task: TaskRanges, max_records: int) -> Iterator[TaskRanges]:
-    """Cut a task into tasks of at most so many offsets."""
+    """Cut a task into tasks of at most `max_records` offsets."""
     pieces: list[OffsetRange] = []
     room = max_records
     for whole in task.ranges:

@@ -16,7 +16,7 @@ def is_enough(
     limits: TriggerLimits,
     waited_s: float | None,
 ) -> bool:
-    """Whether a micro-batch is due: `minOffsetsPerTrigger` is there, or `maxTriggerDelay` is over.
+    """Whether a micro-batch may begin: there are `minOffsetsPerTrigger` offsets, or `maxTriggerDelay` has passed.
 
     `waited_s` is the time since the last micro-batch of this run; None before the first one.
     """
@@ -31,7 +31,7 @@ def limit_offsets(
     limits: TriggerLimits,
     bytes_per_offset: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The offsets before which the micro-batch ends, within both limits."""
+    """The end offset of the micro-batch in each partition, within the limits of offsets and bytes."""
     ends = dict(latest)
     if limits.max_offsets is not None:
         ends = _share(begins, ends, limits.max_offsets, {})
@@ -46,7 +46,7 @@ def _share(
     most: float,
     weights: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """Give each partition the same part of what it has, at least one offset, so that the sum is about `most`."""
+    """Take the same fraction of each partition, at least one offset each, so that the sum is about `most`."""
     total = sum(max(0, end - begins[p]) * weights.get(p, 1.0) for p, end in ends.items())
     if total <= most:
         return dict(ends)

@@ -63,11 +63,11 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("klamm")` known to a session that somebody else made.
+    """Make `format("klamm")` known to a Spark session that was created elsewhere.
 
     It is only needed where Spark answers DATA_SOURCE_NOT_FOUND: Spark looks for sources with the first python3 on the
     path, unless PYSPARK_PYTHON says otherwise. A local session then uses the running interpreter for its workers.
-    Raises WorkersLackKlamm for a session on a cluster whose workers have another interpreter.
+    Raises WorkersLackKlamm.
     """
     context = spark.sparkContext
     worker_python = context.pythonExec
@@ -97,5 +97,5 @@ def _chosen_settings() -> Mapping[str, str]:
 
 
 def _has_master(chosen: Mapping[str, str]) -> bool:
-    """Whether the settings say where Spark runs."""
+    """Whether the settings name a Spark master."""
     return "spark.master" in chosen or "spark.remote" in chosen

@@ -24,9 +24,9 @@ GUESSED_BYTES: Final = 1024.0
 def describe_sizes(
     cluster: ClusterMetadata, partitions: Collection[TopicPartition]
 ) -> Steps[dict[TopicPartition, int]]:
-    """The bytes that each partition's leader has stored; those are left out of which no broker tells.
+    """Ask the leaders for the stored bytes of these partitions; partitions without an answer are left out.
 
-    Sizes only balance the work, so a broker that does not answer or refuses is passed over.
+    Sizes only balance the tasks, so a broker that does not answer or refuses is skipped.
     """
     found: dict[TopicPartition, int] = {}
     for address, led in (yield from _group_by_leader(cluster, partitions)).items():
@@ -39,7 +39,7 @@ def describe_sizes(
 
 
 def bytes_per_offset(size: int | None, start: int, end: int) -> float:
-    """The average bytes of one offset in a log of so many bytes from `start` to `end`."""
+    """The average bytes of one offset in a log of `size` bytes from `start` to `end`."""
     return size / (end - start) if size and end > start else GUESSED_BYTES
 
 
@@ -67,7 +67,7 @@ def _request(partitions: Collection[TopicPartition]) -> Request:
 
 
 def _sizes_of(answer: Any) -> dict[TopicPartition, int]:
-    """The sizes in a response; a partition that is being moved between directories counts where it is current."""
+    """The partition sizes in a DescribeLogDirs response; future logs are not counted."""
     return {
         TopicPartition(topic.name, p.partition_index): p.partition_size
         for directory in answer.results

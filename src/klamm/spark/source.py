@@ -44,7 +44,7 @@ class KlammSource(DataSource):
         """Return the name by which Spark finds the source: `klamm`."""
         return "klamm"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return the Spark schema; some options add columns.
 
         Without options it is that of Spark's own source: CREATE TABLE passes none to Python sources.
@@ -56,11 +56,12 @@ class KlammSource(DataSource):
         options = read_options(self._given, Reads.BATCH)
         # Spark refuses a reader that takes filters where its configuration does not offer any
         kind = FilteringReader if _PUSHDOWN_PLANNER in sys.modules else KlammReader
-        return kind(Job(options, columns_of(schema)))
+        return kind(Job(options, columns_of(schema, options.values)))
 
     def streamReader(self, schema: StructType) -> KlammStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming read. Raises BadOption."""
-        return KlammStreamReader(Job(read_options(self._given, Reads.STREAM), columns_of(schema)))
+        options = read_options(self._given, Reads.STREAM)
+        return KlammStreamReader(Job(options, columns_of(schema, options.values)))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raise BadOption, since klamm only reads."""
@@ -72,13 +73,16 @@ class KlammSource(DataSource):
 
 
 def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, str]:
-    """The options alone; CREATE TABLE passes those of the table behind `option.`, beside the table's properties."""
+    """The options of the read.
+
+    CREATE TABLE passes them with the prefix `option.`, together with properties of the table.
+    """
     of_table = {name.removeprefix("option."): value for name, value in options.items() if name.startswith("option.")}
     return of_table or {name: value for name, value in options.items() if name.lower() not in _TABLE_PROPERTIES}
 
 
 def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
-    """The options as those of a batch read or, where that cannot be, of a streaming read. Raises BadOption.
+    """Parse the options for a batch read or, where they are invalid for one, for a streaming read. Raises BadOption.
 
     Spark says only later which of the two it is.
     """
@@ -113,7 +117,7 @@ class FilteringReader(KlammReader):
     """A batch read that itself applies conditions on topic, partition, offset and timestamp."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take the filters that the source applies; return those that stay with Spark."""
+        """Take over the filters that the source applies; return those that Spark has to apply."""
         taken: list[Condition] = []
         left = list(take_filters(filters, taken))
         self._job = self._job._replace(wanted=RowFilter(tuple(taken)))

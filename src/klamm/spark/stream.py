@@ -33,11 +33,11 @@ class KlammStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: StreamDriver | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins; the same for each call of this process."""
+        """Return the offsets at which a new query begins; each call of this process returns the same."""
         return to_json(self._stream().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return one of the limits that options set. Spark passes it back, unless its trigger wants everything."""
+        """Return one of the limits that options set. Spark passes it back, unless its trigger reads everything."""
         limits = self._job.options.trigger
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -46,7 +46,7 @@ class KlammStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the next micro-batch ends: `start` itself where it has nothing to read."""
+        """Return the end of the next micro-batch; `start` itself where there is nothing to read."""
         unlimited = isinstance(limit, ReadAllAvailable)
         return to_json(self._stream().next_end(from_json(start), unlimited=unlimited))
 
@@ -56,7 +56,7 @@ class KlammStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if latest is None else to_json(latest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Fix the end of the query: what is there now."""
+        """Set the end of the query to the records that exist now."""
         self._stream().fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

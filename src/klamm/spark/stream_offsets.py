@@ -40,7 +40,7 @@ class StreamOffset(NamedTuple):
 
 
 def to_json(offset: StreamOffset) -> dict[str, Any]:
-    """The offset as Spark stores it: topics in order of name, partitions in order of number."""
+    """Convert a stream offset to the JSON that Spark stores: topics by name, partitions by number."""
     topics: dict[str, Any] = {}
     for p, position in sorted(offset.next.items()):
         if p.topic not in topics:
@@ -56,10 +56,10 @@ def to_json(offset: StreamOffset) -> dict[str, Any]:
 
 
 def from_json(stored: Mapping[str, Any]) -> StreamOffset:
-    """The offset in a checkpoint. Raises BadOption for one that klamm did not write."""
+    """Read a stream offset from a checkpoint. Raises BadOption for one that klamm did not write."""
     try:
         if stored["version"] != VERSION:
-            raise ValueError(f"its version is {stored['version']}, this klamm reads {VERSION}")
+            raise ValueError(f"the offset has version {stored['version']}, this klamm reads version {VERSION}")
         topics = stored["topics"].items()
         return StreamOffset(
             stored["cluster"],
@@ -76,7 +76,7 @@ def from_json(stored: Mapping[str, Any]) -> StreamOffset:
 
 
 def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets by topic and partition, both in order."""
+    """The offsets as a dict of topics, each a dict of partitions, sorted."""
     found: dict[str, dict[str, int]] = {}
     for p, offset in sorted(offsets.items()):
         found.setdefault(p.topic, {})[str(p.partition)] = offset
@@ -84,5 +84,5 @@ def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The offsets of `_nested`, sorted."""
+    """The offsets of `_nested` by topic and partition, sorted."""
     return dict(sorted((TopicPartition(t, int(p)), int(o)) for t, ps in nested.items() for p, o in ps.items()))

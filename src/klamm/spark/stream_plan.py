@@ -14,7 +14,7 @@ class BatchPlan(NamedTuple):
 
 
 def plan_micro_batch(start: StreamOffset, end: StreamOffset) -> BatchPlan:
-    """The offset ranges from `start` to `end`, and what was lost between them, in order of topic and partition."""
+    """Plan a micro-batch: the offset ranges from `start` to `end`, sorted, and the ranges that were lost."""
     ranges = []
     for p in sorted(end.next):
         begin = end.begin(p, start)
@@ -24,7 +24,7 @@ def plan_micro_batch(start: StreamOffset, end: StreamOffset) -> BatchPlan:
 
 
 def losses_between(start: StreamOffset, end: StreamOffset) -> list[LostRange]:
-    """What is lost between the two: topics that are gone, were created again, or became shorter."""
+    """What was lost between two stream offsets: topics that were deleted, recreated or truncated."""
     found = []
     for p, position in sorted(start.next.items()):
         if not end.same_topic(p.topic, start):

@@ -116,9 +116,13 @@ class Journal:
 
     def event(self, kind: str, **facts: Any) -> str:
         """Begin an event; returns the id that its lines have as cause."""
+        return self.begin("event", event=kind, **facts)
+
+    def begin(self, kind: str, **facts: Any) -> str:
+        """Write a line of this kind that begins a cause; returns the cause."""
         self._causes += 1
         cause = f"{self._causes_of}{self._causes}"
-        self.line(cause, "event", event=kind, **facts)
+        self.line(cause, kind, **facts)
         return cause
 
     def found(self, cause: str, **facts: Any) -> None:

@@ -94,7 +94,7 @@ class JournalFiles:
         self._file: _File | None = None
 
     def reserve_incarnation(self) -> None:
-        """Create the first file of this start, so that no later start gets its number, even after a power loss.
+        """Create the first journal file of this start, so that no later start gets its number, even after a power loss.
 
         Waits for the device. An error is left to the first write.
         """

@@ -53,7 +53,9 @@ class Term(NamedTuple):
 Wanted = Callable[[bytes], bool]
 """Whether a line, as it is written, has to be read; journals may hold millions of others."""
 
-_BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"')
+_BULK: Final = (
+    b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"', b'"kind":"group"', b'"kind":"transaction"'
+)  # fmt: skip
 """What thousands of lines may be of one event: each names what it is about."""
 _NOT_LISTED: Final = b'"partitions":{}'
 """A request may be about too many partitions to list them."""
@@ -65,6 +67,13 @@ def about(*words: str) -> Wanted:
     """A filter for journal lines that contain one of these words as a JSON string; lines of rare kinds always pass."""
     quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
     return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
+
+
+def only_about(kinds: Iterable[str], *words: str) -> Wanted:
+    """A filter for lines of these kinds with one of these words as JSON string."""
+    heads = [f'"kind":"{kind}"'.encode() for kind in kinds]
+    quoted = [f'"{word}"'.encode() for word in words]
+    return lambda line: any(head in line[:_HEAD] for head in heads) and any(word in line for word in quoted)
 
 
 def read_journals(disk: JournalDisk, directories: Iterable[str], wanted: Wanted | None = None) -> Iterator[Entry]:

@@ -108,7 +108,7 @@ class Cluster:
         return self._local.bootstrap
 
     def node(self, broker_id: int) -> NodeProcess:
-        """The node with this broker id: `kill`, `stop`, `restart`, `pause` and `resume` it, or change `properties`."""
+        """Return the node with this broker id; the test may `kill`, `stop`, `restart`, `pause` and `resume` it."""
         return self._local.node(broker_id)
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class Cluster:
         return running and not (self._links is not None and self._links.is_cut)
 
     def repair(self) -> None:
-        """Join the network, let paused nodes go on, start what does not run, and wait until all know each other."""
+        """End network partitions, resume paused nodes, start dead processes, and wait until all nodes are ready."""
         if self._links is not None:
             self.join()
         if not self.zookeeper.is_running:
@@ -171,7 +171,7 @@ class Cluster:
         self._loop.call(self._links.cut, pairs)
 
     def join(self) -> None:
-        """End all partitions of the network: what waited is delivered. Raises UsageError without `network_faults`."""
+        """End all partitions of the network and deliver held-back bytes. Raises UsageError without `network_faults`."""
         if self._links is None:
             raise UsageError("join() needs a cluster that was started with network_faults=True.")
         self._loop.call(self._links.join)
@@ -196,7 +196,7 @@ class Cluster:
         return self._loop.run(run_with_client())
 
     def describe(self, topics: Sequence[str] | None = None, node: NodeProcess | None = None) -> Metadata:
-        """Brokers, controller and topics (all, or those of `topics` that exist), as this node or any knows them."""
+        """Return brokers, controller and topics (all, or those of `topics` that exist) from the metadata of a node."""
         return self.ask(lambda admin: read_cluster(admin, topics), _ONE_NODE_TIMEOUT_S, node)
 
     @property
@@ -212,7 +212,7 @@ class Cluster:
         """The first offset and the end of each partition."""
 
         async def read(admin: Admin) -> dict[int, tuple[int, int]]:
-            """Read both of all partitions."""
+            """Read the earliest and latest offset of all partitions."""
             partitions = [
                 TopicPartition(topic, n) for n in (await read_cluster(admin, [topic])).topics[topic].partitions
             ]
@@ -226,7 +226,7 @@ class Cluster:
         return ConsumerGroup(self, name)
 
     def explain(self, *subject: str) -> list[str]:
-        """The lines of `klamm explain`: of `"orders-0"`, `"orders"`, `"broker", "2"` or `"controller"`."""
+        """The lines that `klamm explain` prints for a subject, for example `"orders-0"` or `"broker", "2"`."""
         parsed = parse_subject(subject)
         sources = Sources(self.directory, zookeeper=self.zookeeper.connect_string)
         read = partial(read_inputs, sources, RealDisk(), parsed.needed_lines)
@@ -241,9 +241,9 @@ class Cluster:
         copies: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, with 3 replicas or as many as there are nodes, and wait until all are in sync everywhere.
+        """Create a topic and wait until all replicas are in sync and known to every node.
 
-        Raises RequestFailed.
+        The replication factor is 3, or the number of nodes if there are fewer. Raises RequestFailed.
         """
         count = min(3, len(self.nodes)) if copies is None else copies
         topic = NewTopic(name, partitions, count, None, dict(config or {}))
@@ -252,11 +252,11 @@ class Cluster:
         self.wait_until_in_sync(name, partitions, count)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until no running node knows it. Raises RequestFailed."""
+        """Delete a topic, and wait until no running node has it in its metadata. Raises RequestFailed."""
         raise_refusals(self.ask(lambda admin: delete(admin, [name])))
 
         def is_gone(node: NodeProcess) -> bool:
-            """Whether this node does not know it."""
+            """Whether this node does not have the topic in its metadata."""
             return name not in self.describe([name], node).topics
 
         for node in self._running():
@@ -282,7 +282,7 @@ class Cluster:
         running = {n.broker_id for n in self._running()}
 
         def is_complete(node: NodeProcess) -> bool:
-            """Whether this node does."""
+            """Whether this node has all running nodes and a live controller in its metadata."""
             known = self.describe((), node)
             return set(known.brokers) == running and known.controller in running
 
@@ -293,7 +293,7 @@ class Cluster:
         """Wait until every running node knows a leader and `copies` in-sync replicas of each partition."""
 
         def is_in_sync(node: NodeProcess) -> bool:
-            """Whether this node does."""
+            """Whether this node has a leader and enough in-sync replicas of each partition in its metadata."""
             found = self.describe([topic], node).topics.get(topic)
             return (
                 found is not None
@@ -309,7 +309,7 @@ class Cluster:
         """Wait until no running node has the dead broker in its metadata. Apache Kafka cannot restart earlier."""
 
         def is_gone(node: NodeProcess) -> bool:
-            """Whether this node does not list it."""
+            """Whether this node does not have the broker in its metadata."""
             return broker_id not in self.describe((), node).brokers
 
         for node in self._running():
@@ -331,16 +331,16 @@ class Cluster:
         return excerpts
 
     def recent_logs(self) -> str:
-        """The excerpts in one text."""
+        """The last log lines of all processes as one text."""
         return "\n".join(f"--- {title}\n{text}" for title, text in self.log_excerpts().items())
 
     def _running(self) -> Collection[NodeProcess]:
-        """The nodes that can answer."""
+        """The nodes that run and are not paused."""
         return [node for node in self.nodes if node.is_running and not node.is_paused]
 
     @property
     def _loop(self) -> BackgroundLoop:
-        """The loop of clients and proxies; started when it is first needed."""
+        """The background event loop of clients and proxies; started when it is first needed."""
         if self._background is None:
             self._background = BackgroundLoop("klamm-testing")
         return self._background

@@ -50,7 +50,7 @@ class ConsumerGroup:
         return self._cluster.ask(lambda admin: describe_group(admin, self.name))
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """All committed offsets."""
+        """The committed offsets of the group by partition."""
         return self._cluster.ask(lambda admin: read_offsets(admin, self.name))
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -62,14 +62,14 @@ class ConsumerGroup:
         raise_refusals(self._cluster.ask(lambda admin: commit_offsets(admin, self.name, offsets)))
 
     def reset(self, topic: str, kind: ResetKind = ResetKind.EARLIEST, number: int = 0) -> dict[TopicPartition, int]:
-        """Reset the offsets of all partitions of the topic, as `klamm groups reset-offsets` does; the new offsets.
+        """Reset the offsets of all partitions of the topic, as `klamm groups reset-offsets` does.
 
-        `number` is the offset, the shift or the time in ms of those kinds that have one. Raises RequestFailed where the
-        group has members.
+        Returns the new offsets. `number` is the offset, the shift or the time in ms of those kinds that have one.
+        Raises RequestFailed where the group has members.
         """
 
         async def planned(admin: Admin) -> dict[TopicPartition, int]:
-            """The new offset of each partition."""
+            """Plan the new offset of each partition."""
             numbers = (await read_cluster(admin, [topic])).topics[topic].partitions
             partitions = [TopicPartition(topic, n) for n in numbers]
             plan = await plan_reset(admin, self.name, partitions, Reset(kind, number))
@@ -85,11 +85,11 @@ class ConsumerGroup:
         raise_refusals([refusal] if refusal else [])
 
     def wait_until_stable(self, members: int, timeout_s: float = GROUP_TIMEOUT_S) -> Group:
-        """Wait until the group is stable and has so many members, each with its assignment; the group."""
+        """Wait until the group is stable with this many members, each with its assignment; returns the group."""
         found: list[Group] = []
 
         def is_stable() -> bool:
-            """Whether the rebalance is over."""
+            """Whether the rebalance is complete and the group has the expected members."""
             found.append(self.describe())
             return found[-1].state == STABLE and len(found[-1].members) == members
 
@@ -106,7 +106,7 @@ class ConsumerGroup:
         """Wait until the committed offset of each partition of the topic that has records is its log end."""
 
         def has_caught_up() -> bool:
-            """Whether there is no lag."""
+            """Whether no partition has lag."""
             lags = [found for found in self._lags(topic) if found.end]
             return bool(lags) and all(found.lag == 0 for found in lags)
 

@@ -56,27 +56,27 @@ class Links:
             connection.close()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Cut the links of these pairs, besides those that are cut already."""
+        """Cut the links between these pairs of members, in addition to those already cut."""
         self._cut.update(pairs)
         self._apply()
 
     def join(self) -> None:
-        """End all cuts: what waited goes on."""
+        """Restore all links; held-back connections and bytes continue."""
         self._cut.clear()
         self._apply()
 
     @property
     def is_cut(self) -> bool:
-        """Whether a link is cut."""
+        """Whether any link is cut."""
         return bool(self._cut)
 
     def _apply(self) -> None:
-        """Stop the connections of links that are cut, and let the others go on."""
+        """Stop reading from connections over links that are cut, and resume the others."""
         for connection in list(self._connections):
             connection.set_cut(connection.pair in self._cut)
 
     def accept(self, incoming: "_Incoming", path: Path, port: int) -> None:
-        """Connect a new connection to its target, at once or when its link is joined again."""
+        """Connect a new connection to its target, at once or when its link is restored."""
         source = path.source if path.source is not None else self._source_of(port)
         connection = _Connection(self, incoming, path.target_port, frozenset((path.target, _known(source))))
         incoming.connection = connection
@@ -88,12 +88,12 @@ class Links:
         return await self._network.connect(lambda: _Outgoing(connection), HOST, port)
 
     def forget(self, connection: "_Connection") -> None:
-        """Drop a connection that has ended."""
+        """Remove a connection that has ended."""
         self._connections.discard(connection)
 
 
 def _known(source: int | None) -> int:
-    """The number of the member that connects; one of its own for a process that is no member."""
+    """The member number of the process that connects; a number for strangers where it is no member."""
     return _UNKNOWN if source is None else source
 
 
@@ -110,7 +110,7 @@ class _Connection:
         self._is_cut = True
 
     def set_cut(self, is_cut: bool) -> None:
-        """Read from neither half while the link is cut; connect to the target at the first time that it is not."""
+        """Stop reading from both sides while the link is cut; connect to the target once it is not."""
         self._is_cut = is_cut
         if self._outgoing is None:
             if not is_cut and self._connecting is None:
@@ -120,7 +120,7 @@ class _Connection:
             half.set_reading(not is_cut)
 
     async def _connect(self) -> None:
-        """Open the outgoing half, and let both go on; the incoming half is closed where nobody listens."""
+        """Connect to the target and let both sides read; the incoming side is closed where nothing listens."""
         try:
             self._outgoing = await self._links.connect(self, self._target_port)
         except OSError:
@@ -130,7 +130,7 @@ class _Connection:
         self.set_cut(self._is_cut)
 
     def close(self) -> None:
-        """Close both halves."""
+        """Close both sides of the connection."""
         self._links.forget(self)
         if self._connecting is not None:
             self._connecting.cancel()
@@ -150,42 +150,42 @@ class _Half(asyncio.Protocol):
         self._peer_is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait with reading until the other half is there."""
+        """Keep the new connection, and read nothing until the other side is connected."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.pause_reading()
 
     def set_reading(self, may_read: bool) -> None:
-        """Allow or forbid reading."""
+        """Allow or stop reading from this side."""
         self._may_read = may_read
         self._update_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Hand the bytes to the other half."""
+        """Pass the bytes to the other side."""
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.write(data)
 
     def pause_writing(self) -> None:
-        """The system takes no more bytes from this half: the other one reads no more."""
+        """Stop reading from the other side, because this one accepts no more bytes."""
         self._set_full(True)
 
     def resume_writing(self) -> None:
-        """The system takes bytes again."""
+        """Read from the other side again, because this one accepts bytes."""
         self._set_full(False)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Close the other half, too."""
+        """Close the other side, too."""
         if self.connection is not None:
             self.connection.close()
 
     def _set_full(self, is_full: bool) -> None:
-        """Tell the other half whether this one takes bytes."""
+        """Tell the other side whether this one accepts bytes."""
         if self.peer is not None:
             self.peer._peer_is_full = is_full
             self.peer._update_reading()
 
     def _update_reading(self) -> None:
-        """Read where the link works and the other half takes bytes."""
+        """Read if the link is not cut and the other side accepts bytes."""
         if self.transport is None or self.transport.is_closing():
             return
         if self._may_read and not self._peer_is_full:
@@ -203,7 +203,7 @@ class _Incoming(_Half):
         self._path = path
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Find out who connects, and connect to the target."""
+        """Find out which member connects, then connect to the target."""
         super().connection_made(transport)
         self._links.accept(self, self._path, transport.get_extra_info("peername")[1])
 

@@ -15,9 +15,9 @@ INTERNAL: Final = "INTERNAL"
 
 
 def route_through_proxies(nodes: Sequence[NodeProcess], zookeeper_port: int) -> list[Path]:
-    """Give each node a listener of its own for the other nodes, and let it advertise a proxy; the proxies to open.
+    """Give each node a separate listener for other nodes and let it advertise a proxy; returns the proxies to open.
 
-    Clients go on to connect to the nodes directly. Raises UsageError where the system does not support it.
+    Clients still connect to the nodes directly. Raises UsageError where the system does not support it.
     """
     if not can_find_owners():
         raise UsageError("network_faults=True needs Linux: proxies read from /proc which node owns a connection.")
@@ -49,5 +49,5 @@ def owning_node(nodes: Iterable[NodeProcess], port: int) -> int | None:
 
 
 def pairs_between(cut_off: Collection[int], others: Collection[int]) -> set[Pair]:
-    """The links between two groups of members."""
+    """Each pair of a member that is cut off and one of the others: the links to cut."""
     return {frozenset(pair) for pair in product(cut_off, others)}

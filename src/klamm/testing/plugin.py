@@ -29,14 +29,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers."""
+    """Declare the pytest markers."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
 
 
 @pytest.fixture(scope="session")
 def klamm_cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A cluster for all tests, one for each worker of pytest-xdist; what a test broke is repaired before the next."""
+    """The fixture of a cluster that all tests share, one for each worker of pytest-xdist.
+
+    What a test broke is repaired before the next test.
+    """
     from klamm.testing.settings import cluster_from_ini
 
     with cluster_from_ini(pytestconfig.getini, tmp_path_factory.mktemp("klamm")) as cluster:
@@ -47,7 +50,7 @@ def klamm_cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def klamm_own_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A cluster for this test alone, with the options of the marker `klamm`."""
+    """The fixture of a cluster for one test, with the options of the marker `klamm`."""
     from klamm.testing.settings import cluster_from_marker
 
     with cluster_from_marker(request.node.get_closest_marker("klamm"), tmp_path_factory.mktemp("klamm")) as cluster:
@@ -56,7 +59,7 @@ def klamm_own_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def klamm_topic(request: pytest.FixtureRequest) -> str:
-    """The name of a new topic, in the test's own cluster where it has one; options by the marker `klamm_topic`."""
+    """The fixture of a new topic: its name. It is in the test's own cluster if it has one; marker: `klamm_topic`."""
     from klamm.testing.settings import topic_options
 
     name = _unique_name(request)
@@ -67,7 +70,7 @@ def klamm_topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def klamm_group(request: pytest.FixtureRequest) -> Any:
-    """A consumer group that no other test uses, in the test's own cluster where it has one."""
+    """The fixture of a consumer group that no other test uses, in the test's own cluster if it has one."""
     return _cluster_of(request).group(_unique_name(request))
 
 
@@ -100,12 +103,12 @@ def _clusters_of(item: pytest.Item) -> list[Any]:
 
 
 def _cluster_of(request: pytest.FixtureRequest) -> Any:
-    """The test's own cluster where it asks for one, else the shared one."""
+    """The test's own cluster if it has one, else the shared one."""
     return request.getfixturevalue(OWN_CLUSTER if OWN_CLUSTER in request.fixturenames else CLUSTER)
 
 
 def _unique_name(request: pytest.FixtureRequest) -> str:
-    """A name that is valid for topics and groups: the test's, and a number."""
+    """A name that is valid for topics and groups: the name of the test, and a number."""
     number = request.config.stash.get(_NAMES, 0) + 1
     request.config.stash[_NAMES] = number
     test = re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)[:_TOPIC_NAME_CHARS]

@@ -17,18 +17,21 @@ class Marker(Protocol):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """What is passed by position."""
+        """The positional arguments of the marker."""
         ...
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """What is passed by name."""
+        """The keyword arguments of the marker."""
         ...
 
 
 @contextmanager
 def cluster_from_ini(ini: Callable[[str], Any], directory: PathText) -> Iterator[Cluster]:
-    """A running cluster with the settings `klamm_…`; its data is removed at the end. Raises UsageError."""
+    """Start a cluster with the settings `klamm_…` of the ini file; its data is removed at the end.
+
+    Raises UsageError.
+    """
     brokers: str = ini("klamm_brokers")
     if not brokers.isdigit() or int(brokers) < 1:
         raise UsageError(f"klamm_brokers = {brokers}: write a number of nodes, at least 1.")
@@ -44,7 +47,7 @@ def cluster_from_ini(ini: Callable[[str], Any], directory: PathText) -> Iterator
 
 @contextmanager
 def cluster_from_marker(marker: Marker | None, directory: PathText) -> Iterator[Cluster]:
-    """A running cluster with the options of the marker `klamm`; its data is removed at the end. Raises UsageError."""
+    """Start a cluster with the options of the marker `klamm`; its data is removed at the end. Raises UsageError."""
     with _running(directory, _options(marker, "klamm", CLUSTER_OPTIONS)) as cluster:
         yield cluster
 
@@ -55,7 +58,7 @@ def topic_options(marker: Marker | None) -> dict[str, Any]:
 
 
 def parse_overrides(lines: Sequence[str]) -> dict[str, str]:
-    """Configs from lines KEY=VALUE. Raises UsageError."""
+    """Parse configs from lines KEY=VALUE. Raises UsageError."""
     found = {}
     for line in lines:
         key, equals, value = line.partition("=")
@@ -66,18 +69,20 @@ def parse_overrides(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _options(marker: Marker | None, name: str, known: Sequence[str]) -> dict[str, Any]:
-    """The options of a marker; none without it. Raises UsageError where one is not known."""
+    """The options of a marker; empty without it. Raises UsageError for an unknown option."""
     if marker is None:
         return {}
     unknown = [*map(repr, marker.args), *(key for key in marker.kwargs if key not in known)]
     if unknown:
-        raise UsageError(f"@pytest.mark.{name}: {unknown[0]} is not an option. Write {', '.join(known)} by name.")
+        raise UsageError(
+            f"@pytest.mark.{name}: {unknown[0]} is not an option. Give only {', '.join(known)}, each as NAME=VALUE."
+        )
     return dict(marker.kwargs)
 
 
 @contextmanager
 def _running(directory: PathText, options: Mapping[str, Any]) -> Iterator[Cluster]:
-    """A cluster with its data in this directory, which is removed at the end."""
+    """Start a cluster with its data in this directory; both are removed at the end."""
     try:
         with Cluster(directory, **options) as cluster:
             yield cluster

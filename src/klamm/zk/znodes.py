@@ -219,7 +219,7 @@ def decode_controller_epoch(payload: bytes | None) -> int:
     """The controller epoch. Raises MalformedZnode."""
     text = (payload or b"").strip()
     if not text.isdigit() or len(text) > 10 or int(text) > MAX_INT32:
-        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number of 31 bits")
+        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a whole number from 0 to 2147483647")
     return int(text)
 
 

@@ -15,6 +15,19 @@ from tests.simulation.injected_bugs.answers import (
     nobody_rebalances,
     timers_outlive_the_term,
 )
+from tests.simulation.injected_bugs.configs import (
+    config_changes_unannounced,
+    config_changes_unwatched,
+    config_follower_ends_at_the_first_error,
+    configs_mixed_up,
+    defaults_of_all_brokers_ignored,
+    new_sessions_read_no_configs,
+    notifications_deleted_after_seconds,
+    notifications_deleted_at_once,
+    notifications_name_another_entity,
+    only_the_newest_notification_is_read,
+    own_config_taken_for_all_brokers,
+)
 from tests.simulation.injected_bugs.controllership import (
     callers_forgotten,
     context_survives_the_term,
@@ -238,6 +251,17 @@ MUTANTS = (
     Mutant("ae", "", "every election is said to succeed", all_elections_succeed, (39,)),
     Mutant("af", "", "every election is said to fail", no_election_succeeds, (39,)),
     Mutant("ag", "", "nobody looks for imbalance", nobody_rebalances, (39,)),
+    Mutant("ah", "", "config changes are not watched", config_changes_unwatched, (35, 44)),
+    Mutant("ai", "", "new sessions do not read config changes", new_sessions_read_no_configs, (35, 44)),
+    Mutant("aj", "", "config changes are not announced", config_changes_unannounced, (45,)),
+    Mutant("ak", "", "notifications are deleted at once", notifications_deleted_at_once, (45,)),
+    Mutant("am", "", "defaults of all brokers are not read", defaults_of_all_brokers_ignored, (44,)),
+    Mutant("an", "", "of several notifications one is read", only_the_newest_notification_is_read, (44,)),
+    Mutant("ao", "", "notifications name another entity", notifications_name_another_entity, (45, 44)),
+    Mutant("ap", "", "notifications stay for seconds", notifications_deleted_after_seconds, (45,)),
+    Mutant("aq", "", "topics get each other's configs", configs_mixed_up, (44,)),
+    Mutant("ar", "", "a broker's own config is taken for all's", own_config_taken_for_all_brokers, (44,)),
+    Mutant("as", "", "the config follower ends at an error", config_follower_ends_at_the_first_error, (35, 44, 45)),
 )
 
 

@@ -10,8 +10,8 @@ from klamm.broker.lifecycle import Lifecycle
 START_ORDER = [
     "listeners", "log directory failures", "logs", "journal",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
-    "stale topics", "replicas", "record repair", "log scrubber", "group coordinator", "producer ids",
-    "transaction client",
+    "stale topics", "replicas", "record repair", "log scrubber", "coordinators' journal", "group coordinator",
+    "producer ids", "transaction client",
     "transaction verification", "transaction markers", "transaction coordinator", "config changes",
     "controller handover", "registration watch", "metrics endpoint", "request server",
 ]  # fmt: skip

@@ -77,7 +77,7 @@ def test_explain_reads_a_journal_directory_named_by_option(data: Path, capsys: p
 def test_explain_names_the_missing_option_when_it_has_no_journal(tmp_path: Path) -> None:
     with pytest.raises(CannotExplain, match="--data"):
         run_explain(["orders-0"], Sources(str(tmp_path / "none"), []))
-    with pytest.raises(UsageError, match="Name a TOPIC-PARTITION"):
+    with pytest.raises(UsageError, match="Name one of: TOPIC-PARTITION"):
         run_explain(["broker", "one"], Sources(str(tmp_path), []))
     with pytest.raises(CannotExplain, match="There is no directory"):
         run_explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))

@@ -90,3 +90,10 @@ def test_every_controller_event_has_a_handler() -> None:
 
     unhandled = {k.__name__ for k in kinds if k not in HANDLERS} - {"Event", "Answered"}
     assert unhandled == life
+
+
+def test_every_event_with_a_caller_says_how_it_is_refused() -> None:
+    kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, events.Answered)]
+    without = [k.__name__ for k in kinds if k is not events.Answered and "refusal" not in vars(k)]
+
+    assert not without

@@ -470,6 +470,27 @@ def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_change
     run(scenario)
 
 
+def test_follower_that_catches_up_while_its_removal_is_pending_returns_to_the_isr(run: Run) -> None:
+    """With incremental fetch sessions nothing reads the partition again: no record comes, as min ISR forbids it."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        cluster.controller.held = asyncio.Event()
+        await shrunk(cluster)
+        cluster.cut.clear()
+        await asyncio.sleep(LAG_S / 2)
+        assert cluster.log(3).end_offset == cluster.log(1).end_offset == 2
+        assert cluster.partition(1).isr_state == PendingShrink(ids(1, 2, 3), frozenset(ids(3)))
+
+        cluster.controller.held.set()
+        await asyncio.sleep(2)
+
+        assert cluster.controller.proposed == [(1, 2), (1, 2, 3)]
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
 def test_closed_alter_partition_manager_sends_no_isr_change(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)

@@ -288,6 +288,22 @@ def test_corrupt_records_are_fetched_again(follow: Follow, monkeypatch: pytest.M
     follow(scenario, good, good)
 
 
+def test_corrupt_records_are_fetched_again_after_growing_delays(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flipped bit on the leader's disk stays: the log of the follower must not fill with one error."""
+
+    def refuse(records: bytes) -> None:
+        raise CorruptRecords("CRC does not match")
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        monkeypatch.setattr(cluster.log(1), "append_as_follower", refuse)
+        await asyncio.sleep(0.5)
+        assert len(leader.fetches()) == 4  # after 50, 100 and 200 ms
+
+    follow(scenario, *[answer(data(records=batch(base=0, epoch=3)))] * 10)
+
+
 def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_them(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_leader_and_a_follower_are_mended_from_another_in_sync_replica(run_on_
         assert cluster.values(damaged) == VALUES
         assert repair.mended_ranges == 2
         assert damaged_offsets(cluster, damaged) == []
-        mended = [line for line in lines if line["event"].startswith("damaged records mended")]
+        mended = [line for line in lines if line["event"].startswith("damaged records replaced")]
         source = 2 if damaged == 1 else 1
         assert [(line["offsets"], line["source"]) for line in mended] == [("1 to 1", source), ("5 to 5", source)]
         assert cluster.isr(1) == (1, 2, 3)
@@ -124,8 +124,13 @@ def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_ther
             with capture_logs() as lines:
                 await asyncio.sleep(20)
             assert damaged_offsets(cluster, 1) == [5]
-            reasons = [line["reason"] for line in lines if line["event"].startswith("damaged records cannot be mended")]
-            assert "broker 2: it answers with CORRUPT_MESSAGE; broker 3: it answers with CORRUPT_MESSAGE" in reasons
+            reasons = [
+                line["reason"] for line in lines if line["event"].startswith("damaged records cannot be replaced")
+            ]
+            assert (
+                "broker 2: Fetch was answered with CORRUPT_MESSAGE; broker 3: Fetch was answered with CORRUPT_MESSAGE"
+                in reasons
+            )
             damage(cluster, 3, 5)  # the same byte again: it is intact
             await asyncio.sleep(700)
             assert repair.mended_ranges == 1

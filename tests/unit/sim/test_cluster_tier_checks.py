@@ -1,16 +1,36 @@
-"""What the tier of whole nodes takes for read, and for lost with the power."""
+"""What the tier of whole nodes takes for read, for lost with the power, and for allowed at rest."""
+
+import uuid
 
 import pytest
 from tests.unit.log.support import batch
 
-from klamm.model.ids import TopicPartition
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.consumer import records_from
-from klamm.sim.cluster_tier.history import TierHistory
-from klamm.sim.cluster_tier.trace import PowerLost
+from klamm.sim.cluster_tier.history import TierHistory, TopicFacts
+from klamm.sim.cluster_tier.invariants.clients import high_watermark_is_monotone
+from klamm.sim.cluster_tier.invariants.logs import recovery_points_are_on_the_device
+from klamm.sim.cluster_tier.invariants.rest import (
+    FinalRead,
+    epoch_files_agree_with_batches,
+    every_partition_is_led,
+    isrs_are_whole,
+    only_assigned_replicas_have_logs,
+)
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
+from klamm.sim.cluster_tier.trace import Polled, PowerLost
+from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
+from klamm.sim.history.trace import TopicZnode
+from klamm.sim.zookeeper.tree import Tree
 from klamm.wire.records import CorruptRecords
 
 ORDERS = TopicPartition("orders", 0)
+TOPIC_ID = uuid.UUID(int=7)
+FACTS = TopicFacts(2, 1, is_synced=False, has_retention=False)
 
 
 def damaged(content: bytes) -> bytes:
@@ -32,3 +52,87 @@ def test_batch_that_replaced_another_is_exposed_when_power_loss_brings_the_other
     history.on_power_lost(PowerLost(1, {ORDERS: 5}, {ORDERS: 2}, {ORDERS: 2}))
 
     assert history.exposed == {ORDERS: 2}
+
+
+def polled(high_watermark: int) -> Polled:
+    return Polled("c", ORDERS, 1, 3, 0, (), high_watermark, 0)
+
+
+def test_high_watermark_may_fall_in_a_leader_epoch_only_where_the_leader_restarts() -> None:
+    history = TierHistory(History(), {})
+    history.on_polled(polled(9))
+
+    assert high_watermark_is_monotone(history, polled(9)) is None
+    history.topics["orders"] = FACTS
+    assert high_watermark_is_monotone(history, polled(8)) is not None
+    history.on_started(BrokerId(1))
+    assert high_watermark_is_monotone(history, polled(8)) is None
+
+
+def test_recovery_point_behind_a_flipped_bit_is_not_judged() -> None:
+    history = TierHistory(History(), {})
+    event = PowerLost(1, {ORDERS: 5}, {}, {ORDERS: 7})
+    assert recovery_points_are_on_the_device(history, event) is not None
+
+    history.on_destroyed(ORDERS, 5)
+
+    assert recovery_points_are_on_the_device(history, event) is None
+
+
+class Resting:
+    """A cluster at rest: broker 1 leads `orders-0` and has a log with leader epochs 0 and 1."""
+
+    def __init__(self, *, isr: tuple[int, ...] = (1, 2), topic_id: uuid.UUID | None = TOPIC_ID) -> None:
+        self.disk = SimulatedDisk(Rng(1))
+        self.disk.make_directories("/data1/orders-0")
+        self.log = self.disk.open("/data1/orders-0/00000000000000000000.log", create=True)
+        self.log.pwrite([batch("a", epoch=0) + batch("b", base_offset=1, epoch=1)], 0)
+        self.tier = TierHistory(
+            History(), {1: DiskLogs(self.disk)} | {b: DiskLogs(SimulatedDisk(Rng(b))) for b in (2, 3)}
+        )
+        self.tier.topics["orders"] = FACTS
+        history = self.tier.zookeeper
+        assignment = ReplicaAssignment((BrokerId(1), BrokerId(2)))
+        history.topics.znodes["orders"] = TopicZnode(topic_id, {0: assignment}, 1)
+        state = LeaderAndIsr(BrokerId(1), 1, tuple(BrokerId(b) for b in isr), 1, 1)
+        history.states.versions[ORDERS] = [state]
+        self.final_reads = {ORDERS: FinalRead()}
+        self.tree = Tree()
+        self.mistakes: list[str] = []
+
+    def write_epochs(self, text: str) -> None:
+        self.disk.write_atomically("/data1/orders-0/leader-epoch-checkpoint", text.encode())
+
+
+def test_short_isr_is_accepted_only_behind_a_damaged_leader() -> None:
+    cluster = Resting(isr=(1,))
+    cluster.final_reads[ORDERS].error = "a record is refused: NOT_ENOUGH_REPLICAS"
+    assert "ISR (1,)" in str(isrs_are_whole(cluster))
+    cluster.tier.on_destroyed(ORDERS, 0)  # by the loss of a directory: the replica is copied again
+    assert "ISR (1,)" in str(isrs_are_whole(cluster))
+    assert every_partition_is_led(cluster) is not None
+
+    cluster.log.pwrite([b"x"], 40)
+
+    assert isrs_are_whole(cluster) is None
+    assert every_partition_is_led(cluster) is None
+
+
+def test_leader_epochs_of_records_before_the_log_start_may_be_gone() -> None:
+    cluster = Resting()
+    cluster.write_epochs("0\n1\n1 1\n")
+    assert epoch_files_agree_with_batches(cluster) is not None
+
+    cluster.final_reads[ORDERS].log_start = 1
+
+    assert epoch_files_agree_with_batches(cluster) is None
+
+
+def test_log_left_by_a_reassignment_is_accepted_only_without_topic_ids() -> None:
+    for topic_id, is_accepted in ((TOPIC_ID, False), (None, True)):
+        cluster = Resting(topic_id=topic_id)
+        moved = ReplicaAssignment((BrokerId(2), BrokerId(3)))
+        cluster.tier.zookeeper.topics.znodes["orders"] = TopicZnode(topic_id, {0: moved}, 1)
+        assert (only_assigned_replicas_have_logs(cluster) is None) is is_accepted
+    del cluster.tier.zookeeper.topics.znodes["orders"]
+    assert only_assigned_replicas_have_logs(cluster) is not None

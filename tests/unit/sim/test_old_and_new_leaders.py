@@ -38,4 +38,4 @@ def test_new_leader_without_its_request_is_a_violation_unless_interrupted(
 
     wrong = old_and_new_leaders_get_requests(history, ended)
 
-    assert ("broker 2 is not told" in (wrong or "")) is is_found
+    assert ("broker 2 is not sent" in (wrong or "")) is is_found

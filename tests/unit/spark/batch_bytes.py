@@ -10,10 +10,10 @@ import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import arrow_schema
 from klamm.spark.decoder import RecordSelection, decode
-from klamm.spark.transactions import Aborted
 from klamm.wire.vectors.batches import read_run
 from klamm.wire.vectors.starts import Finder, find_bodies
 

@@ -20,10 +20,10 @@ from tests.unit.spark.batch_bytes import (
     with_crc,
 )
 
+from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
 from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
-from klamm.spark.transactions import Aborted
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 from klamm.wire.vectors.batches import CorruptBatch, read_run
@@ -225,7 +225,7 @@ class TestDamage:
         struct.pack_into(">i", raw, 57, 2)
 
         for find in WAYS.values():
-            with pytest.raises(CorruptBatch, match="another length than the batch"):
+            with pytest.raises(CorruptBatch, match="do not add up"):
                 rows_of(with_crc(raw), find=find)
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
@@ -233,7 +233,7 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a")] * 3))
         raw[61] = 1  # -1
 
-        with pytest.raises(CorruptBatch, match=r"exceeds its batch|another length"):
+        with pytest.raises(CorruptBatch, match=r"longer than the rest of its batch|do not add up"):
             rows_of(with_crc(raw), find=find)
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)

@@ -48,7 +48,9 @@ CONTROLLERS = {
 
 
 @pytest.mark.parametrize(("payload", "expected"), CONTROLLERS.values(), ids=CONTROLLERS)
-def test_the_controller_znode_is_decoded_or_refused(payload: bytes | None, expected: tuple[int, bool] | None) -> None:
+def test_a_controller_znode_gives_its_broker_id_and_a_malformed_one_gives_none(
+    payload: bytes | None, expected: tuple[int, bool] | None
+) -> None:
     read = znodes.decode_controller(payload)
 
     assert ((read.broker, read.is_kraft) if read else None) == expected

@@ -19,14 +19,13 @@ from klamm.client.errors import (
     RetriableError,
     Unreachable,
     UnsupportedVersion,
-    code_name,
 )
 from klamm.client.offsets import list_offsets
 from klamm.client.routing import (
+    CoordinatorRoute,
     CoordinatorType,
     NoController,
     Unconfirmed,
-    coordinator,
     send_to_any,
     send_to_controller,
 )
@@ -46,12 +45,6 @@ CLIENT_ID: Final = "klamm-cli"
 T = TypeVar("T")
 
 _PAUSE_S: Final = 0.2
-_COORDINATED: Final = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
-_NOT_COORDINATING: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
 _MIN_LEFT_S: Final = 0.05
 _ONE_BROKER_TIMEOUT_S: Final = 5.0
 """For one broker where another may answer."""
@@ -190,20 +183,9 @@ class Admin:
         `key`: a group or transactional id. `error_of` returns the error code of a response that says whether the broker
         coordinates it.
         """
-        what = f"the {_COORDINATED[kind]} {key}"
-
-        def attempt_at_coordinator() -> Steps[Any]:
-            """Find the coordinator and send it the request once.
-
-            Raises RetriableError where it no longer coordinates the key.
-            """
-            address = yield from coordinator(self._cluster, kind, key)
-            answer = yield Ask(address, request, self.left_s)
-            if error_of(answer) in _NOT_COORDINATING:
-                raise RetriableError(f"{address} does not coordinate {what} now ({code_name(error_of(answer))})")
-            return answer
-
-        return await self._run_with_retries(attempt_at_coordinator, f"the coordinator of {what} does not answer")
+        route = CoordinatorRoute(self._cluster, kind, key)
+        steps = route.ask(request, error_of, self._backoff(), lambda: self.left_s)
+        return await self._run_within_timeout(steps, f"the coordinator of the {route.what} does not answer")
 
     async def ask_leader(self, partition: TopicPartition, request: Request, error_of: Callable[[Any], int]) -> Any:
         """Send a request to the leader of a partition, and follow it when it moves. Raises CannotAsk."""
@@ -240,8 +222,12 @@ class Admin:
 
     async def _run_with_retries(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
         """Run the steps of `attempt`, again after a retriable error. Raises CannotAsk with `problem` at the timeout."""
+        return await self._run_within_timeout(retried(problem, attempt, self._backoff()), problem)
+
+    async def _run_within_timeout(self, steps: Steps[T], problem: str) -> T:
+        """Run the steps. Raises CannotAsk with `problem` where they did not succeed before the timeout."""
         try:
-            return await self._run(retried(problem, attempt, self._backoff()))
+            return await self._run(steps)
         except Unreachable as error:
             kind = NoAnswer if isinstance(error.cause, AnswerTimedOut) else CannotAsk
             raise kind(f"{problem} within {self._timeout_s:g} s: {error.cause}") from None
@@ -263,7 +249,7 @@ def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Addre
     try:
         return list(cluster.parse_addresses(text))
     except ValueError as error:
-        raise UsageError(f"{option} {error}") from None
+        raise UsageError(f"{option} {text!r}: {error}.") from None
 
 
 def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitable[T]]) -> T:

@@ -1,45 +1,42 @@
 """Read groups: members, assignments, committed offsets and lag. Source: ConsumerGroupCommand.java (3.9)."""
 
-import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
-from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.admin.cluster import ask_every_broker, read_cluster
 from klamm.cli.admin.refusals import Refusal
+from klamm.client.committed_offsets import (
+    committed_of,
+    first_partition_error,
+    numbers_by_topic,
+    offset_commit_request,
+    offset_fetch_request,
+    partition_errors,
+)
 from klamm.client.errors import code_name
+from klamm.client.group_member import assigned_partitions
 from klamm.client.offsets import LATEST
 from klamm.client.versions import Request
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
-from klamm.wire.errors import WireError
 from klamm.wire.messages import (
-    ConsumerProtocolAssignment,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DescribedGroupMember,
     DescribeGroupsRequest,
     ListGroupsRequest,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
 )
 
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 INACTIVE: Final = ("Empty", DEAD)
 """States in which offsets may be reset: no member would go on from its own position."""
-_FETCHES_ALL: Final = 2
-_ONE_GROUP: Final = 7
 _FILTERS_STATES: Final = 4
-_HAS_NO_TIMESTAMP: Final = 2
-_NO_MEMBER: Final = -1
+_FILTERS_TYPES: Final = 5
 
 
 class ListedGroup(NamedTuple):
@@ -89,31 +86,26 @@ class Lag(NamedTuple):
 # ---- groups
 
 
-async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[ListedGroup], list[Refusal]]:
+async def list_groups(
+    admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[list[ListedGroup], list[Refusal]]:
     """The groups of all coordinators, sorted, and the errors of brokers that could not list theirs."""
-    await admin.look()
 
     def request(version: int) -> ListGroupsRequest:
         """Build the ListGroups request for this version; versions without a filter of states return all groups."""
-        return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
+        if types and version < _FILTERS_TYPES:
+            raise CannotAsk("it cannot filter by type. Leave out --type, or upgrade the broker.")
+        return ListGroupsRequest(
+            states_filter=tuple(states) if version >= _FILTERS_STATES else (),
+            types_filter=tuple(types) if version >= _FILTERS_TYPES else (),
+        )
 
-    async def ask(broker: BrokerId) -> Any:
-        """Ask one broker for its groups; return the response, or the error where it cannot be asked."""
-        try:
-            return await admin.ask_broker(broker, ApiKey.LIST_GROUPS, request)
-        except CannotAsk as error:
-            return error
-
-    brokers = sorted(admin.brokers)
-    found: list[ListedGroup] = []
-    refused: list[Refusal] = []
-    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
-        if isinstance(answer, CannotAsk):
-            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
-            continue
-        if answer.error_code:
-            refused.append(Refusal(f"broker {broker}", answer.error_code, "its groups are not complete"))
-        found += [ListedGroup(g.group_id, g.protocol_type, g.group_state, broker) for g in answer.groups]
+    answers, refused = await ask_every_broker(admin, ApiKey.LIST_GROUPS, request, "groups")
+    found = [
+        ListedGroup(g.group_id, g.protocol_type, g.group_state, broker)
+        for broker, answer in answers.items()
+        for g in answer.groups
+    ]
     return sorted(found), refused
 
 
@@ -137,15 +129,6 @@ def _member(described: DescribedGroupMember, is_consumer: bool) -> Member:
     )
 
 
-def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decode the partitions of a consumer's assignment; empty where it has none or has another encoding."""
-    try:
-        read = ConsumerProtocolAssignment.decode(assignment, 0, 2)
-    except WireError:
-        return ()
-    return tuple(TopicPartition(t.topic, number) for t in read.assigned_partitions for number in t.partitions)
-
-
 async def delete_group(admin: Admin, name: str) -> Refusal | None:
     """Delete a group without members, and its offsets; returns the error, if any."""
     request = Request(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=(name,)))
@@ -161,18 +144,11 @@ async def read_offsets(
     admin: Admin, name: str, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """The committed offsets of these partitions, or of all (None) that have one. Raises CannotAsk."""
-    topics = None if partitions is None else [OffsetFetchRequestTopic(t, n) for t, n in _by_topic(partitions)]
-    message = OffsetFetchRequest(name, topics)
-    request = Request(ApiKey.OFFSET_FETCH, message, oldest=_FETCHES_ALL, newest=_ONE_GROUP)
+    request = offset_fetch_request(name, partitions)
     answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
     if answer.error_code:
         raise CannotAsk(f"Cannot read the offsets of group {name}: {code_name(answer.error_code)}. Check its name.")
-    return {
-        TopicPartition(topic.name, p.partition_index): p.committed_offset
-        for topic in answer.topics
-        for p in topic.partitions
-        if p.committed_offset >= 0
-    }
+    return committed_of(answer)
 
 
 async def read_lag(admin: Admin, group: Group) -> list[Lag]:
@@ -197,15 +173,7 @@ async def read_ends(admin: Admin, partitions: Collection[TopicPartition], time: 
 
 async def commit_offsets(admin: Admin, name: str, offsets: Mapping[TopicPartition, int]) -> list[Refusal]:
     """Commit offsets for a group without members; returns the errors by partition. Raises CannotAsk."""
-    topics = [
-        OffsetCommitRequestTopic(
-            topic, [OffsetCommitRequestPartition(n, offsets[TopicPartition(topic, n)]) for n in numbers]
-        )
-        for topic, numbers in _by_topic(offsets)
-    ]
-    message = OffsetCommitRequest(name, _NO_MEMBER, topics=topics)
-    request = Request(ApiKey.OFFSET_COMMIT, message, oldest=_HAS_NO_TIMESTAMP)
-    answer = await admin.ask_coordinator(name, request, _first_partition_error)
+    answer = await admin.ask_coordinator(name, offset_commit_request(name, offsets), first_partition_error)
     return _partition_refusals(name, answer)
 
 
@@ -213,7 +181,7 @@ async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPa
     """Delete committed offsets; returns the errors by partition, or of the group. Raises CannotAsk."""
     topics = [
         OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
-        for topic, numbers in _by_topic(partitions)
+        for topic, numbers in numbers_by_topic(partitions)
     ]
     request = Request(ApiKey.OFFSET_DELETE, OffsetDeleteRequest(name, topics))
     answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
@@ -222,24 +190,6 @@ async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPa
     return _partition_refusals(name, answer)
 
 
-def _first_partition_error(answer: Any) -> int:
-    """Return the first error code of a partition in the response; 0 where there is none."""
-    return next((p.error_code for topic in answer.topics for p in topic.partitions), 0)
-
-
 def _partition_refusals(name: str, answer: Any) -> list[Refusal]:
     """Return a refusal for each partition of the response that has an error."""
-    return [
-        Refusal(f"group {name}, {topic.name}-{p.partition_index}", p.error_code, None)
-        for topic in answer.topics
-        for p in topic.partitions
-        if p.error_code
-    ]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return each topic with its sorted partition numbers."""
-    topics: dict[str, list[int]] = {}
-    for partition in sorted(partitions):
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    return [(topic, tuple(numbers)) for topic, numbers in topics.items()]
+    return [Refusal(f"group {name}, {partition}", code, None) for partition, code in partition_errors(answer)]

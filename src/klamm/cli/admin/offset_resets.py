@@ -1,10 +1,8 @@
 """Where a group's offsets are to be reset to. Source: ConsumerGroupCommand.java (3.9)."""
 
-import re
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from klamm.cli.admin.client import Admin
 from klamm.cli.admin.cluster import read_cluster
@@ -12,11 +10,6 @@ from klamm.cli.admin.groups import read_ends, read_offsets
 from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
-
-_DURATION: Final = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-_SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
 class ResetKind(StrEnum):
@@ -41,28 +34,6 @@ class PlannedReset(NamedTuple):
     committed: int | None
     planned: int
     """Within the log."""
-
-
-def parse_datetime(text: str) -> int:
-    """Return the ms since 1970 of a time like `2026-01-31T08:00:00.000`, UTC unless it names an offset.
-
-    Raises UsageError.
-    """
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--to-datetime {text!r} is not YYYY-MM-DDTHH:mm:SS.sss, for example 2026-01-31T08:00:00.000."
-        ) from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def parse_duration(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration like `P7D`. Raises UsageError."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise UsageError(f"--by-duration {text!r} is not PnDTnHnMnS, for example P7D or PT1H30M.")
-    return round(sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) * 1000)
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -109,13 +80,20 @@ async def plan_reset(
     starts = await read_ends(admin, partitions, EARLIEST)
     ends = await read_ends(admin, partitions, LATEST)
     at_time = await read_ends(admin, partitions, reset.number) if reset.kind is ResetKind.TIME else {}
-    plan = []
-    for partition in sorted(starts):
-        asked = _asked_offset(reset, committed.get(partition), starts[partition], ends[partition], at_time, partition)
-        if asked is not None:
-            within = min(max(asked, starts[partition]), ends[partition])
-            plan.append(PlannedReset(partition, committed.get(partition), within))
-    return plan
+    asked = {p: _asked_offset(reset, committed.get(p), starts[p], ends[p], at_time, p) for p in sorted(starts)}
+    return [
+        PlannedReset(p, committed.get(p), min(max(offset, starts[p]), ends[p]))
+        for p, offset in asked.items()
+        if offset is not None
+    ]
+
+
+async def plan_offsets(admin: Admin, group: str, offsets: Mapping[TopicPartition, int]) -> list[PlannedReset]:
+    """These offsets for each partition that exists, moved into the log where one is outside. Raises CannotAsk."""
+    committed = await read_offsets(admin, group, offsets)
+    starts = await read_ends(admin, offsets.keys(), EARLIEST)
+    ends = await read_ends(admin, offsets.keys(), LATEST)
+    return [PlannedReset(p, committed.get(p), min(max(offsets[p], starts[p]), ends[p])) for p in sorted(starts)]
 
 
 def _asked_offset(

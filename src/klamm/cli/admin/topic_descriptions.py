@@ -9,6 +9,7 @@ from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import read_configs
 from klamm.cli.admin.refusals import Refusal
+from klamm.cli.admin.shutdown_verdict import min_isr
 from klamm.cli.admin.topic_selection import Filters, Row, filter_rows, literal_names, select_topics
 from klamm.cli.output import print_json, print_line, print_table
 from klamm.config.entities import TOPIC, Config, Configs, Entity
@@ -19,7 +20,6 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import id_to_text
 
-MIN_ISR: Final = "min.insync.replicas"
 TOPIC_COLUMNS: Final = ("topic", "topic id", "partitions", "replication factor", "configs")
 PARTITION_COLUMNS: Final = ("topic", "partition", "leader", "preferred", "replicas", "isr", "offline", "state")
 
@@ -62,7 +62,7 @@ async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Ref
     )  # reading reassignments needs ZooKeeper, too
     by_name = {entity.name: found for entity, found in configs.items()}
     rows = [
-        Row(at, p, _min_isr(by_name.get(t.name, {})), moves.get(at))
+        Row(at, p, min_isr(by_name.get(t.name, {})), moves.get(at))
         for t in topics
         for at, p in ((TopicPartition(t.name, n), p) for n, p in t.partitions.items())
     ]
@@ -97,12 +97,6 @@ async def _read_moves_if_supported(admin: Admin) -> Mapping[TopicPartition, Repl
         return await read_moves(admin)
     except CannotAsk:
         return {}
-
-
-def _min_isr(configs: Mapping[str, Config]) -> int:
-    """Return `min.insync.replicas` of the topic; 1 if its configs are unknown."""
-    text = configs[MIN_ISR].value if MIN_ISR in configs else None
-    return int(text) if text and text.isdigit() else 1
 
 
 def print_description(described: Described, filters: Filters, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """JoinGroup. Source: GroupCoordinator.handleJoinGroup (3.9)."""
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.decisions.joining import JoinDecision, JoinStep, decide_join
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import rebalance, static_members
@@ -32,16 +33,21 @@ async def join_group(context: CoordinatorContext, request: JoinRequest) -> JoinR
         case JoinStep.ADD:
             member = _add(context, group, request)
             reply = group.await_join(member)
-            rebalance.maybe_prepare(context, group, f"member {member.member_id} joined; {reason}")
+            rebalance.maybe_prepare(context, group, _cause("member joined", member, reason))
         case JoinStep.UPDATE:
             member = group.members[request.member_id]
             group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
             reply = group.await_join(member)
-            rebalance.maybe_prepare(context, group, f"member {member.member_id} joined again; {reason}")
+            rebalance.maybe_prepare(context, group, _cause("member joined again", member, reason))
         case JoinStep.REPLACE_STATIC:
             reply = static_members.replace(context, group, request, reason)
     rebalance.complete_if_all_joined(context, group)
     return await reply
+
+
+def _cause(what: str, member: Member, reason: str) -> RebalanceCause:
+    """The cause of a rebalance that a member's JoinGroup brings about."""
+    return RebalanceCause(what, f"{what}: {member.member_id}; {reason}", member)
 
 
 def _check_request(context: CoordinatorContext, request: JoinRequest) -> ErrorCode:

@@ -45,5 +45,5 @@ def _leave(context: CoordinatorContext, group: Group, leaving: LeavingMember) ->
     else:
         reason = f"member {member_id} left; client reason: {leaving.reason or 'not provided'}"
         log.info("member left", group=group.group_id, member=member_id, reason=leaving.reason)
-        rebalance.remove_member(context, group, member, reason)
+        rebalance.remove_member(context, group, member, "member left", reason)
     return ErrorCode.NONE

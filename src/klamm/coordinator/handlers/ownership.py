@@ -4,6 +4,7 @@ Source: GroupMetadataManager.loadGroupsAndOffsets, removeGroupsAndOffsets (3.9).
 """
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.group import Group
 from klamm.coordinator.groups import OffsetsPartition
 from klamm.coordinator.handlers import rebalance
@@ -19,7 +20,7 @@ from klamm.runtime.time_slices import Slices
 class Ownership(PartitionOwnership):
     def __init__(self, context: CoordinatorContext, offsets_log: CoordinatorLog, slices: Slices) -> None:
         size = context.settings.offsets_load_buffer_size
-        super().__init__(OFFSETS_TOPIC, offsets_log, context.tasks, slices, size)
+        super().__init__(OFFSETS_TOPIC, offsets_log, context.tasks, slices, size, context.journal)
         self._context = context
 
     def partition(self, number: int) -> OffsetsPartition:
@@ -50,7 +51,8 @@ class Ownership(PartitionOwnership):
             return
         context.groups.open_for_producers(group)
         if len(group.members) > context.settings.group_max_size:
-            rebalance.prepare(context, group, f"loaded with more members than group.max.size: {len(group.members)}")
+            reason = f"loaded with {len(group.members)} members, more than group.max.size"
+            rebalance.prepare(context, group, RebalanceCause("group too large", reason))
         for member in group.members.values():
             context.sessions.restart(group, member)
 

@@ -1,10 +1,12 @@
 """Rebalances: from the first change of a group to its next generation. Source: GroupCoordinator, DelayedJoin (3.9)."""
 
 import asyncio
+from typing import Final
 
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.group import Group
 from klamm.coordinator.member import Member
 from klamm.coordinator.records import subscribed_topics
@@ -12,16 +14,18 @@ from klamm.coordinator.requests import UNKNOWN_MEMBER, JoinResult, SyncResult
 from klamm.coordinator.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, can_move
 from klamm.model.errors import ErrorCode
 
+LATE_JOIN_S: Final = 10.0
+"""After so long the journal tells for whom a rebalance waits."""
 log = structlog.get_logger("groups")
 
 
-def maybe_prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
+def maybe_prepare(context: CoordinatorContext, group: Group, cause: RebalanceCause) -> None:
     """Start a rebalance, unless one is being prepared already."""
     if can_move(group.state, PREPARING_REBALANCE):
-        prepare(context, group, reason)
+        prepare(context, group, cause)
 
 
-def prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
+def prepare(context: CoordinatorContext, group: Group, cause: RebalanceCause) -> None:
     """Start a rebalance and wait for the members to join; an empty group first waits for more members."""
     if group.state is COMPLETING_REBALANCE:
         reset_assignment(context, group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -29,7 +33,8 @@ def prepare(context: CoordinatorContext, group: Group, reason: str) -> None:
     group.stop_sync_timer()
     was_empty = group.state is EMPTY
     group.move(PREPARING_REBALANCE, context.clock.now_ms())
-    log.info("rebalance begins", group=group.group_id, generation=group.generation, reason=reason)
+    log.info("rebalance begins", group=group.group_id, generation=group.generation, reason=cause.reason)
+    context.journal.rebalance(group, cause)
     if was_empty:
         delay_ms = context.settings.group_initial_rebalance_delay_ms
         group.in_initial_delay = True
@@ -61,7 +66,16 @@ def _on_delay_over(context: CoordinatorContext, group: Group, delay_ms: int, rem
 def _await_joins(context: CoordinatorContext, group: Group) -> None:
     """Start the timer that ends the join phase after the group's rebalance timeout."""
     loop = asyncio.get_running_loop()
-    group.join_timer = loop.call_later(group.rebalance_timeout_ms / 1000, complete, context, group)
+    timeout_s = group.rebalance_timeout_ms / 1000
+    group.join_timer = loop.call_later(timeout_s, complete, context, group)
+    delay_s = min(LATE_JOIN_S, timeout_s / 2)
+    group.late_timer = loop.call_later(delay_s, _report_late_members, context, group)
+
+
+def _report_late_members(context: CoordinatorContext, group: Group) -> None:
+    """Note in the journal for whom the rebalance waits."""
+    group.late_timer = None
+    context.journal.waiting(group, [m for m in group.members.values() if not m.awaits_join])
 
 
 def complete_if_all_joined(context: CoordinatorContext, group: Group) -> None:
@@ -77,6 +91,7 @@ def complete(context: CoordinatorContext, group: Group) -> None:
         return
     for member in [m for m in group.members.values() if not m.awaits_join and not m.is_static]:
         log.info("member did not join in time", group=group.group_id, member=member.member_id)
+        context.journal.removed(group, member, f"it did not join within {group.rebalance_timeout_ms} ms")
         group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:
         log.info(
@@ -87,6 +102,7 @@ def complete(context: CoordinatorContext, group: Group) -> None:
     group.start_generation(context.clock.now_ms(), subscribed_topics)
     if group.state is EMPTY:
         log.info("group is empty", group=group.group_id, generation=group.generation)
+        context.journal.group_step(group, "empty", generation=group.generation)
         context.spawn(_store_empty(context, group))
     else:
         _answer_joins(context, group)
@@ -95,6 +111,7 @@ def complete(context: CoordinatorContext, group: Group) -> None:
 def _answer_joins(context: CoordinatorContext, group: Group) -> None:
     """Answer the JoinGroup of each member of the new generation, and wait for their SyncGroup requests."""
     log.info("generation began", group=group.group_id, generation=group.generation, members=len(group.members))
+    context.journal.generation(group)
     for member in group.members.values():
         group.answer_join(member, group.join_result(member))
         context.sessions.restart(group, member)
@@ -127,15 +144,17 @@ def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int)
     missing = list(group.pending_sync)
     if not is_current or not missing:
         return
+    late = group.members[missing[0]]
     for member_id in missing:
         group.remove(member_id)
-    prepare(context, group, f"no SyncGroup came from {', '.join(missing)}")
+    prepare(context, group, RebalanceCause("sync timeout", f"no SyncGroup came from {', '.join(missing)}", late))
 
 
 def set_assignment(context: CoordinatorContext, group: Group, assignments: dict[str, bytes]) -> None:
     """Set each member's part of the leader's assignment, which is stored, and answer waiting SyncGroup requests."""
     for member in group.members.values():
         member.assignment = assignments[member.member_id]
+    context.journal.assigned(group)
     _answer_syncs(context, group, ErrorCode.NONE)
 
 
@@ -157,12 +176,14 @@ def _answer_syncs(context: CoordinatorContext, group: Group, error: ErrorCode) -
 # ---- members that go
 
 
-def remove_member(context: CoordinatorContext, group: Group, member: Member, reason: str) -> None:
+def remove_member(context: CoordinatorContext, group: Group, member: Member, what: str, reason: str) -> None:
     """Remove a member that left or whose session expired, and rebalance the group."""
     group.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
     member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+    if group.state is PREPARING_REBALANCE:
+        context.journal.removed(group, member, reason)  # else it is the cause of the rebalance that begins
     group.remove(member.member_id)
-    maybe_prepare(context, group, reason)
+    maybe_prepare(context, group, RebalanceCause(what, reason, member))
     complete_if_all_joined(context, group)
 
 

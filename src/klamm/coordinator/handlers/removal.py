@@ -46,6 +46,7 @@ async def _store_removal(context: CoordinatorContext, group: Group, removed: Seq
     if group.state is DEAD:
         group.stop_timers()
         log.info("group removed", group=group.group_id, generation=group.generation)
+        context.journal.group_step(group, "group removed", generation=group.generation)
     return await context.topic.store_removal(group.group_id, partition, removed, with_group=with_group)
 
 
@@ -57,6 +58,7 @@ async def expire_offsets(context: CoordinatorContext, slices: Slices) -> None:
             expired = expired_offsets(group, now_ms, retention_ms)
             if expired or (group.state is EMPTY and group.offsets.is_empty):
                 removed = group.offsets.expire(expired)
+                context.journal.offsets_removed(group, "offsets.retention.minutes is over", removed)
                 context.counts.offset_expirations += await _finish_removal(context, group, removed)
 
 
@@ -67,5 +69,6 @@ async def remove_deleted_partitions(
     gone = frozenset(deleted)
     async for group in slices.each(list(context.groups)):
         if group.state is not DEAD and (found := group.offsets.among(gone)):
+            context.journal.offsets_removed(group, "the partitions were deleted", found)
             count = await remove_offsets(context, group, found)
             log.info("offsets of deleted topics removed", group=group.group_id, count=count)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.member import Member
@@ -41,12 +42,14 @@ def replace(
     context.sessions.restart(group, member)
     group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     reply = group.await_join(member)
-    why = f"static member {request.instance_id} joined; {reason}"
+    cause = RebalanceCause("static member replaced", f"static member {request.instance_id} joined; {reason}", member)
     if group.state is COMPLETING_REBALANCE:
-        rebalance.prepare(context, group, why)
+        rebalance.prepare(context, group, cause)
     elif group.state is STABLE and group.next_protocol() != group.protocol_name:
-        rebalance.maybe_prepare(context, group, f"the protocol changes: {why}")
+        changed = cause._replace(what="protocol changed", reason=f"the protocol changes: {cause.reason}")
+        rebalance.maybe_prepare(context, group, changed)
     elif group.state is STABLE:
+        context.journal.replaced(group, member, before.member_id)
         context.spawn(_store_and_answer(context, group, request, member, before))
     return reply
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext
+from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.decisions.members import check_heartbeat, check_sync
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import rebalance
@@ -55,7 +56,8 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
         return
     if error:
         rebalance.reset_assignment(context, group, error)
-        rebalance.maybe_prepare(context, group, f"the assignment could not be stored: {error.name}")
+        reason = f"the assignment could not be stored: {error.name}"
+        rebalance.maybe_prepare(context, group, RebalanceCause("assignment not stored", reason))
     else:
         group.move(STABLE, context.clock.now_ms())
         rebalance.set_assignment(context, group, assignments)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.settings import TransactionSettings
 from klamm.coordinator.tasks import Tasks
 from klamm.coordinator.topic_partitions import CoordinatorLog
@@ -32,6 +33,7 @@ class TransactionContext:
     producer_ids: ProducerIdSource
     markers: MarkerChannel
     slices: Slices
+    journal: DecisionJournal
     tasks: Tasks = field(default_factory=lambda: Tasks("transactions"))
     counts: TransactionCounts = field(default_factory=TransactionCounts)
     is_active: bool = False

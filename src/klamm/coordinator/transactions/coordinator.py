@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import structlog
 
+from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import TransactionSettings
 from klamm.coordinator.topic_partitions import CoordinatorLog
@@ -35,9 +36,11 @@ class TransactionCoordinator:
         producer_ids: ProducerIdSource,
         markers: MarkerChannel,
         slices: Slices,
+        journal: DecisionJournal | None = None,
     ) -> None:
+        journal = journal or DecisionJournal()
         self._context = TransactionContext(
-            settings, OwnedTransactions(), state_log, clock, producer_ids, markers, slices
+            settings, OwnedTransactions(), state_log, clock, producer_ids, markers, slices, journal
         )
         self._ownership = TransactionOwnership(self._context)
 

@@ -35,7 +35,9 @@ async def _abort(context: TransactionContext, owned: Owned, transaction: Transac
     """Fence the producer of a transaction that has timed out, and abort the transaction."""
     if not has_timed_out(transaction, context.clock.now_ms()):
         return
-    if not await fence(context, owned, transaction):
+    open_ms = context.clock.now_ms() - transaction.start_ms
+    why = f"timed out: open for {open_ms} ms, transaction.timeout.ms is {transaction.timeout_ms}"
+    if not await fence(context, owned, transaction, why):
         log.info(
             "transaction aborted: its producer did not end it within transaction.timeout.ms",
             transactional_id=transaction.transactional_id,
@@ -72,5 +74,7 @@ async def _remove(context: TransactionContext, owned: Owned, candidates: Sequenc
             transaction.pending = None
         elif context.transactions.is_current(owned):
             del owned.transactions[transaction.transactional_id]
+            context.journal.transaction(transaction.transactional_id, "expired", is_routine=False,
+                                        why="idle for transactional.id.expiration.ms")  # fmt: skip
     if error:
         log.warning("cannot remove expired transactional ids; trying again after the interval", reason=error.name)

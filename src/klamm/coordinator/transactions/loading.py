@@ -44,7 +44,7 @@ class LoadedTransactions:
     def _add_record(self, record: Record) -> None:
         """Apply one record to the loaded transactions. Raises UnknownTransactionRecord."""
         if record.key is None:
-            raise UnknownTransactionRecord("it has no key")
+            raise UnknownTransactionRecord("the record has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(
@@ -61,7 +61,7 @@ class LoadedTransactions:
 class TransactionOwnership(PartitionOwnership):
     def __init__(self, context: TransactionContext) -> None:
         size = context.settings.transaction_state_log_load_buffer_size
-        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size)
+        super().__init__(TRANSACTIONS_TOPIC, context.log, context.tasks, context.slices, size, context.journal)
         self._context = context
 
     def partition(self, number: int) -> StatePartition:

@@ -63,6 +63,8 @@ async def _complete(
             transactional_id=transaction.transactional_id,
             reason=str(reason),
         )
+        context.journal.transaction(transaction.transactional_id, "markers given up", is_routine=False,
+                                    why=str(reason))  # fmt: skip
         return
     while context.transactions.is_current(owned):
         error = await store(context, owned, transaction, transition, is_retried=True)
@@ -161,6 +163,7 @@ class _Delivery:
             if error in _FENCED:
                 raise Fenced(f"{partition} answered {error.name}")
             if error not in _MARKED and error not in _RETRIED:
+                self._note_refused(partition, error)
                 log.error(
                     "a transaction marker was refused; it is sent again, and until it is written read_committed "
                     "consumers wait",
@@ -169,6 +172,12 @@ class _Delivery:
                     reason=error.name,
                     action="Repair the cause at the partition's leader, see its log.",
                 )
+
+    def _note_refused(self, partition: TopicPartition, error: ErrorCode) -> None:
+        """Write to the journal that a partition's leader refused the marker."""
+        name = self._transaction.transactional_id
+        facts = {"partition": str(partition), "why": error.name}
+        self._context.journal.transaction(name, "marker refused", is_routine=False, **facts)
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that have their marker, or need none, from the transaction."""

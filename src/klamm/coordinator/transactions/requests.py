@@ -4,7 +4,7 @@ Source: TransactionCoordinator.scala (3.9).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -28,6 +28,7 @@ from klamm.coordinator.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID,
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
+_FENCED_BY_INIT: Final = "another producer with this transactional id began (InitProducerId): this one is fenced"
 log = structlog.get_logger("transactions")
 
 
@@ -63,7 +64,7 @@ async def init_producer_id(
             return InitResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         plan = plan_init(found.transaction, expected, timeout_ms, context.clock.now_ms(), new_id)
     if plan is InitStep.FENCE:
-        return InitResult(await fence(context, *found) or ErrorCode.CONCURRENT_TRANSACTIONS)
+        return InitResult(await fence(context, *found, _FENCED_BY_INIT) or ErrorCode.CONCURRENT_TRANSACTIONS)
     assert not isinstance(plan, InitStep)
     if error := await _store_plan(context, *found, plan):
         return InitResult(error)
@@ -152,13 +153,13 @@ async def end_transaction(
     return error
 
 
-async def fence(context: TransactionContext, owned: Owned, transaction: Transaction) -> ErrorCode:
-    """Raise the epoch above that of the producer of an open transaction, and abort the transaction."""
+async def fence(context: TransactionContext, owned: Owned, transaction: Transaction, why: str) -> ErrorCode:
+    """Raise the epoch above that of the producer of an open transaction, and abort the transaction because of `why`."""
     epoch = fenced_epoch(transaction)
     transition = plan_fenced_abort(transaction, epoch, context.clock.now_ms())
     transaction.begin(PREPARE_EPOCH_FENCE)
     transaction.begin_fence(transition.state, epoch)
-    error = await store(context, owned, transaction, transition)
+    error = await store(context, owned, transaction, transition, why=why)
     if not error:
         start_completion(context, owned, transaction)
     elif context.transactions.is_current(owned):

@@ -4,20 +4,40 @@ Source: TransactionStateManager.appendTransactionToLog (3.9).
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
+from klamm.coordinator.decision_journal import MAX_LISTED
 from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.owned import Owned
 from klamm.coordinator.transactions.records import transaction_key, transaction_value
+from klamm.coordinator.transactions.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+)
 from klamm.coordinator.transactions.transaction import Transaction, Transition
 from klamm.model.errors import ErrorCode
+from klamm.telemetry.journal import by_topic
 from klamm.wire.records import NewRecord, build_batch
 
 log = structlog.get_logger("transactions")
 
 _ALL_REPLICAS: Final = -1
+_STEPS: Final = {
+    EMPTY: "producer initialized",
+    ONGOING: "begun",
+    PREPARE_COMMIT: "commit decided",
+    PREPARE_ABORT: "abort decided",
+    COMPLETE_COMMIT: "committed",
+    COMPLETE_ABORT: "aborted",
+}
+"""What the journal calls the move to a state."""
 _ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -37,11 +57,13 @@ async def store(
     transaction: Transaction,
     transition: Transition,
     *,
+    why: str = "",
     is_retried: bool = False,
 ) -> ErrorCode:
     """Write the transition that the transaction has begun, then apply it; an error leaves the transaction as it was.
 
-    With `is_retried`, if the log is not available now, the transition stays pending and the caller writes it again.
+    `why`: for the journal, what ended the transaction where its producer did not. With `is_retried`, if the log is not
+    available now, the transition stays pending and the caller writes it again.
     """
     if not context.transactions.is_current(owned):
         return ErrorCode.NOT_COORDINATOR
@@ -52,6 +74,7 @@ async def store(
     if not context.transactions.is_current(owned):
         return error or ErrorCode.NOT_COORDINATOR
     if not error:
+        _note(context, transaction, transition, why)
         transaction.complete(transition)
         return ErrorCode.NONE
     log.info(
@@ -60,9 +83,31 @@ async def store(
         state=transition.state,
         reason=error.name,
     )
+    context.journal.transaction(transaction.transactional_id, "not stored", is_routine=False, why=error.name,
+                                state=transition.state)  # fmt: skip
     if not (is_retried and error is ErrorCode.COORDINATOR_NOT_AVAILABLE):
         transaction.pending = None
     return error
+
+
+def _note(context: TransactionContext, transaction: Transaction, transition: Transition, why: str) -> None:
+    """Write the transition that is about to be applied to the journal."""
+    facts: dict[str, Any] = {"producer_id": transition.producer_id, "epoch": transition.epoch}
+    step = _STEPS[transition.state]
+    if transition.state is ONGOING:
+        added = sorted(transition.partitions - transaction.partitions)
+        step = "partitions added" if transaction.state is ONGOING else step
+        facts |= {"partitions": by_topic(added[:MAX_LISTED]), "count": len(added)}
+    elif transition.state in PREPARED:
+        facts |= {
+            "partitions": by_topic(sorted(transition.partitions)[:MAX_LISTED]),
+            "count": len(transition.partitions),
+            "open_ms": transition.updated_ms - transition.start_ms,
+            "why": why or None,
+        }
+    elif transition.state is not EMPTY:
+        facts["markers_ms"] = max(0, context.clock.now_ms() - transaction.updated_ms)
+    context.journal.transaction(transaction.transactional_id, step, is_routine=not why, **facts)
 
 
 async def append(context: TransactionContext, owned: Owned, records: Sequence[NewRecord], timeout_ms: int) -> ErrorCode:

@@ -37,7 +37,7 @@ class IntactBytes(NamedTuple):
 
 
 def intact_bytes(buffer: Buffer) -> IntactBytes:
-    """The batches at the beginning of a buffer that match their checksums."""
+    """The size of the batches at the beginning of a buffer that match their checksums, and what is wrong after them."""
     at, end, unpack = 0, len(buffer), _FRONT.unpack_from
     try:
         while at + PREFIX_BYTES <= end:
@@ -64,7 +64,7 @@ def intact_bytes(buffer: Buffer) -> IntactBytes:
 
 
 def intact_bytes_of_file(file: File, position: int, size: int) -> IntactBytes:
-    """The batches from a position of a file on that match their checksums; `size` bytes are looked at."""
+    """The same as `intact_bytes` for `size` bytes of a file, from this position on."""
     reader, at, end = BatchReader(file, position + size), position, position + size
     while at < end:
         content = file.pread(min(CHUNK_BYTES, end - at), at)
@@ -93,7 +93,7 @@ class BatchReader:
         self._chunk_at = 0
 
     def size_at(self, position: int) -> int:
-        """The size of the batch at this position as its header says, whether it is complete or not.
+        """The size of the batch at this position as its header says, whether the batch is complete or not.
 
         Raises OSError, CorruptRecords.
         """
@@ -103,22 +103,28 @@ class BatchReader:
         return entry_size(self._chunk, within)
 
     def header_at(self, position: int) -> BatchHeader:
-        """The header of the batch at this position. Raises OSError, CorruptRecords where none can be there."""
+        """Read the header of the batch at this position. Raises OSError, CorruptRecords where no batch can be there."""
         size, left = self.size_at(position), self._end - position
         if size > left:
-            raise CorruptRecords(f"its length says {size} bytes, only {left} follow")
+            raise CorruptRecords(f"a batch has a length of {size} bytes, only {left} follow")
         within = self._load(position, HEADER_BYTES)
         return header_at(self._chunk, within)._replace(position=position)
 
     def batch_at(self, position: int) -> BatchHeader:
-        """Like `header_at`, for a batch that matches its checksum. Raises OSError, CorruptRecords."""
+        """Read the header at this position, and check the batch against its checksum.
+
+        Raises OSError, CorruptRecords.
+        """
         header = self.header_at(position)
         if not self._crc_is_valid(header):
             raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
         return header
 
     def _load(self, position: int, count: int) -> int:
-        """Make the chunk hold `count` bytes from the position, where the file has them; where they begin in it."""
+        """Load `count` bytes from this position into memory, or fewer at the file's end.
+
+        Returns their place in the chunk.
+        """
         within = position - self._chunk_at
         missing = within < 0 or within + count > len(self._chunk)
         if missing and not (within >= 0 and self._chunk_at + len(self._chunk) >= self._end):

@@ -49,7 +49,10 @@ class Progress(NamedTuple):
 
 
 def check_segment(disk: Disk, segment: CheckedSegment, place: Place, before: Place | None, max_bytes: int) -> Progress:
-    """Check the batches from `place` on, for about `max_bytes`; `before` is the place of the batch before it."""
+    """Check the batches of a closed segment from `place` on, for about `max_bytes`.
+
+    `before` is the place of the batch before it.
+    """
     try:
         file = disk.open_read(segment.log_path)
     except OSError as error:
@@ -94,22 +97,24 @@ class _Check:
         return Progress(place, before, tuple(damaged))
 
     def _checked(self, place: Place) -> BatchHeader:
-        """The header of the batch at this place. Raises OSError, CorruptRecords."""
+        """Read and check the batch at this place, and return its header. Raises OSError, CorruptRecords."""
         header = self._reader.batch_at(place.position)
         end, latest = self._segment.end_offset, self._segment.latest_epoch
         if header.last_offset < header.base_offset or header.last_offset >= end:
             raise _Contradiction(
-                f"its offsets are {header.base_offset} to {header.last_offset}, the segment ends before {end}"
+                f"the batch has the offsets {header.base_offset} to {header.last_offset}, the segment ends before {end}"
             )
         if header.base_offset < place.offset:
-            raise _Contradiction(f"its offset is {header.base_offset}, expected is {place.offset} or later")
+            raise _Contradiction(
+                f"the batch has the base offset {header.base_offset}, expected is {place.offset} or later"
+            )
         epoch = header.partition_leader_epoch
         if epoch != NO_LEADER_EPOCH and (epoch < place.epoch or (latest is not None and epoch > latest)):
-            raise _Contradiction(f"its leader epoch is {epoch}, expected is {place.epoch} to {latest}")
+            raise _Contradiction(f"the batch has the leader epoch {epoch}, expected is {place.epoch} to {latest}")
         return header
 
     def _damaged_from(self, begin: Place, place: Place, reason: str) -> DamagedRange:
-        """The damaged range that begins there and ends at the next batch that can be believed."""
+        """The damaged range that begins at `begin` and ends at the next batch that is intact and fits."""
         for position in self._candidates(place.position):
             try:
                 header = self._checked(Place(position, begin.offset, begin.epoch))
@@ -119,7 +124,7 @@ class _Check:
         return DamagedRange(begin.position, self._segment.size, begin.offset, self._segment.end_offset, reason)
 
     def _candidates(self, position: int) -> Iterator[int]:
-        """Where the next batches may begin: behind this one as its length says, then where the offset index points."""
+        """Yield where the next batch may begin: after the damaged one, then where the offset index points."""
         chained = position
         for _ in range(_MAX_CANDIDATES):
             try:
@@ -132,7 +137,7 @@ class _Check:
         yield from (indexed for indexed in self._indexed_positions() if position < indexed < self._segment.size)
 
     def _indexed_positions(self) -> list[int]:
-        """The positions that the offset index has, ascending; none where it cannot be read."""
+        """The file positions in the offset index, ascending; none where the index cannot be read."""
         try:
             content = self._disk.read(self._segment.index_path)
         except OSError:
@@ -142,6 +147,6 @@ class _Check:
 
 
 def _after(header: BatchHeader, place: Place) -> Place:
-    """The place behind an intact batch."""
+    """The place after an intact batch."""
     epoch = max(place.epoch, header.partition_leader_epoch)
     return Place(place.position + header.size, header.next_offset, epoch)

@@ -51,9 +51,14 @@ class NewSegment(NamedTuple):
 
 
 async def mend_segment(world: World, workers: Workers, log: Log, segment: Segment, fetch: FetchRange) -> None:
-    """Replace the damaged ranges of the segment. Raises CannotMend, StorageFailed, and what `fetch` raises."""
+    """Replace the damaged ranges of the segment with batches that `fetch` gets from another replica.
+
+    Raises CannotMend, StorageFailed, and what `fetch` raises.
+    """
     if log.cleaning.is_running or log.cleaning.is_paused:
-        raise CannotMend("the log is being compacted, or copied to another log directory")
+        raise CannotMend(
+            "the log is being compacted or copied to another log directory, and cannot be repaired meanwhile"
+        )
     following = log.segments.at(log.segments.slot_of(segment.base_offset) + 1)
     assert following is not None, f"{segment} is still written to"
     log.cleaning.begin(following.base_offset)
@@ -72,7 +77,7 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
         if isinstance(result, str):
             raise CannotMend(f"the fetched batches do not fit in the segment: {result}")
         if not await log.replace_segments([segment.base_offset], result):
-            raise CannotMend("the log was truncated meanwhile")
+            raise CannotMend("the log was truncated during the repair")
     except WorkerFailed as error:
         raise CannotMend(str(error)) from error
     finally:
@@ -80,19 +85,21 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
 
 
 async def _end(disk: Disk, log: Log) -> None:
-    """Let the log be compacted again, and remove the files that were not used."""
+    """Allow compaction of the log again, and remove the files that were not used."""
     try:
         log.cleaning.end()
         await disk.in_thread(remove_cleaned_files, disk, log.directory)
     except OSError as error:
         if not log.has_failed:
             logger.warning(
-                "files of a repair are left, the next start removes them", directory=log.directory, reason=str(error)
+                "cannot remove the files of a repair; the next start of the node removes them",
+                directory=log.directory,
+                reason=str(error),
             )
 
 
 async def _write_new_log(disk: Disk, segment: Segment, fetch: FetchRange) -> None:
-    """Write the `.cleaned` log file: intact bytes of the segment, and fetched batches for the damaged ranges."""
+    """Write the `.cleaned` log file: the intact bytes of the segment, and fetched batches for the damaged ranges."""
     target = segment.path(LOG) + CLEANED
     transactions = segment.path(TRANSACTION_INDEX)
     await disk.in_thread(_begin, disk, target, transactions)
@@ -106,17 +113,17 @@ async def _write_new_log(disk: Disk, segment: Segment, fetch: FetchRange) -> Non
 
 
 async def _copy(disk: Disk, segment: Segment, start: int, end: int, target: str, at: int) -> int:
-    """Append bytes of the segment to the target, whose size is `at`; its new size. Raises CannotMend."""
+    """Append bytes of the segment to the target, which has `at` bytes; returns its new size. Raises CannotMend."""
     for position in range(start, end, COPY_BYTES):
         count = min(COPY_BYTES, end - position)
         if await disk.in_thread(_copy_piece, disk, segment.log_path, position, count, target, at) != count:
-            raise CannotMend(f"{segment.log_path} became shorter meanwhile")
+            raise CannotMend(f"{segment.log_path} was truncated during the repair")
         at += count
     return at
 
 
 def _begin(disk: Disk, target: str, transactions: str) -> None:
-    """Create the new log file, and copy the index of aborted transactions, which names offsets and no positions."""
+    """Create the new log file, and copy the transaction index, which names offsets and no file positions."""
     for path in (target, transactions + CLEANED):
         if disk.exists(path):
             disk.remove(path)
@@ -128,7 +135,7 @@ def _begin(disk: Disk, target: str, transactions: str) -> None:
 
 
 def _copy_piece(disk: Disk, source: str, position: int, count: int, target: str, at: int) -> int:
-    """Copy bytes from one file to another; how many there were."""
+    """Copy bytes from one file to another; returns how many there were."""
     file = disk.open_read(source)
     try:
         content = file.pread(count, position)
@@ -138,7 +145,7 @@ def _copy_piece(disk: Disk, source: str, position: int, count: int, target: str,
 
 
 def _write(disk: Disk, path: str, content: Buffer, at: int) -> int:
-    """Write the bytes to the file; how many there are."""
+    """Write the bytes to the file at position `at`; returns their number."""
     file = disk.open(path)
     try:
         return file.pwrite((content,), at)
@@ -147,9 +154,9 @@ def _write(disk: Disk, path: str, content: Buffer, at: int) -> int:
 
 
 def index_new_segment(disk: Disk, new: NewSegment) -> int | str:
-    """Check the `.cleaned` log file as a whole, write its indexes and sync all. Its size, or why it is not usable.
+    """Check the whole `.cleaned` log file, write its indexes and sync all files.
 
-    Raises OSError.
+    Returns its size, or why it cannot be used. Raises OSError.
     """
     files = OpenFiles(disk, _OPEN_FILES)
     segment = Segment(

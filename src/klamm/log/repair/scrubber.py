@@ -58,7 +58,7 @@ class LogScrubber:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read segments in the background, and to check those that readers complain of."""
+        """Start to check all closed segments in the background, and those in which a reader found damage."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._run(self._scrub), name="scrubber"),
@@ -66,14 +66,14 @@ class LogScrubber:
         ]
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop checking segments."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def update_settings(self, settings: ScrubberSettings) -> None:
-        """Apply changed configs; a pass under way begins anew."""
+        """Apply changed configs; the pass over all segments that is under way begins again."""
         if settings == self._settings:
             return
         is_running = bool(self._tasks)
@@ -83,14 +83,14 @@ class LogScrubber:
             self.start()
 
     async def _run(self, work: Callable[[Workers], Awaitable[None]]) -> None:
-        """Do the work in a worker process of its own, and again after an error."""
+        """Run the work with a worker process of its own, and run it again after an error."""
         workers = self._world.workers.pool(1)
         try:
             while True:
                 try:
                     await work(workers)
                 except WorkerFailed as error:
-                    logger.warning("checking segments failed, it goes on later", reason=str(error))
+                    logger.warning("cannot check closed segments for damage; trying again later", reason=str(error))
                     await asyncio.sleep(_ERROR_BACKOFF_S)
         finally:
             await workers.close()
@@ -100,7 +100,7 @@ class LogScrubber:
     async def _scrub(self, workers: Workers) -> None:
         """Check all closed segments, at most at the configured rate, then wait for the next pass.
 
-        A pass begins at a partition drawn by lot, so that restarts do not keep it from any.
+        A pass begins at a random partition, so that frequent restarts do not leave the same partitions unchecked.
         """
         rate = self._settings.bytes_per_second
         if not rate:
@@ -115,7 +115,7 @@ class LogScrubber:
         await asyncio.sleep(max(1.0, self._settings.interval_ms / 1000 - took_s))
 
     async def _scrub_log(self, partition: TopicPartition, workers: Workers, rate: int) -> None:
-        """Check the closed segments of one log, if it is still there."""
+        """Check the closed segments of one log, unless the log was deleted meanwhile."""
         await asyncio.sleep(0)
         log = self._logs.get(partition)
         if log is None:
@@ -126,13 +126,13 @@ class LogScrubber:
     # -- what readers complained of ------------------------------------------------------------------------------------
 
     def check_soon(self, partition: TopicPartition, offset: int) -> None:
-        """A reader found damage at this offset: check its segment, and report what is found."""
+        """Have the segment of this offset checked soon, because a reader found damage there."""
         if len(self._urgent) < _MAX_WAITING:
             self._urgent[partition, offset] = None
             self._wakeup.set()
 
     async def _check_urgent(self, workers: Workers) -> None:
-        """Check the segments that readers complained of; one that is still written to is closed first."""
+        """Check the segments in which readers found damage; the active segment is closed first."""
         await self._wakeup.wait()
         self._wakeup.clear()
         while self._urgent:
@@ -148,7 +148,7 @@ class LogScrubber:
     # -- one segment ---------------------------------------------------------------------------------------------------
 
     async def _check(self, log: Log, base: int, workers: Workers, rate: int | None) -> None:
-        """Check one closed segment; nothing is found in one that goes or changes meanwhile. Raises WorkerFailed."""
+        """Check one closed segment; a segment that is deleted or changed meanwhile is skipped. Raises WorkerFailed."""
         loop, disk = asyncio.get_running_loop(), self._world.disk
         segment = self._closed_segment(log, base)
         if segment is None:
@@ -183,7 +183,7 @@ class LogScrubber:
         return segment if segment.base_offset == base else None
 
     def _report(self, log: Log, segment: Segment, found: tuple[DamagedRange, ...]) -> None:
-        """Keep what was found, so that it is not served, and name it in the log of the node."""
+        """Mark the damaged ranges, so that they are not served, and write them to the node's log."""
         known, segment.damaged = segment.damaged, found
         for damage in found:
             if damage in known:
@@ -205,7 +205,7 @@ class LogScrubber:
     # -- facts for metrics ---------------------------------------------------------------------------------------------
 
     def unmended_ranges(self) -> int:
-        """Damaged ranges that are known and not replaced yet."""
+        """The number of damaged ranges that are known and not repaired yet."""
         counts = {}
         for partition in self._damaged:
             log = self._logs.get(partition)
@@ -215,7 +215,7 @@ class LogScrubber:
 
 
 def checked_segment(log: Log, segment: Segment) -> CheckedSegment:
-    """What a check has to know of a closed segment."""
+    """Return what a check needs to know of a closed segment."""
     following = log.segments.at(log.segments.slot_of(segment.base_offset) + 1)
     assert following is not None, f"{segment} is still written to"
     return CheckedSegment(

@@ -13,7 +13,7 @@ from klamm.client.asynchronous import AsyncClient
 from klamm.log.checkpoints import RECOVERY_POINTS, parse_offsets
 from klamm.log.errors import CorruptFile
 from klamm.model.errors import KlammError
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import call_after, restart
 from klamm.sim.cluster_tier.clients.consumer import Consumer
@@ -53,6 +53,8 @@ REST_S: Final = 30.1
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 _QUIET_S: Final = 5.0
 """Between the last record that is sent and the last look."""
+_SMALL_FILES_S: Final = 1.0
+"""After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
 _CAPACITY_BYTES: Final = 1 << 40
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
@@ -131,6 +133,7 @@ class ClusterTier(ScheduledRun):
         disk.observer = DiskWatch(number, self.tier.disks[number], self._tell)
         node = SimulatedNode(number, host, world, node_config(number, self._node_settings), self._session_of)
         self._nodes[number] = node
+        self.tier.on_started(BrokerId(number))
         ended = partial(self._on_process_ended, node)
         self.loop.spawn(host, self._run_node(node), "node").add_done_callback(
             ended, context=self.loop.main_host.context
@@ -141,6 +144,8 @@ class ClusterTier(ScheduledRun):
         """Start the node and wait for its end; return why it ended."""
         await node.start()
         self._tell(NodeStarted(node.number))
+        if self.is_healed and node.has_failed_directory:  # it loaded its logs while a fault lasted
+            return "a log directory failed before all was healed"
         return await node.run()
 
     def _on_process_ended(self, node: SimulatedNode, task: "asyncio.Task[str]") -> None:
@@ -337,6 +342,7 @@ class ClusterTier(ScheduledRun):
         await self._sleep_until(self.loop.now + _QUIET_S)
         self._raise_violation()
         self.final_reads = await read_to_the_end(self.admin, self.options.nodes, PORT, self._readable(), self._tell)
+        await self._sleep_until(self.loop.now + _SMALL_FILES_S)
         self._raise_violation()
         for row in AT_REST:
             self.checks += 1

@@ -42,8 +42,10 @@ class TierHistory:
     """Of each producer: the offset of the batch that was acknowledged last."""
     positions: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """Of each consumer: the offset after the last record."""
-    high_watermarks: dict[tuple[str, TopicPartition, int, int], int] = field(default_factory=dict)
-    """What a leader last told a consumer in a leader epoch."""
+    high_watermarks: dict[tuple[str, TopicPartition, int, int, int], int] = field(default_factory=dict)
+    """What a process of a leader last told a consumer in a leader epoch."""
+    runs: dict[BrokerId, int] = field(default_factory=dict)
+    """How often each node was started."""
     exposed: dict[TopicPartition, int] = field(default_factory=dict)
     """From this offset on a device lost what some replica had: no promise without a sync covers it."""
     destroyed: dict[TopicPartition, int] = field(default_factory=dict)
@@ -103,11 +105,19 @@ class TierHistory:
 
     def on_polled(self, event: Polled) -> None:
         """Record the records that a consumer read as committed, its position and the high watermark it got."""
-        key = event.consumer, event.partition
         committed = self.committed.setdefault(event.partition, {})
         committed.update(event.records)
-        self.positions[key] = event.records[-1][0] + 1 if event.records else event.position
-        self.high_watermarks[*key, event.leader, event.leader_epoch] = event.high_watermark
+        self.positions[event.consumer, event.partition] = event.records[-1][0] + 1 if event.records else event.position
+        self.high_watermarks[self.key_of_high_watermark(event)] = event.high_watermark
+
+    def key_of_high_watermark(self, event: Polled) -> tuple[str, TopicPartition, int, int, int]:
+        """Consumer, partition, leader, leader epoch, and the run of the leader's process."""
+        run = self.runs.get(BrokerId(event.leader), 0)
+        return event.consumer, event.partition, event.leader, event.leader_epoch, run
+
+    def on_started(self, node: BrokerId) -> None:
+        """Count a start of the node's process."""
+        self.runs[node] = self.runs.get(node, 0) + 1
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""

@@ -133,4 +133,4 @@ def clock_drift(cluster: ScheduledCluster, draw: Draw) -> None:
 def _shift(cluster: ScheduledCluster, number: int, by_ms: int) -> None:
     """Move a node's wall clock by this many milliseconds, unless the cluster is healed."""
     if not cluster.is_healed:
-        cluster.clocks[f"node-{number}"].offset_ms += by_ms
+        cluster.clocks[f"node-{number}"].shift(by_ms)

@@ -4,13 +4,14 @@ It reads the registrations when it begins, and whenever it handles a change of t
 there since. So each question has three answers: yes, no, and None where either may be what it knows.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange, ControlledShutdown, Event, LeaderAndIsrResponseReceived
+from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.controllers import ControllerHistory
@@ -50,6 +51,8 @@ class BrokerViews:
 
     _known_epochs: dict[tuple[BrokerId, int], tuple[int, set[int]]] = field(default_factory=dict)
     """(broker, since which zxid) -> its epochs, and the version of the registrations by which that was found out."""
+    _known_brokers: dict[tuple[BrokerId, int], tuple[int, Sequence[Broker]]] = field(default_factory=dict)
+    """The same, and what its registrations said."""
 
     # ---- questions
 
@@ -71,7 +74,10 @@ class BrokerViews:
         """Whether the controller has the broker as registered; None where it may or may not know of a change."""
         if term is None:
             return None
-        return _agreed({epoch != NOT_REGISTERED for epoch in self.epochs(term, broker, since)})
+        epochs = self.epochs(term, broker, since)
+        if NOT_REGISTERED not in epochs:
+            return True
+        return False if _is_certain(epochs) else None
 
     def is_registered_throughout(self, term: Term | None, broker: BrokerId, since: int | None = None) -> bool:
         """Whether the broker kept one registration, as far as the controller can know: it did not restart or leave."""
@@ -137,6 +143,16 @@ class BrokerViews:
         """Whether the broker's registration was unreadable, or lacked a finalized feature, at this zxid or later."""
         levels = tuple(self.registrations.finalized_since(since))
         return any(_is_unusable(broker, data, levels) for data in self.registrations.contents_since(broker, since))
+
+    def registered_since_election(self, term: Term, broker: BrokerId) -> Sequence[Broker]:
+        """What its registration said at the controller's election and later, where that can be read."""
+        key = broker, self.controllers.elected_at.get(term.epoch, 0)
+        version, known = self._known_brokers.get(key, (-1, ()))
+        if version != self.registrations.version:
+            contents = (_read(broker, data) for data in self.registrations.contents_since(*key))
+            known = [registered for registered in contents if registered is not None]
+            self._known_brokers[key] = self.registrations.version, known
+        return known
 
     # ---- what happens
 
@@ -236,6 +252,15 @@ def answers_by_partition(response: Any, names: Mapping[Any, str]) -> list[tuple[
         if (name := names.get(topic.topic_id)) is not None:
             found += [(TopicPartition(name, e.partition_index), e.error_code) for e in topic.partition_errors]
     return found
+
+
+@lru_cache(maxsize=1024)
+def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
+    """None where the registration cannot be read."""
+    try:
+        return decode_registration(broker, data, 0).broker
+    except MalformedZnode:
+        return None
 
 
 @lru_cache(maxsize=1024)

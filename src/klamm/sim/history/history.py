@@ -10,6 +10,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import trace
 from klamm.sim.history.assignments import AssignmentHistory
 from klamm.sim.history.broker_views import BrokerViews
+from klamm.sim.history.configs import ConfigHistory
 from klamm.sim.history.controllers import AnswerHistory, ControllerHistory
 from klamm.sim.history.isr_requests import IsrRequestHistory
 from klamm.sim.history.registrations import RegistrationHistory
@@ -43,11 +44,12 @@ class History:
         self.isr_requests = IsrRequestHistory(self.topics, self.states, self.broker_views, self.controllers)
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
         self.answers = AnswerHistory(controllers)
+        self.configs = ConfigHistory(self.at)
         views, asked = self.broker_views, self.isr_requests
         self._absorb: dict[type[Any], Sequence[Callable[[Any], None]]] = {
             trace.TransactionCommitted: (
                 self._on_transaction, self.topics.on_transaction, self.assignments.on_transaction,
-                self.registrations.on_transaction,
+                self.registrations.on_transaction, self.configs.on_transaction,
             ),
             trace.ControllerElected: (controllers.on_elected, requests.on_elected, self.states.on_elected),
             trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
@@ -64,6 +66,7 @@ class History:
                 controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, asked.on_event_ended,
                 self.answers.on_event_ended,
             ),
+            trace.ConfigsApplied: (self.configs.on_applied,),
             trace.UncleanDefaultChanged: (controllers.on_unclean_default,),
             trace.RequestQueued: (requests.on_queued,),
             trace.ConnectionOpened: (views.on_connection_opened,),

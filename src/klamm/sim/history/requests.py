@@ -62,6 +62,8 @@ class RequestHistory:
     """Replicas for which a LeaderAndIsr was queued, since they were assigned, that says that they are new."""
     newest_metadata: UpdateMetadataItem | None = None
     """What was queued last: brokers share it."""
+    _last_metadata_sent: tuple[Any, int] = (None, 0)
+    """The UpdateMetadata that went out last, and the newest zxid at that time."""
     unannounced: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
@@ -125,6 +127,7 @@ class RequestHistory:
             return
         message = event.message
         if isinstance(message, UpdateMetadataRequest):
+            self._last_metadata_sent = message, self.topics.at.zxid
             for p, topic_id, state in partition_states(message):
                 self.announced_versions[message.controller_epoch, event.target, p, topic_id] = state.zk_version
             return
@@ -134,6 +137,14 @@ class RequestHistory:
             for _ in range(0 if place is None else place + 1):
                 waiting.popleft()
             self.last_sent[queue_of(event, p)] = sent
+
+    def was_compared(self, event: RequestSent) -> bool:
+        """Whether this very content went out already, and ZooKeeper has not changed since.
+
+        It is a repetition, or brokers share this UpdateMetadata: what depends on both alone needs no second look.
+        """
+        message, zxid = self._last_metadata_sent
+        return event.again or (message is event.message and zxid == self.topics.at.zxid)
 
     def on_answered(self, event: RequestAnswered) -> None:
         """Record the replicas that the broker has deleted according to its StopReplica response."""

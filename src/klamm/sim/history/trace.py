@@ -4,7 +4,7 @@ ZooKeeper tells of each transaction that changed something, a controller's obser
 connections of what was sent, and a broker of what it received.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -26,6 +26,8 @@ from klamm.sim.zookeeper.tree import Change
 class Position:
     zxid: int = 0
     """Of the newest transaction."""
+    most_ahead_ms: Callable[[], int] = lambda: 0
+    """How far the wall clock of any machine has been ahead of virtual time so far, at most."""
     now_s: float = 0.0
     """The virtual time of what happens now."""
 
@@ -162,6 +164,24 @@ class UnexpectedError(NamedTuple):
     error: Exception
     where: str
     """The innermost lines."""
+
+
+class ConfigChangeEnded(NamedTuple):
+    """A command changed the config of an entity, and told its user that it did."""
+
+    entity: str
+    """The path below `/config`."""
+    began_at: int
+    """The newest zxid when the command began."""
+
+
+class ConfigsApplied(NamedTuple):
+    """A broker applied configs that it read after a notification."""
+
+    broker: BrokerId
+    incarnation: int
+    configs: Mapping[str, Mapping[str, str]]
+    """By entity, the path below `/config`."""
 
 
 class RequestUnanswered(NamedTuple):
@@ -307,6 +327,8 @@ Event: TypeAlias = (
     | EventEnded
     | UncleanDefaultChanged
     | UnexpectedError
+    | ConfigChangeEnded
+    | ConfigsApplied
     | RequestUnanswered
     | PartitionMoved
     | ReplicaMoved

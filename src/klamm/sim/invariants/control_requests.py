@@ -26,7 +26,7 @@ _LEADERS_GONE = -2
 
 def requests_carry_written_states(history: History, event: RequestSent) -> str | None:
     """Leader, leader epoch and ISR in a control request were stored in the znode version that it names."""
-    if event.again:
+    if history.requests.was_compared(event):
         return None
     for p, _, s in partition_states(event.message):
         if s.leader == _LEADERS_GONE:
@@ -41,7 +41,7 @@ def requests_carry_written_states(history: History, event: RequestSent) -> str |
 
 def requests_follow_writes(history: History, event: RequestSent) -> str | None:
     """A control request is sent after the state in it was written to ZooKeeper."""
-    if event.again:
+    if history.requests.was_compared(event):
         return None
     for p, _, s in partition_states(event.message):
         if s.leader == _LEADERS_GONE:
@@ -145,6 +145,8 @@ def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str
         return None  # its session ended in the middle, or the node stopped: the next controller tells
     views = history.broker_views
     for broker, partitions in history.requests.unannounced.items():
+        if not partitions:
+            continue
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
         if not views.is_registered_throughout(term, broker, views.handled_since(term, event.event)):
             continue

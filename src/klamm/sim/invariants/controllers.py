@@ -65,13 +65,13 @@ def _says_not_controller(asked: events.Answered[object]) -> bool:
 
 
 def watches_are_set(cluster: Cluster) -> str | None:
-    """The active controller holds every watch that it needs; every other node watches `/controller`."""
+    """The active controller holds every watch that it needs; every node watches `/controller` and config changes."""
     active = {t.broker for t in acting(cluster)}
     for broker in cluster.running:
         data, children = cluster.watched_by(broker)
-        wanted_data, wanted_children = {znodes.CONTROLLER}, set[str]()
+        wanted_data, wanted_children = {znodes.CONTROLLER}, {znodes.CONFIG_CHANGES}
         if broker.number in active:
-            wanted_children = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS}
+            wanted_children |= {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS}
             wanted_children |= {znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS}
             wanted_data |= {znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_ELECTION}
             wanted_data |= {znodes.broker_path(b) for b in cluster.history.registrations.current}

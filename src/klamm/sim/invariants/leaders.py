@@ -62,7 +62,7 @@ def _leaders_named(
     if isinstance(event, StateWritten):
         topic = history.topics.znodes.get(event.partition.topic)
         yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
-    elif not event.again:
+    elif not history.requests.was_compared(event):
         for p, topic_id, state in partition_states(event.message):
             topic = history.topics.znodes.get(p.topic)
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch

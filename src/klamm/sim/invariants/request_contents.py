@@ -13,6 +13,7 @@ from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassig
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsr
+from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RequestQueued
 from klamm.sim.invariants.epochs import leaders_write_isrs
@@ -159,10 +160,12 @@ def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[Bro
 
 def offline_replicas_are_listed(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata lists as offline the replicas whose broker is not live, or whose log directory failed."""
-    views = history.broker_views
+    views, live = history.broker_views, dict[BrokerId, Answer]()
     for p, told, _ in _metadata(history, event):
         for broker in told.replicas:
-            is_online = views.is_online(event.term, p, broker)
+            if broker not in live:
+                live[broker] = views.is_live(event.term, broker)
+            is_online = both(live[broker], negated(views.has_failed(event.term, p, broker)))
             if is_online is not None and is_online is (broker in told.offline_replicas):
                 lists = "lists" if is_online else "does not list"
                 return f"{p}: UpdateMetadata {lists} broker {broker} among offline replicas {told.offline_replicas}"

@@ -1,7 +1,5 @@
 """What stands at the head of a control request: whose it is, for which run of a broker, and which brokers live."""
 
-from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from klamm.model.brokers import Broker
@@ -11,8 +9,6 @@ from klamm.sim.history.history import History
 from klamm.sim.history.trace import RequestSent, Term
 from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
-from klamm.zk.registrations import decode_registration
-from klamm.zk.znodes import MalformedZnode
 
 
 def broker_lists_match_registrations(history: History, event: RequestSent) -> str | None:
@@ -48,7 +44,7 @@ def requests_carry_the_broker_epoch(history: History, event: RequestSent) -> str
 def listed_endpoints_match_registrations(history: History, event: RequestSent) -> str | None:
     """Endpoints and racks in UpdateMetadata, and the leaders in LeaderAndIsr, are those of the registrations."""
     term = history.controllers.terms.get(event.message.controller_epoch)
-    if event.again or term is None:
+    if history.requests.was_compared(event) or term is None:
         return None
     if isinstance(event.message, UpdateMetadataRequest):
         listed = [(BrokerId(b.id), _metadata_of(b)) for b in event.message.live_brokers]
@@ -59,27 +55,12 @@ def listed_endpoints_match_registrations(history: History, event: RequestSent) -
     else:
         return None
     for broker, told in listed:
-        registered = [wanted(b, term) for b in _registered_since_election(history, term, broker)]
+        registered = [wanted(b, term) for b in history.broker_views.registered_since_election(term, broker)]
         if told not in registered:
             return (
                 f"{term} tells broker {event.target} that {broker} has the address {told}, registered is {registered}"
             )
     return None
-
-
-def _registered_since_election(history: History, term: Term, broker: BrokerId) -> Iterable[Broker]:
-    """The readable contents of the broker's registration since this controller's election."""
-    told = history.registrations.contents_since(broker, history.controllers.elected_at.get(term.epoch, 0))
-    return [registered for data in told if (registered := _read(broker, data)) is not None]
-
-
-@lru_cache(maxsize=1024)
-def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
-    """Decode a registration; None where that is not possible."""
-    try:
-        return decode_registration(broker, data, 0).broker
-    except MalformedZnode:
-        return None
 
 
 def _metadata_of(listed: Any) -> Any:
@@ -118,7 +99,7 @@ def leaders_are_listed(history: History, event: RequestSent) -> str | None:
 def topic_ids_are_sent(history: History, event: RequestSent) -> str | None:
     """Control requests have the id of each topic that has one, if their version has a field for it."""
     term = history.controllers.terms.get(event.message.controller_epoch)
-    if event.again or term is None or term.epoch != history.controllers.epoch:
+    if history.requests.was_compared(event) or term is None or term.epoch != history.controllers.epoch:
         return None
     if not term.settings.requests_carry_topic_ids:
         return None

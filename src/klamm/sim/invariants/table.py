@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.sim.history.trace import (
+    ConfigChangeEnded,
+    ConfigsApplied,
     ControllerElected,
     Event,
     EventEnded,
@@ -34,6 +36,7 @@ from klamm.sim.invariants import (
     alter_partition,
     answers,
     brokers,
+    config_changes,
     control_requests,
     controllers,
     destroyed_logs,
@@ -158,6 +161,9 @@ ALWAYS: Final = (
         "KAFKA-2721, KAFKA-12686, KIP-497",
     ),
     Row(62, isr.new_isr_members_have_followed, _WRITTEN, "KAFKA-7128, KAFKA-12751"),
+    Row(44, config_changes.applied_configs_were_stored, (ConfigsApplied,)),
+    Row(45, config_changes.config_changes_are_announced, (ConfigChangeEnded,)),
+    Row(45, config_changes.notifications_stay_for_15_minutes, _MUTATION),
 )
 """Checked after every event that they name."""
 
@@ -181,6 +187,8 @@ AT_REST: Final = (
     Row(44, liveness.brokers_have_the_newest_state, (), "KAFKA-9212, KAFKA-7482"),
     Row(45, memory.no_event_waits, (), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
     Row(45, memory.every_request_was_delivered, (), "KAFKA-3916"),
+    Row(44, config_changes.config_changes_are_applied),
+    Row(45, config_changes.config_followers_are_up_to_date),
 )
 """Checked on healed nodes after enough time; number 46 is that they are true while another node stays broken."""
 

@@ -62,7 +62,7 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent)
         if event.before and event.after and event.before.id not in (None, event.after.id):
             return f"{event.topic}: id {event.before.id} became {event.after.id}"
         return None
-    if event.again:
+    if history.requests.was_compared(event):
         return None
     for p, topic_id, _ in partition_states(event.message):
         if topic_id is not None and history.topics.ids.get(topic_id) != p.topic:

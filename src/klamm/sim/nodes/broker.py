@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
 from klamm.broker.crash_guard import CrashGuard
@@ -45,6 +46,7 @@ from klamm.runtime.time_slices import CountedSlices
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import Injection, Step, StepKind
 from klamm.sim.history.trace import (
+    ConfigsApplied,
     Event,
     EventBegan,
     LeaderAndIsrApplied,
@@ -55,8 +57,10 @@ from klamm.sim.history.trace import (
     RequestUnanswered,
     SessionReestablished,
     UncleanDefaultChanged,
+    UnexpectedError,
 )
 from klamm.sim.hosts import Host
+from klamm.sim.nodes.configs import KeptConfigs
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
 from klamm.sim.nodes.replicas import Logs, Replica, Replicas
 from klamm.sim.nodes.settings import PORT, NodeSettings, controller_settings_of, node_config
@@ -189,6 +193,10 @@ class StubBroker:
             self._observer,
             make_slices=CountedSlices,
         )
+        kept = KeptConfigs(self.number, self.controller, self._report_configs)
+        now_ms = world.clock.now_ms
+        self.config_changes = ConfigChanges(lambda: self.sessions.store, number, kept, now_ms, self._report_mistake)
+        self.sessions.add_listener(self.config_changes)
 
     # ---- life
 
@@ -205,6 +213,7 @@ class StubBroker:
         self.cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
+        self.config_changes.start()
         if self._isr_znodes is not None:
             self._isr_znodes.start()
         self.is_ready = True
@@ -243,14 +252,15 @@ class StubBroker:
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
         """Open a connection from this node's controller to a broker, observed by the simulation."""
-        opening = Connection.open(self._world, host, port, client_id, timeout_s)
-        return await self._observer.connect(host, opening)
+        open_connection = partial(Connection.open, self._world, host, port, client_id, timeout_s)
+        return await self._observer.connect(host, open_connection)
 
     async def shut_down(self) -> bool:
         """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
         self._is_leaving, self.is_ready = True, False
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
+        await self.config_changes.close()
         await self._notices.close()
         await self._forgotten.close()
         await self._server.close()
@@ -438,6 +448,14 @@ class StubBroker:
         for number, what in asked.items():
             if number in self._unanswered:
                 self._on_event(RequestUnanswered(self.number, what))
+
+    def _report_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Report configs that this broker applied."""
+        self._on_event(ConfigsApplied(self.number, self.incarnation, configs))
+
+    def _report_mistake(self, what: str, error: Exception) -> None:
+        """Report an error that nobody expected."""
+        self._on_event(UnexpectedError(self.number, error, what))
 
     # ---- as leader
 

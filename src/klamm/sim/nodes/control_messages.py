@@ -23,16 +23,20 @@ StateInMessage = tuple[TopicPartition, UUID | None, Any]
 
 def partition_states(message: Any) -> Sequence[StateInMessage]:
     """The partition states of a LeaderAndIsr or UpdateMetadata; empty for other requests."""
-    global _last_decoded
-    if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
+    kind = type(message)
+    last = _last_read.get(kind)
+    if last is None:
         return ()
-    if _last_decoded[0] is not message:
-        _last_decoded = message, tuple(_states(message))
-    return _last_decoded[1]
+    if last[0] is not message:
+        last = _last_read[kind] = message, tuple(_states(message))
+    return last[1]
 
 
-_last_decoded: tuple[Any, Sequence[StateInMessage]] = (None, ())
-"""Many ask about one message, one after the other."""
+_last_read: dict[type[Any], tuple[Any, Sequence[StateInMessage]]] = {
+    LeaderAndIsrRequest: (None, ()),
+    UpdateMetadataRequest: (None, ()),
+}
+"""The last message of each kind: all invariants ask about one message, and brokers share one UpdateMetadata."""
 
 
 def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[StateInMessage]:

@@ -9,6 +9,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
+from klamm.sim.history.trace import TransactionCommitted
 from klamm.zk import znodes
 from klamm.zk.store import TopicExists
 from klamm.zk.znodes import MalformedZnode
@@ -88,7 +89,7 @@ async def _recreate_when_deleted(cluster: ClusterUnderTest, topic: str, replicas
         async with asyncio.timeout(_MAX_S):
             while True:
                 while any(cluster.ensemble.tree.get(path) is not None for path in taken):
-                    await cluster.next_commit()
+                    await cluster.next_event(TransactionCommitted)
                 try:
                     await cluster.store.create_topic(
                         topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {}

@@ -17,7 +17,7 @@ from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.broker import Node
-from klamm.sim.workload import controller_requests, external_changes, reassignments, topic_lifecycle
+from klamm.sim.workload import configs, controller_requests, external_changes, reassignments, topic_lifecycle
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
 from klamm.zk.znodes import topic_path
@@ -196,6 +196,11 @@ MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
         f"{znodes.ISR_CHANGES}/isr_change_",
         b'{"version":1,"partitions":[{"topic":"t1","partition":0}]}',
     ),
+    "config change, no JSON": (f"{znodes.CONFIG_CHANGES}/config_change_", b"{"),
+    "config change of a foreign topic": (
+        f"{znodes.CONFIG_CHANGES}/config_change_",
+        b'{"version":2,"entity_path":"topics/nope"}',
+    ),
     "log directory event, no JSON": (f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}", b"[1"),
     "log directory event of a foreign broker": (
         f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}",
@@ -244,7 +249,8 @@ VERBS: Final[dict[str, Verb]] = {
     "reassign by znode": reassignments.reassign_by_znode,
     "elect preferred": reassignments.elect_preferred,
     "elect unclean": reassignments.elect_unclean,
-    "allow unclean": reassignments.allow_unclean,
+    "allow unclean": configs.allow_unclean,
+    "change config": configs.change_config,
     "ask around": controller_requests.query_controller,
     "ask oddly": controller_requests.send_invalid_alter_partition,
     "allow unclean by default": controller_requests.allow_unclean_by_default,

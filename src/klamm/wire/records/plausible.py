@@ -72,11 +72,15 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             length, body = read_varint(head, position)
             behind = body + length
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
-                raise BadRecord(f"its length is {length}, and at most {max_bytes - body} bytes follow in the batch")
+                raise BadRecord(
+                    f"the record's length is {length}, and at most {max_bytes - body} bytes follow in the batch"
+                )
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
                 first, _ = record_at(bytes(head[:behind]), 0, header, None)
                 if first.offset != header.base_offset and header.codec is not Codec.NONE:
-                    raise BadRecord(f"its offset is {first.offset}, the batch begins at {header.base_offset}")
+                    raise BadRecord(
+                        f"the first record has offset {first.offset}, but the batch begins at {header.base_offset}"
+                    )
             position = behind
             seen += 1
     except (IndexError, UnicodeDecodeError) as error:

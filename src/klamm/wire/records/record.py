@@ -92,14 +92,14 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
-        raise BadRecord(f"its length is {length}, and {len(payload) - position} bytes follow in the batch")
+        raise BadRecord(f"the record's length is {length}, and {len(payload) - position} bytes follow in the batch")
     timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)
     value, position = _nullable(payload, position)
     count, position = read_varint(payload, position)
     if count < 0 or count > end - position:
-        raise BadRecord(f"it announces {count} headers, which do not fit into its {length} bytes")
+        raise BadRecord(f"the record announces {count} headers, more than fit into its {length} bytes")
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position)
@@ -108,7 +108,7 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
         content, position = _nullable(payload, position)
         headers.append((name.decode(), content))
     if position != end:
-        raise BadRecord(f"its length is {length}, its fields have {length + position - end} bytes")
+        raise BadRecord(f"the record's length is {length}, but its fields have {length + position - end} bytes")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
 

@@ -39,7 +39,7 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
     except IndexError as error:
         raise MalformedRecord(index, reason_of(error)) from error
     if not window.is_at_end():
-        raise MalformedRecord(count, f"it was not expected: the batch header announces {count} records")
+        raise MalformedRecord(count, f"there are more than the {count} records that the batch header announces")
 
 
 def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
@@ -96,7 +96,7 @@ def _skip_headers(content: bytes, position: int, end: int) -> int:
     """Check the record's headers; returns the position after them."""
     headers, position = read_varint(content, position)
     if not 0 <= headers <= end - position:
-        raise BadRecord(f"it announces {headers} headers, which do not fit into it")
+        raise BadRecord(f"the record announces {headers} headers, more than fit into its bytes")
     for _ in range(headers):
         name_bytes, position = read_varint(content, position)
         if name_bytes < 0:
@@ -110,7 +110,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     """Summarize the next record; a large one is not held in memory completely."""
     length = window.varint()
     if length < 1:
-        raise BadRecord(f"its length is {length}")
+        raise BadRecord(f"the length of the record is {length}")
     if length <= _MAX_HELD_BYTES:
         start = window.read_ahead(length)
         return _summary(window.content, start, start + length)
@@ -121,7 +121,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     window.skip(max(window.varint(), 0))
     headers = window.varint()
     if not 0 <= headers <= max(end - window.position_in_stream, 0):
-        raise BadRecord(f"it announces {headers} headers, which do not fit into it")
+        raise BadRecord(f"the record announces {headers} headers, more than fit into its bytes")
     for _ in range(headers):
         name_bytes = window.varint()
         if name_bytes < 0:

@@ -68,13 +68,13 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     for k, lanes in enumerate(running.tolist()):
         length, begin = read_varints(raw, position[:lanes])
         if (length < 0).any() or (length > limits[:lanes] - begin).any():
-            raise CorruptBatch("the length of a record exceeds its batch")
+            raise CorruptBatch("a record is longer than the rest of its batch")
         behind = begin + length
         starts[slots[:lanes] + k] = begin
         ends[slots[:lanes] + k] = behind
         position[:lanes] = behind
     if (position != limits).any():
-        raise CorruptBatch("the records of a batch have another length than the batch")
+        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
     return Bodies(starts, ends)
 
 
@@ -87,10 +87,10 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
             behind.append(_record_starts(content, begin, count, lengths_at))
     except IndexError as error:
-        raise CorruptBatch("the length of a record exceeds its batch") from error
+        raise CorruptBatch("a record is longer than the rest of its batch") from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
     if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
-        raise CorruptBatch("the records of a batch have another length than the batch")
+        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
     return Bodies(starts, starts + lengths)
 
 

@@ -23,7 +23,7 @@ def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
         else:
             bits, behind = first.astype(np.int64), at + 1
     except IndexError as error:
-        raise CorruptBatch("the length of a record exceeds its batch") from error
+        raise CorruptBatch("a record is longer than the rest of its batch") from error
     return ((bits >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(bits & 1), behind
 
 

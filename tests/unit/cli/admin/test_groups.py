@@ -7,9 +7,10 @@ from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin import groups, offset_resets
 from klamm.cli.admin.client import CannotAsk
-from klamm.cli.admin.groups import Lag, assigned_partitions
-from klamm.cli.admin.offset_resets import Reset, ResetKind, parse_datetime, parse_duration, parse_topic
+from klamm.cli.admin.groups import Lag
+from klamm.cli.admin.offset_resets import Reset, ResetKind, parse_topic
 from klamm.cli.admin.refusals import Refusal
+from klamm.client.group_member import assigned_partitions
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import TopicPartition
 from klamm.wire import messages as m
@@ -182,27 +183,6 @@ def test_assigned_partitions_of_any_consumer_are_read_and_other_bytes_ignored() 
     for version in range(4):
         assert assigned_partitions(version.to_bytes(2) + assignment.encode(version)) == (P0, P1)
     assert assigned_partitions(b"") == assigned_partitions(b"\x00\x00garbage") == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [("P7D", 604_800_000), ("PT1H30M", 5_400_000), ("P1DT1S", 86_401_000), ("PT0.5S", 500), ("PT0S", 0)],
-)
-def test_iso_8601_durations_are_parsed_to_milliseconds(text: str, ms: int) -> None:
-    assert parse_duration(text) == ms
-
-
-@pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D"])
-def test_malformed_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--by-duration"):
-        parse_duration(text)
-
-
-def test_datetimes_without_a_zone_are_utc() -> None:
-    assert parse_datetime("1970-01-01T00:00:01.010") == 1_010
-    assert parse_datetime("1970-01-01T02:00:00+02:00") == 0
-    with pytest.raises(UsageError, match="--to-datetime"):
-        parse_datetime("yesterday")
 
 
 def test_topic_option_is_parsed_to_topic_and_partitions() -> None:

@@ -66,9 +66,12 @@ def polls_end_at_the_high_watermark(history: TierHistory, event: Polled) -> str 
 
 
 def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | None:
-    """Within a leader epoch, a consumer never gets a lower high watermark than before."""
-    key = event.consumer, event.partition, event.leader, event.leader_epoch
-    before = history.high_watermarks.get(key, -1)
+    """Within a leader epoch and one process of the leader, a consumer never gets a lower high watermark than before.
+
+    A leader that restarts begins at its checkpoint. As in Kafka it may do so in the same leader epoch, where a new
+    controller takes over meanwhile and finds its broker alive.
+    """
+    before = history.high_watermarks.get(history.key_of_high_watermark(event), -1)
     if event.high_watermark >= before or before > history.promised_end(event.partition):
         return None
     return (

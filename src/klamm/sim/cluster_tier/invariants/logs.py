@@ -97,9 +97,11 @@ def nothing_is_appended_after_an_error(history: TierHistory, event: WrittenAfter
 
 
 def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) -> str | None:
-    """Everything below the offset in the recovery point checkpoint survives a power loss."""
+    """Everything below the offset in the recovery point checkpoint survives a power loss.
+
+    Partitions with a flipped bit are left out: nothing is read behind it, and a power loss may bring it back.
+    """
     for p, after in event.ends.items():
-        # a power loss may bring a damaged segment back that was just mended
         if p not in history.destroyed and event.recovery_points.get(p, 0) > after:
             point = event.recovery_points[p]
             return f"{p}: node {event.node} keeps its log up to {after}; the recovery point is {point}"

@@ -53,7 +53,7 @@ class RestingCluster(Protocol):
 def every_partition_is_led(cluster: RestingCluster) -> str | None:
     """Every partition has a leader to which a record can be written with acks=all and read again."""
     for p, read in cluster.final_reads.items():
-        if read.error and not (read.is_damaged and p in cluster.tier.destroyed):
+        if read.error and not (read.is_damaged and p in cluster.tier.destroyed) and not _leader_is_damaged(cluster, p):
             return f"{p}: {cluster.tier.state(p)}: {read.error}"
     return None
 
@@ -62,9 +62,18 @@ def isrs_are_whole(cluster: RestingCluster) -> str | None:
     """The ISR of every partition contains all replicas."""
     for p, versions in cluster.tier.zookeeper.states.versions.items():
         replicas = cluster.tier.zookeeper.topics.replicas(p)
-        if set(versions[-1].isr) != set(replicas):
+        if set(versions[-1].isr) != set(replicas) and not _leader_is_damaged(cluster, p):
             return f"{p}: ISR {versions[-1].isr} of replicas {replicas}: {versions[-1]}"
     return None
+
+
+def _leader_is_damaged(cluster: RestingCluster, p: TopicPartition) -> bool:
+    """Whether a bit of the leader's log flipped: followers refuse the batch for ever, in Kafka as well."""
+    state = cluster.tier.state(p)
+    if p not in cluster.tier.destroyed or state is None or not state.has_leader:
+        return False
+    log = cluster.tier.disks[state.leader].of(p)
+    return log is not None and log.damage is not None
 
 
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
@@ -82,7 +91,8 @@ def nothing_is_pending(cluster: RestingCluster) -> str | None:
             return f"{path} is still there"
     for name, znode in cluster.tier.zookeeper.topics.znodes.items():
         for number, assignment in znode.partitions.items():
-            if assignment.adding or assignment.removing:
+            is_moving = assignment.adding or assignment.removing
+            if is_moving and not _leader_is_damaged(cluster, TopicPartition(name, number)):
                 return f"{name}-{number} still moves: {assignment}"
     return None
 
@@ -154,13 +164,17 @@ def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
     """`leader-epoch-checkpoint` has rising epochs, each with the offset of its first record."""
     for p, logs in _replicas(cluster):
         for broker, log in logs.items():
-            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log)):
+            start = cluster.final_reads[p].log_start if p in cluster.final_reads else 0
+            if p not in cluster.tier.destroyed and (wrong := _wrong_epochs(cluster, broker, log, start)):
                 return f"{p}: replica {broker}: {wrong}"
     return None
 
 
-def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str | None:
-    """What is wrong in the replica's `leader-epoch-checkpoint`; None if it agrees with the batches."""
+def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog, log_start: int) -> str | None:
+    """What is wrong in the replica's `leader-epoch-checkpoint`; None if it agrees with the batches.
+
+    The epochs of batches before the log start are gone at once, their segments at the next run of retention.
+    """
     entries = epoch_entries_of(cluster.tier.disks[broker], log)
     for (epoch, offset), (next_epoch, next_offset) in pairwise(entries):
         if next_epoch <= epoch or next_offset <= offset:
@@ -168,6 +182,8 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog) -> str 
     starts = dict(entries)
     seen: set[int] = set()
     for batch in log.batches():
+        if batch.header.next_offset <= log_start:
+            continue
         epoch, offset = batch.header.partition_leader_epoch, batch.header.base_offset
         if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
             return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
@@ -186,11 +202,15 @@ def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
 
 
 def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
-    """A broker has logs only of the partitions that are assigned to it, with the topic's id."""
+    """A broker has logs only of the partitions that are assigned to it, with the topic's id.
+
+    Where topics have no ids, a reassignment leaves the log of a broker that was away, as in Kafka.
+    """
     topics = cluster.tier.zookeeper.topics
     for broker, disk in cluster.tier.disks.items():
         for p in disk.partitions():
-            if broker not in topics.replicas(p):
+            has_no_id = p.topic in topics.znodes and topics.znodes[p.topic].id is None
+            if broker not in topics.replicas(p) and not has_no_id:
                 return f"broker {broker} has a log of {p}, whose replicas are {topics.replicas(p)}"
     return None
 

@@ -1,0 +1,127 @@
+"""`klamm consume`, with kcat's letters."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import typer
+
+from klamm.cli.admin.client import parse_addresses
+from klamm.cli.options import LOCAL, Bootstrap
+from klamm.cli.records.consume import ConsumeOptions, check_options, consume
+from klamm.cli.records.positions import parse_start
+from klamm.cli.records.printing import Printer
+from klamm.cli.records.running import run_stream
+from klamm.cli.records.text import default_format, null_text, parse_delimiter, parse_format
+from klamm.cli.times import parse_time
+from klamm.client.group_member import MemberSettings
+from klamm.model.errors import UsageError
+from klamm.runtime.world import real_world
+
+_ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
+_HEARTBEATS_PER_SESSION: Final = 3
+_MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
+
+
+def command(
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic; repeatable")] = None,
+    bootstrap: Bootstrap = LOCAL,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="partition; repeatable; default: all")
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option("--offset", "-o", help="start: beginning (default), end, stored, an offset, -N before the end"),
+    ] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="start so long ago, for example 10m")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="end before records of this time")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"),
+    ] = None,
+    instance_id: Annotated[str | None, typer.Option("--instance-id", help="static member of the group")] = None,
+    session_timeout: Annotated[
+        float, typer.Option("--session-timeout", min=0.001, help="seconds until the group removes a silent member")
+    ] = 45.0,
+    commit: Annotated[bool, typer.Option("--commit/--no-commit", help="commit offsets of the group")] = True,
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="exit at the end of all partitions")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after so many records")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", "-f", help=r"for example '%t %p %o %k: %s\n'; see the documentation")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="print JSON lines")] = False,
+    key_delimiter: Annotated[
+        str | None, typer.Option("--key-delimiter", "-K", help="print the key and this before the payload")
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="printed after each record")] = r"\n",
+    null: Annotated[bool, typer.Option("--null", "-Z", help="print NULL for what is null")] = False,
+    isolation_level: Annotated[
+        str, typer.Option("--isolation-level", help="read_committed or read_uncommitted")
+    ] = "read_committed",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="give up when a partition cannot be read for these seconds")
+    ] = 60.0,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="show progress on stderr; default: on a terminal")
+    ] = None,
+) -> None:
+    """Print the records of topics, until Ctrl-C or an end: --exit, --count, --until."""
+    if isolation_level not in _ISOLATION:
+        raise UsageError(f"--isolation-level {isolation_level!r} does not exist. Give one of {', '.join(_ISOLATION)}.")
+    topics = tuple(dict.fromkeys(topic or ()))
+    world = real_world()
+    options = ConsumeOptions(
+        topics=topics,
+        partitions=tuple(sorted(set(partition or ()))),
+        start=parse_start(offset, from_, since, world.clock.now_ms()),
+        until_ms=None if until is None else parse_time("--until", until),
+        group=group,
+        member=_member(group, topics, partition, instance_id, session_timeout),
+        commits=commit,
+        exits_at_end=exit_at_end,
+        count=count,
+        read_committed=_ISOLATION[isolation_level],
+        make_printer=_printer_maker(form, as_json, key_delimiter, delimiter, null),
+        timeout_s=timeout,
+        progress=progress,
+    )
+    check_options(options)
+    addresses = parse_addresses(bootstrap)
+    raise typer.Exit(run_stream(lambda: consume(world, addresses, options)))
+
+
+def _member(
+    group: str | None,
+    topics: tuple[str, ...],
+    partitions: list[int] | None,
+    instance_id: str | None,
+    session_timeout_s: float,
+) -> MemberSettings | None:
+    """The member that subscribes; None without a group, and where partitions are chosen. Raises UsageError."""
+    if group == "":
+        raise UsageError("--group is empty: give the name of a group.")
+    if group is None or partitions:
+        if instance_id is not None:
+            raise UsageError("--instance-id needs --group without --partition: omit it.")
+        return None
+    interval_s = min(session_timeout_s / _HEARTBEATS_PER_SESSION, _MAX_HEARTBEAT_INTERVAL_S)
+    return MemberSettings(group, topics, instance_id, int(session_timeout_s * 1000), heartbeat_interval_s=interval_s)
+
+
+def _printer_maker(
+    form: str | None, as_json: bool, key_delimiter: str | None, delimiter: str, null: bool
+) -> Callable[[], Printer]:
+    """Makes the printer that the options ask for. Raises UsageError."""
+    if as_json and (form is not None or key_delimiter is not None):
+        raise UsageError(f"--json excludes {'--format' if form is not None else '--key-delimiter'}: omit one of them.")
+    if form is not None and key_delimiter is not None:
+        raise UsageError("--format excludes --key-delimiter: write %k into the format.")
+    if as_json:
+        return lambda: Printer(None)
+    shown = null_text(null)
+    if form is not None:
+        parsed = parse_format(form, shown)
+        return lambda: Printer(parsed)
+    parted = None if key_delimiter is None else parse_delimiter("--key-delimiter", key_delimiter)
+    plain = default_format(parted, parse_delimiter("--delimiter", delimiter), shown)
+    return lambda: Printer(plain)

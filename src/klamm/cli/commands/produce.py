@@ -1,0 +1,115 @@
+"""`klamm produce`, with kcat's letters."""
+
+from typing import Annotated
+
+import typer
+
+from klamm.cli.admin.client import parse_addresses
+from klamm.cli.options import LOCAL, Bootstrap
+from klamm.cli.records.produce import ProduceOptions, check_options, produce
+from klamm.cli.records.running import run_stream
+from klamm.cli.records.text import parse_delimiter
+from klamm.client.partitioners import PARTITIONERS
+from klamm.client.producer import MAX_BATCH_BYTES, NO_ACKS, ProducerSettings
+from klamm.client.records import ALL_IN_SYNC
+from klamm.model.errors import UsageError
+from klamm.runtime.world import real_world
+from klamm.wire.compression import Codec
+
+_ACKS = {"0": NO_ACKS, "1": 1, "all": ALL_IN_SYNC, "-1": ALL_IN_SYNC}
+
+
+def command(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="each is one message, or with --lines many; default: standard input")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="topic of all records")] = None,
+    bootstrap: Bootstrap = LOCAL,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="partition of all records")] = None,
+    partitioner: Annotated[
+        str | None, typer.Option("--partitioner", help="murmur2 as Apache Kafka (default), or crc32 as kcat")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="key of all records")] = None,
+    key_delimiter: Annotated[
+        str | None, typer.Option("--key-delimiter", "-K", help=r"parts key and payload in a line, for example '\t'")
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="parts the messages")] = r"\n",
+    header: Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE; repeatable")] = None,
+    null: Annotated[bool, typer.Option("--null", "-Z", help="send empty keys and payloads as null")] = False,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")] = False,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="read files by lines")] = False,
+    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")] = "none",
+    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all")] = "all",
+    idempotent: Annotated[
+        bool | None, typer.Option("--idempotent/--not-idempotent", help="no duplicates by retries; needs --acks all")
+    ] = None,
+    batch_bytes: Annotated[
+        int, typer.Option("--batch-bytes", min=1, max=1 << 30, help="most bytes of a batch before compression")
+    ] = MAX_BATCH_BYTES,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="give up when a partition takes no records for these seconds")
+    ] = 60.0,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="show progress on stderr; default: on a terminal")
+    ] = None,
+) -> None:
+    """Produce records from standard input or files: each line is one, until the input ends or Ctrl-C."""
+    settings = ProducerSettings(
+        acks=_parse_acks(acks),
+        codec=_parse_codec(compression),
+        is_idempotent=_parse_idempotence(idempotent, acks),
+        timeout_s=timeout,
+        max_batch_bytes=batch_bytes,
+    )
+    if partitioner is not None and partitioner not in PARTITIONERS:
+        raise UsageError(f"--partitioner {partitioner!r} does not exist. Give one of {', '.join(PARTITIONERS)}.")
+    options = ProduceOptions(
+        topic=topic,
+        partition=partition,
+        partitioner=partitioner,
+        key=None if key is None else key.encode(),
+        key_delimiter=None if key_delimiter is None else parse_delimiter("--key-delimiter", key_delimiter),
+        delimiter=parse_delimiter("--delimiter", delimiter),
+        headers=tuple(map(_parse_header, header or ())),
+        empty_is_null=null,
+        is_json=as_json,
+        by_lines=lines,
+        files=tuple(files or ()),
+        producer=settings,
+        progress=progress,
+    )
+    check_options(options)
+    addresses = parse_addresses(bootstrap)
+    raise typer.Exit(run_stream(lambda: produce(real_world(), addresses, options)))
+
+
+def _parse_acks(text: str) -> int:
+    """The number that stands for --acks. Raises UsageError."""
+    if text not in _ACKS:
+        raise UsageError(f"--acks {text!r} is not possible. Give 0, 1 or all.")
+    return _ACKS[text]
+
+
+def _parse_codec(name: str) -> Codec:
+    """The codec of --compression. Raises UsageError."""
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise UsageError(f"--compression {name!r} does not exist. Give one of {names}.") from None
+
+
+def _parse_idempotence(asked: bool | None, acks: str) -> bool:
+    """Whether the producer is idempotent: by default with acks=all. Raises UsageError."""
+    is_possible = _ACKS[acks] == ALL_IN_SYNC
+    if asked and not is_possible:
+        raise UsageError(f"--idempotent needs --acks all, not --acks {acks}: omit one of them.")
+    return is_possible if asked is None else asked
+
+
+def _parse_header(text: str) -> tuple[str, bytes | None]:
+    """A header of `NAME=VALUE`; `NAME` alone has the value null. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"--header {text!r} has no name. Give NAME=VALUE.")
+    return name, value.encode() if equals else None

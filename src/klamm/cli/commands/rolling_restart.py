@@ -1,0 +1,53 @@
+"""`klamm rolling-restart`."""
+
+from typing import Annotated
+
+import typer
+
+from klamm.cli.admin.rolling_restart import RestartStopped, RollingRestart, restart_all
+from klamm.cli.options import LOCAL, Bootstrap
+from klamm.cli.output import print_error, print_line
+from klamm.model.errors import UsageError
+from klamm.model.ids import BrokerId
+
+
+def rolling_restart(
+    command: Annotated[
+        str,
+        typer.Option(
+            "--command",
+            help="restarts one broker; {id}, {host}, {port} are replaced: 'ssh {host} systemctl restart kafka'",
+        ),
+    ],
+    bootstrap: Bootstrap = LOCAL,
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", help="ids with commas; default: all live brokers, the controller last")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="seconds for each broker to restart, and to be in sync again")
+    ] = 300,
+) -> None:
+    """Restart broker after broker with a command of yours, each when all partitions are in sync again.
+
+    Stops at the first doubt with exit status 1: a partition that is not in sync, one that would have no leader or fall
+    below min ISR, a command that fails, a broker that does not come back.
+    """
+    plan = RollingRestart(bootstrap, command, _parse_ids(brokers), timeout)
+    try:
+        done = restart_all(plan, print_line)
+    except RestartStopped as error:
+        print_error(error)
+        raise typer.Exit(1) from None
+    print_line(f"All {len(done)} brokers were restarted, and all partitions are in sync.")
+
+
+def _parse_ids(text: str | None) -> list[BrokerId] | None:
+    """Return the broker ids in `1,2,3`, without duplicates; None for None. Raises UsageError."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if wrong := [part for part in parts if not (part.isascii() and part.isdigit())]:
+        raise UsageError(
+            f"--brokers {text!r}: {wrong[0]!r} is not a broker id. Write ids with commas, for example 1,2."
+        )
+    return list(dict.fromkeys(BrokerId(int(part)) for part in parts))

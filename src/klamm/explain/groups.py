@@ -1,0 +1,235 @@
+"""Explain a consumer group: members, who has what since when, why it rebalanced, lag, who is stuck."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from klamm.coordinator.decision_journal import COORDINATED_PARTITION, GROUP
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, partition_for
+from klamm.explain.answer import Answer
+from klamm.explain.live import GroupNow, LagNow, MemberNow
+from klamm.explain.sources import ExplainInputs
+from klamm.explain.timeline import utc_time
+from klamm.model.ids import TopicPartition
+from klamm.telemetry.journal_reader import Entry
+
+MAX_REBALANCES: Final = 5
+MAX_MEMBERS: Final = 30
+MAX_STUCK: Final = 10
+_DEAD: Final = "Dead"
+_NO_CLIENT_REASON: Final = "; client reason: not provided"
+_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+
+
+def explain_group(inputs: ExplainInputs, name: str) -> Answer:
+    """Explain a group from the journal of its coordinators and from what its coordinator says now."""
+    story = sorted(
+        (e for e in inputs.entries if e.kind == GROUP and e.facts.get("group") == name), key=lambda e: (e.ts_ms, e.seq)
+    )
+    now = inputs.live if isinstance(inputs.live, GroupNow) else None
+    is_known = bool(story) or (now is not None and now.state != _DEAD)
+    if not is_known:
+        problem = [inputs.live_problem] if inputs.live_problem else []
+        return Answer([f"There is no group {name} in {inputs.where} or in the cluster.", *problem], False)
+    lines = [_headline(name, now, story, inputs.live_problem)]
+    lines += _coordinator_lines(inputs, name)
+    lines += [] if now is None else _member_lines(now, story)
+    lines += _rebalance_lines(story)
+    lines += [] if now is None else [*_lag_lines(now), *_stuck_lines(now, story)]
+    return Answer([*lines, *_notes(story)], True)
+
+
+# ---- now
+
+
+def _headline(name: str, now: GroupNow | None, story: Sequence[Entry], problem: str | None) -> str:
+    """State, generation and since when."""
+    last = next((e for e in reversed(story) if e.facts.get("step") in ("assigned", "empty", "group removed")), None)
+    since = "" if last is None else f", {last.facts['step']} in generation {last.facts.get('generation')} at "
+    since += "" if last is None else utc_time(last.ts_ms)
+    if now is None:
+        return f"group {name}{since}; its coordinator was not asked{f': {problem}' if problem else ''}"
+    assignor = f", assignor {now.assignor}" if now.assignor else ""
+    return f"group {name} now: {now.state}, {len(now.members)} members{assignor}{since}"
+
+
+def _coordinator_lines(inputs: ExplainInputs, name: str) -> list[str]:
+    """Which broker coordinates the group, and when others took over; needs ZooKeeper for the number of partitions."""
+    snapshot = inputs.now
+    if snapshot is None:
+        return []
+    count = sum(p.topic == OFFSETS_TOPIC for p in snapshot.assignments)
+    if not count:
+        return []
+    partition = TopicPartition(OFFSETS_TOPIC, partition_for(name, count))
+    state = snapshot.states.get(partition)
+    leader = "none" if state is None or state.leader < 0 else f"broker {state.leader}"
+    lines = [f"coordinator: {leader}, the leader of {partition}"]
+    moves = [e for e in inputs.entries if e.kind == COORDINATED_PARTITION and e.concerns(partition)]
+    for e in sorted(moves, key=lambda e: e.ts_ms)[-MAX_REBALANCES:]:
+        took = f" in {e.facts['ms']} ms" if "ms" in e.facts else ""
+        lines.append(f"    {utc_time(e.ts_ms)}  broker {e.node} {e.facts.get('step')} {partition}{took}")
+    return lines
+
+
+def _member_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
+    """Each member: what it has, since when, and how far it is behind."""
+    since = owners_since(story)
+    lines: list[str] = []
+    for member in now.members[:MAX_MEMBERS]:
+        lags = [found.lag for p in member.partitions if (found := now.lags.get(p)) and found.lag is not None]
+        lines.append(f"member {_member_text(member)}: {len(member.partitions)} partitions, lag {sum(lags):,}")
+        times: dict[int | None, list[TopicPartition]] = {}
+        for partition in member.partitions:
+            times.setdefault(since.get((member.member_id, partition)), []).append(partition)
+        for ts_ms, partitions in times.items():
+            when = "a time before the journal" if ts_ms is None else utc_time(ts_ms)
+            lines.append(f"    since {when}: {_listed(partitions)}")
+    if len(now.members) > MAX_MEMBERS:
+        lines.append(f"and {len(now.members) - MAX_MEMBERS:,} more members: klamm groups describe --members")
+    return lines
+
+
+def owners_since(story: Iterable[Entry]) -> dict[tuple[str, TopicPartition], int]:
+    """Since when each member has each partition without a break, by the assignments in the journal."""
+    found: dict[tuple[str, TopicPartition], int] = {}
+    for e in story:
+        if e.facts.get("step") == "static member replaced":
+            old, new = e.facts.get("old_member"), str(e.facts.get("member"))
+            found = {(new if m == old else m, p): ts_ms for (m, p), ts_ms in found.items()}
+        elif e.facts.get("step") == "assigned":
+            owned = {(owner["member"], p) for owner in e.facts.get("owners", ()) for p in _partitions(owner)}
+            found = {key: found.get(key, e.ts_ms) for key in owned}
+    return found
+
+
+def _partitions(owner: Mapping[str, Any]) -> list[TopicPartition]:
+    """The partitions that an assignment's line lists for a member."""
+    listed: Mapping[str, Sequence[int]] = owner.get("partitions") or {}
+    return [TopicPartition(topic, n) for topic, numbers in listed.items() for n in numbers]
+
+
+# ---- rebalances
+
+
+def _rebalance_lines(story: Sequence[Entry]) -> list[str]:
+    """The last rebalances: what began them, who caused them, how long they took, whom they removed."""
+    begun = [e for e in story if e.facts.get("step") == "rebalance"]
+    if not begun:
+        return ["rebalances: the journal has none"]
+    shown = begun[-MAX_REBALANCES:]
+    lines = [f"the last {len(shown)} rebalances, of {len(begun)} in the journal:"]
+    for e in shown:
+        steps = [s for s in story if s.cause == e.cause and s is not e]
+        lines.append(f"    {utc_time(e.ts_ms)}  {_reason(e.facts)}{_who(e.facts)}{_end(e, steps)}")
+        lines += [f"        removed {s.facts.get('member')}: {s.facts.get('why')}" for s in _of(steps, "removed")]
+        for s in _of(steps, "waiting"):
+            lines.append(f"        at {utc_time(s.ts_ms)} it waited for {_missing_text(s)}")
+    return lines
+
+
+def _reason(facts: Mapping[str, Any]) -> str:
+    """What began a rebalance, and why."""
+    what, why = str(facts.get("what")), str(facts.get("why")).removesuffix(_NO_CLIENT_REASON)
+    return why if what in why else f"{what}: {why}"
+
+
+def _of(steps: Iterable[Entry], step: str) -> list[Entry]:
+    """The entries of this step."""
+    return [s for s in steps if s.facts.get("step") == step]
+
+
+def _who(facts: Mapping[str, Any]) -> str:
+    """The client and the host of the member that caused something, in parentheses."""
+    return f" (client {facts['client']}, host {facts['host']})" if "client" in facts else ""
+
+
+def _end(begun: Entry, steps: Sequence[Entry]) -> str:
+    """How a rebalance ended."""
+    for s in steps:
+        if s.facts.get("step") == "assigned":
+            members = len(s.facts.get("owners", ())) + int(s.facts.get("omitted") or 0)
+            took = (s.ts_ms - begun.ts_ms) / 1000
+            return f"; generation {s.facts.get('generation')} of {members} members after {took:.1f} s"
+        if s.facts.get("step") == "empty":
+            return "; the group is empty"
+    return "; not complete before the next line of the journal"
+
+
+def _missing_text(entry: Entry) -> str:
+    """The members that a rebalance waits for."""
+    missing = entry.facts.get("missing") or ()
+    return ", ".join(f"{m['member']}{_who(m)}" for m in missing) or "member ids that were given out and not used"
+
+
+# ---- lag
+
+
+def _lag_lines(now: GroupNow) -> list[str]:
+    """The total lag, and whether it grows."""
+    total = sum(found.lag or 0 for found in now.lags.values())
+    if not now.lags:
+        return ["lag: the group has no committed offsets and no partitions"]
+    if not now.earlier:
+        return [f"lag: {total:,} records in {len(now.lags)} partitions"]
+    before = sum(found.lag or 0 for found in now.earlier.values())
+    rate = (total - before) / now.interval_s
+    trend = "does not change"
+    if rate > 0:
+        trend = f"grows by {rate:,.0f} records/s"
+    elif rate < 0:
+        trend = f"falls by {-rate:,.0f} records/s, gone in about {total / -rate:,.0f} s"
+    return [f"lag: {total:,} records in {len(now.lags)} partitions, {now.interval_s:g} s ago {before:,}: it {trend}"]
+
+
+def _stuck_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
+    """Members that keep others waiting, and partitions whose offset does not move."""
+    lines: list[str] = []
+    waiting = _of(story, "waiting")
+    if now.state in _REBALANCING and waiting and waiting[-1].cause == story[-1].cause:
+        lines.append(
+            f"stuck: since {utc_time(waiting[-1].ts_ms)} the rebalance waits for {_missing_text(waiting[-1])}: "
+            "they send heartbeats and do not join. Their rebalance timeout (max.poll.interval.ms) removes them."
+        )
+    owners = {p: member for member in now.members for p in member.partitions}
+    stuck = [p for p, found in now.lags.items() if found.lag and _is_unmoved(found, now.earlier.get(p))]
+    for partition in stuck[:MAX_STUCK]:
+        found = now.lags[partition]
+        who = f"member {_member_text(owners[partition])}" if partition in owners else "no member"
+        lines.append(
+            f"stuck: {partition} at offset {found.committed}, lag {found.lag:,}: {who} has it, and committed nothing "
+            f"for {now.interval_s:g} s"
+        )
+    if len(stuck) > MAX_STUCK:
+        lines.append(f"and {len(stuck) - MAX_STUCK:,} more partitions without progress")
+    return lines
+
+
+def _is_unmoved(found: LagNow, earlier: LagNow | None) -> bool:
+    """Whether the committed offset is the same as a moment before."""
+    return earlier is not None and earlier.committed == found.committed
+
+
+def _notes(story: Iterable[Entry]) -> list[str]:
+    """Other decisions about the group: removed offsets, replaced static members."""
+    lines: list[str] = []
+    for e in story:
+        if e.facts.get("step") == "offsets removed":
+            lines.append(f"{utc_time(e.ts_ms)}  {e.facts.get('count')} committed offsets removed: {e.facts.get('why')}")
+        elif e.facts.get("step") == "static member replaced":
+            lines.append(
+                f"{utc_time(e.ts_ms)}  static member {e.facts.get('instance')} came back as {e.facts.get('member')}, "
+                "without a rebalance"
+            )
+    return lines[-MAX_REBALANCES:]
+
+
+def _member_text(member: MemberNow) -> str:
+    """A member in words."""
+    static = f", instance {member.instance_id}" if member.instance_id else ""
+    return f"{member.member_id} (client {member.client_id}, host {member.host}{static})"
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    """The first partitions, and how many more."""
+    more = f" and {len(partitions) - MAX_MEMBERS:,} more" if len(partitions) > MAX_MEMBERS else ""
+    return ", ".join(map(str, sorted(partitions)[:MAX_MEMBERS])) + more

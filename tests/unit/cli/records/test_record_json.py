@@ -1,0 +1,53 @@
+"""Records as JSON lines, there and back."""
+
+import json
+
+import pytest
+
+from klamm.cli.records.record_json import decode_record, encode_record
+from klamm.model.errors import UsageError
+from klamm.wire.records import NewRecord, Record
+
+BINARY = b"\xff\x00"
+
+
+def test_a_record_survives_both_ways() -> None:
+    headers = (("a", b"1"), ("a", BINARY), ("null", None))
+    line = encode_record("orders", 3, Record(7, 1_234, None, BINARY, headers), "create")
+
+    assert json.loads(line) == {
+        "topic": "orders", "partition": 3, "offset": 7, "tstype": "create", "ts": 1_234, "key": None,
+        "headers": ["a", "1", "a", {"base64": "/wA="}, "null", None], "payload": {"base64": "/wA="},
+    }  # fmt: skip
+    given = decode_record(line)
+    assert given[:3] == ("orders", 3, 1_234)
+    assert given.record == NewRecord(BINARY, None, headers=headers)
+
+
+def test_only_the_payload_is_required() -> None:
+    assert decode_record(b'{"payload": null}') == (None, None, None, NewRecord(None, None, headers=()))
+    assert decode_record(b'{"payload": "", "ts": -1}').timestamp is None
+    assert decode_record(b'{"payload": "\\u00e4", "headers": {"n": "v"}}').record == NewRecord(
+        "ä".encode(), headers=(("n", b"v"),)
+    )
+
+
+BAD = {
+    b"": "not a record in JSON",
+    b"[]": "not a record in JSON: Expected `object`",
+    b"{}": "missing required field `payload`",
+    b'{"payload": 1}': r"at `\$.payload`",
+    b'{"payload": "a", "key": {"base64": "?"}}': r"at `\$.key.base64`",
+    b'{"playload": "a"}': "unknown field `playload`",
+    b'{"payload": "a", "ts": -2}': "ts -2 is no timestamp",
+    b'{"payload": "a", "headers": ["n"]}': "headers are not pairs",
+    b'{"payload": "a", "headers": [null, "v"]}': "headers are not pairs",
+    b'{"payload": "\\ud800"}': "JSON|surrogate",
+    b'{"payload": "\xff"}': "not a record in JSON",
+}
+
+
+@pytest.mark.parametrize(("line", "complaint"), BAD.items(), ids=map(str, range(len(BAD))))
+def test_bad_lines_are_refused_with_the_field(line: bytes, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        decode_record(line)

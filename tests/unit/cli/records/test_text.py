@@ -1,0 +1,75 @@
+"""Delimiters, format strings and lines."""
+
+import asyncio
+from collections.abc import Iterable
+from unittest.mock import patch
+
+import pytest
+
+from klamm.cli.records import lines
+from klamm.cli.records.text import Printed, default_format, parse_delimiter, parse_format
+from klamm.model.errors import UsageError
+from klamm.wire.records import Record
+
+RECORD = Printed("orders", 2, Record(7, 1_234, b"k", b"ab", (("h", b"1"), ("n", None))))
+EMPTY = Printed("orders", 2, Record(8, 1_234, None, None))
+FORMS = {
+    "%t/%p@%o %T": b"orders/2@7 1234",
+    r"%k=%s\n": b"k=ab\n",
+    "%K,%S,%R": b"1,2,\x00\x00\x00\x02",
+    "%h": b"h=1,n=",
+    r"100%%\t\x41\\": b"100%\tA\\",
+    "ä": "ä".encode(),
+    "": b"",
+}
+
+
+@pytest.mark.parametrize(("text", "printed"), FORMS.items(), ids=FORMS)
+def test_formats(text: str, printed: bytes) -> None:
+    assert parse_format(text)(RECORD) == printed
+
+
+def test_null_is_not_empty() -> None:
+    assert parse_format("%k|%s|%K|%S", b"NULL")(EMPTY) == b"NULL|NULL|-1|-1"
+    assert default_format(b":", b"\n", b"")(EMPTY) == b":\n"
+    assert default_format(None, b"\0", b"NULL")(EMPTY) == b"NULL\0"
+
+
+@pytest.mark.parametrize("text", ["%q", "%", r"\q", r"\x4", "a\\"])
+def test_unknown_fields_and_escapes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--format"):
+        parse_format(text)
+
+
+def test_delimiters() -> None:
+    assert parse_delimiter("-K", r"\t") == b"\t"
+    assert parse_delimiter("-K", r"\xff::") == b"\xff::"
+    with pytest.raises(UsageError, match="-K is empty"):
+        parse_delimiter("-K", "")
+
+
+class Blocks:
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = [*blocks, b""]
+
+    async def read(self) -> bytes:
+        return self._blocks.pop(0)
+
+
+async def split(delimiter: bytes, *blocks: bytes) -> list[bytes]:
+    return [line async for found in lines.split_lines(Blocks(blocks), delimiter, "input") for line in found]
+
+
+def test_lines_across_blocks() -> None:
+    assert asyncio.run(split(b"\n", b"a\nb", b"c\n", b"\nd")) == [b"a", b"bc", b"", b"d"]
+    assert asyncio.run(split(b"<>", b"a<", b">b<>")) == [b"a", b"b"]
+    assert asyncio.run(split(b"\n")) == []
+    assert asyncio.run(split(b"\n", b"\n")) == [b""]
+
+
+def test_a_line_without_end_is_refused_not_collected() -> None:
+    with (
+        patch.object(lines, "MAX_LINE_BYTES", 100),
+        pytest.raises(UsageError, match="input: a line has more than 100 bytes"),
+    ):
+        asyncio.run(split(b"\n", *[b"x" * 60] * 1_000))

@@ -1,0 +1,77 @@
+"""`klamm rolling-restart`: the order, the command, and what counts as a doubt."""
+
+import pytest
+
+from klamm.cli.admin.rolling_restart import command_words, restart_order, why_not_whole
+from klamm.cli.commands.rolling_restart import _parse_ids
+from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
+from klamm.model.errors import UsageError
+from klamm.model.ids import BrokerId
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(n) for n in numbers)
+
+
+def cluster(
+    *isrs: tuple[int, ...], controller: int = 2, brokers: tuple[int, ...] = (1, 2, 3), leader: int = 1
+) -> Cluster:
+    """A cluster whose topic has a partition with replicas 1, 2, 3 for each ISR."""
+    partitions = {i: Partition(BrokerId(leader), ids(1, 2, 3), ids(*isr)) for i, isr in enumerate(isrs)}
+    found = {BrokerId(b): Broker(Address(f"host-{b}", 9092), None) for b in brokers}
+    return Cluster(BrokerId(controller), found, {"orders": Topic("orders", None, False, partitions)})
+
+
+def test_brokers_restart_in_the_order_of_their_ids_with_the_controller_last() -> None:
+    assert restart_order(cluster(), None) == [1, 3, 2]
+
+
+def test_only_the_wanted_brokers_restart_each_once() -> None:
+    assert restart_order(cluster(), ids(3, 2, 3)) == [3, 2]
+
+
+def test_a_wanted_broker_that_is_not_alive_is_named_with_the_live_ones() -> None:
+    with pytest.raises(UsageError, match=r"broker 7 is not alive. Live brokers: 1, 2, 3."):
+        restart_order(cluster(), ids(1, 7))
+
+
+def test_id_host_and_port_are_replaced_after_the_command_is_divided_into_words() -> None:
+    words = command_words("ssh {host} 'systemctl restart kafka@{id}' {port}", BrokerId(4), Address("a b", 9094))
+
+    assert words == ["ssh", "a b", "systemctl restart kafka@4", "9094"]
+
+
+@pytest.mark.parametrize(("template", "message"), [("", "is empty"), ("  ", "is empty"), ("sh -c 'x", "No closing")])
+def test_a_malformed_command_is_refused(template: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        command_words(template, BrokerId(1), Address("h", 1))
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (cluster((1, 2, 3)), None),
+        (cluster((1, 2, 3), brokers=(1, 2)), "broker 3 is not alive"),
+        (cluster((1, 2, 3), controller=-1), "there is no controller"),
+        (cluster((1, 2, 3), (1, 3)), "not in sync: orders-1 (replicas 1, 2, 3, in sync 1, 3, leader 1)"),
+        (cluster((1, 2, 3), leader=-1), "not in sync: orders-0 (replicas 1, 2, 3, in sync 1, 2, 3, leader -1)"),
+    ],
+)
+def test_a_missing_broker_controller_leader_or_replica_is_a_doubt(found: Cluster, why: str | None) -> None:
+    assert why_not_whole(found, ids(1, 2, 3)) == why
+
+
+def test_of_many_partitions_that_are_not_in_sync_three_are_named() -> None:
+    why = why_not_whole(cluster(*[(1,)] * 5), ids(1, 2, 3))
+
+    assert why is not None
+    assert why.count("orders-") == 3
+    assert why.endswith("and 2 more")
+
+
+def test_broker_ids_are_parsed_and_others_refused() -> None:
+    assert _parse_ids(None) is None
+    assert _parse_ids(" 2,1,2") == [2, 1]
+    for text in ("", "1,", "one", "-1"):
+        with pytest.raises(UsageError, match="is not a broker id"):
+            _parse_ids(text)

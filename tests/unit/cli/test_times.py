@@ -1,0 +1,34 @@
+"""Times and durations of command lines."""
+
+import pytest
+
+from klamm.cli.times import parse_duration, parse_time
+from klamm.model.errors import UsageError
+
+DURATIONS = {
+    "P7D": 604_800_000, "PT1H30M": 5_400_000, "P1DT1S": 86_401_000, "PT0.5S": 500, "PT0S": 0,
+    "7d": 604_800_000, "1h30m": 5_400_000, "90s": 90_000, "0.5s": 500,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ms"), DURATIONS.items(), ids=DURATIONS)
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration("--since", text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D", "10", "m", "1m1h"])
+def test_malformed_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--by-duration .* is no duration"):
+        parse_duration("--by-duration", text)
+
+
+def test_times_are_utc_unless_they_name_an_offset() -> None:
+    assert parse_time("--from", "1970-01-01T00:00:01.010") == parse_time("--from", "1010") == 1_010
+    assert parse_time("--from", "1970-01-01T00:01Z") == 60_000
+    assert parse_time("--from", "1970-01-01T02:00:00+02:00") == 0
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "1" * 20, "2026-13-01"])
+def test_malformed_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--to-datetime .* is no time"):
+        parse_time("--to-datetime", text)
