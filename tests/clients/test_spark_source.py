@@ -1,6 +1,6 @@
 """`format("klamm")` in a real Spark session: on scripted brokers behind real sockets, and on real nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from pyspark.sql import functions as sql
 from tests.support.cluster import Cluster
 from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedCluster
-from tests.support.spark import running_spark
 from tests.unit.spark.batch_bytes import Record, batch
 from tests.unit.spark.scripts import log
 from tests.unit.spark.test_java_regex import NAMES, PATTERNS
@@ -27,12 +26,6 @@ SPARKS_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
 )
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with running_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.spark.java_regex import to_python
 
@@ -88,6 +88,30 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
 def parse_on_data_loss(text: str) -> OnDataLoss:
     """Return what to do on data loss. Raises ValueError."""
     return OnDataLoss(parse_one_of(*OnDataLoss)(text))
+
+
+def parse_schema(text: str) -> str:
+    """Return the fields of a schema. Raises ValueError where there is none; Spark parses the rest."""
+    if not text.strip():
+        raise ValueError("it has no field; give names and types as in SQL, for example id BIGINT, user STRING")
+    return text.strip()
+
+
+class OnDecodeError(NamedTuple):
+    """What a read does with a value that is not of its format; with neither set it fails."""
+
+    reports: bool = False
+    dead_letters: str | None = None
+
+
+def parse_on_decode_error(text: str) -> OnDecodeError:
+    """Return what to do with values that cannot be decoded. Raises ValueError."""
+    word, _, topic = text.strip().partition(":")
+    if word.lower() == "deadletter" and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic):
+        return OnDecodeError(dead_letters=topic)
+    if text.strip().lower() not in ("fail", "report"):
+        raise ValueError("it must be fail, report or deadletter:TOPIC")
+    return OnDecodeError(reports=text.strip().lower() == "report")
 
 
 def parse_text(text: str) -> str:

@@ -252,8 +252,8 @@ class StubBroker:
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
         """Open a connection from this node's controller to a broker, observed by the simulation."""
-        opening = Connection.open(self._world, host, port, client_id, timeout_s)
-        return await self._observer.connect(host, opening)
+        open_connection = partial(Connection.open, self._world, host, port, client_id, timeout_s)
+        return await self._observer.connect(host, open_connection)
 
     async def shut_down(self) -> bool:
         """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
