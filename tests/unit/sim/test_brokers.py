@@ -13,7 +13,8 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.history.trace import Event, EventBegan, RequestUnanswered
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.nodes.broker import NodeContext, ReceivedRequest, StubBroker
+from klamm.sim.nodes.broker import NodeContext, StubBroker
+from klamm.sim.nodes.faulty_requests import ReceivedRequest
 from klamm.sim.nodes.replicas import Replica
 from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.world import Universe
@@ -100,10 +101,10 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
             if asyncio.iscoroutine(answer):
                 await answer
 
-        broker.request_delay_s = 2.0
+        broker.requests.delay_s = 2.0
         waiting = [asyncio.ensure_future(order(3, what)) for what in ("first", "second")]
         await asyncio.sleep(1.0)
-        broker.request_delay_s = 0.0
+        broker.requests.delay_s = 0.0
         await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
         await order(3, "last")
         assert not broker._control_request_queues
