@@ -36,6 +36,7 @@ DEAD: Final = "Dead"
 INACTIVE: Final = ("Empty", DEAD)
 """States in which offsets may be reset: no member would go on from its own position."""
 _FILTERS_STATES: Final = 4
+_FILTERS_TYPES: Final = 5
 
 
 class ListedGroup(NamedTuple):
@@ -85,12 +86,19 @@ class Lag(NamedTuple):
 # ---- groups
 
 
-async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[ListedGroup], list[Refusal]]:
+async def list_groups(
+    admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[list[ListedGroup], list[Refusal]]:
     """The groups of all coordinators, sorted, and the errors of brokers that could not list theirs."""
 
     def request(version: int) -> ListGroupsRequest:
         """Build the ListGroups request for this version; versions without a filter of states return all groups."""
-        return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
+        if types and version < _FILTERS_TYPES:
+            raise CannotAsk("it cannot filter by type. Leave out --type, or upgrade the broker.")
+        return ListGroupsRequest(
+            states_filter=tuple(states) if version >= _FILTERS_STATES else (),
+            types_filter=tuple(types) if version >= _FILTERS_TYPES else (),
+        )
 
     answers, refused = await ask_every_broker(admin, ApiKey.LIST_GROUPS, request, "groups")
     found = [

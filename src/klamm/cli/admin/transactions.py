@@ -81,16 +81,26 @@ def _unknown_state(broker: BrokerId, state: str) -> Refusal:
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
     """Ask the coordinator of the transactional id and return its transaction. Raises CannotAsk."""
+    found = await find_transaction(admin, transactional_id)
+    if found is None:
+        raise CannotAsk(
+            f"transactional id {transactional_id}: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name}. `klamm transactions "
+            "list` shows those that exist."
+        )
+    return found
+
+
+async def find_transaction(admin: Admin, transactional_id: str) -> Transaction | None:
+    """As `describe_transaction`; None for a transactional id that its coordinator does not know. Raises CannotAsk."""
     request = Request(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest((transactional_id,)))
     answer = await admin.ask_coordinator(
         transactional_id, request, lambda a: a.transaction_states[0].error_code, CoordinatorType.TRANSACTION
     )
     found = answer.transaction_states[0]
+    if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return None
     if found.error_code:
-        raise CannotAsk(
-            f"transactional id {transactional_id}: {code_name(found.error_code)}. `klamm transactions list` shows "
-            "those that exist."
-        )
+        raise CannotAsk(f"transactional id {transactional_id}: {code_name(found.error_code)}.")
     return Transaction(
         transactional_id,
         found.transaction_state,
@@ -105,6 +115,11 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> Transacti
 async def abort_transaction(admin: Admin, partition: TopicPartition, start_offset: int) -> Refusal | None:
     """Write an abort marker for the transaction that is open from this offset. Raises CannotAsk."""
     producer = await _producer_from(admin, partition, start_offset)
+    return await abort_producer(admin, partition, producer)
+
+
+async def abort_producer(admin: Admin, partition: TopicPartition, producer: ProducerState) -> Refusal | None:
+    """Write an abort marker for a producer's open transaction in a partition. Raises CannotAsk."""
     marker = WritableTxnMarker(
         producer.producer_id,
         producer.producer_epoch,
@@ -119,7 +134,7 @@ async def abort_transaction(admin: Admin, partition: TopicPartition, start_offse
         Refusal(
             str(partition),
             error,
-            f"the leader refused the abort marker for the transaction from offset {start_offset}, which stays open",
+            f"the leader refused the abort marker for producer {producer.producer_id}, whose transaction stays open",
         )
         if error
         else None
