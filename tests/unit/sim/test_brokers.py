@@ -89,7 +89,7 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
     async def scenario() -> None:
         nobody = NodeContext(lambda event: None, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
-        handle = broker._with_faults_on_control_request(
+        handle = broker.requests.on_control_request(
             lambda request, message: taken.append((message.controller_epoch, request.client_id))
         )
 
@@ -162,10 +162,10 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
     async def scenario() -> None:
         node_context = NodeContext(told.append, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, node_context)
-        broker._unanswered[1] = ApiKey.ALTER_PARTITION.name
+        broker.requests.unanswered[1] = ApiKey.ALTER_PARTITION.name
         broker._on_controller_event(EventBegan(BrokerId(1), 1, None, Expire(), ()))
         if answered_s is not None:
-            asyncio.get_running_loop().call_later(answered_s, broker._unanswered.pop, 1)
+            asyncio.get_running_loop().call_later(answered_s, broker.requests.unanswered.pop, 1)
         await asyncio.sleep(5.0)
 
     loop.run(scenario())
