@@ -107,7 +107,7 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
         broker.requests.delay_s = 0.0
         await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
         await order(3, "last")
-        assert not broker._control_request_queues
+        assert not broker.requests._queues
 
     loop.run(scenario())
     assert taken == [(4, "of the next controller"), (3, "first"), (3, "second"), (3, "sent again"), (3, "last")]
