@@ -205,7 +205,7 @@ class SimulatedCluster(ScheduledRun):
             ),
         )
         if number in self.nodes:
-            broker.received.extend(self.nodes[number].broker.received)
+            broker.requests.received.extend(self.nodes[number].broker.requests.received)
         self.nodes[number] = Node(broker, host)
         ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
