@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller.handlers import brokers
+from klamm.controller.handlers import brokers, partitions
 from klamm.controller.term_context import TermContext
 
 _POLL_S = 0.1
@@ -26,7 +26,7 @@ def handlers_wait_for_brokers(patch: Patch) -> None:
 
 def elections_wait_for_live_replicas(patch: Patch) -> None:
     """A handler waits until every partition is led by a live broker, of which only the next event tells."""
-    elect = brokers.trigger_online
+    elect = partitions.trigger_online
 
     async def until_led(term: TermContext) -> int:
         """The patched function, with the injected bug."""
