@@ -21,6 +21,7 @@ SCENARIOS ?= 10
 SEQUENCES ?= 10000
 RECORDS ?= 100000
 ROUNDS ?= 30
+KILLS ?= 20
 
 .DEFAULT_GOAL := help
 
@@ -137,6 +138,9 @@ determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: th
 real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
+spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then compare its table with the topic
+	$(PY) -m tests.campaign.spark_stream --kills $(KILLS)
+
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
@@ -148,4 +152,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults spark-kills mixed-cluster bench-controller

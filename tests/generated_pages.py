@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.support.api_errors import as_markdown as coordinator_errors_page
+
 from klamm.sim.faults.table import faults_as_markdown
 from klamm.sim.invariants.table import as_markdown as invariants_page
 from klamm.spark.option_page import options_as_markdown
@@ -39,6 +41,7 @@ def with_table(page: str, begin: str, table: str) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "coordinator-errors.md": lambda page: coordinator_errors_page(),
     "invariants.md": lambda page: invariants_page(),
     "metrics.md": lambda page: metrics_page(),
     "simulation.md": with_fault_table,

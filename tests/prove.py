@@ -60,6 +60,7 @@ STEPS = (
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
     Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
 )
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.spark import running_spark
 
 from klamm.embedded.nodes import Command, klamm_node
 
@@ -23,3 +25,10 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
     """Three nodes, all up: leave them so, and use topics of your own."""
     with Cluster(tmp_path_factory.mktemp("cluster"), command=node_command) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests of this process: it takes seconds to start."""
+    with running_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session

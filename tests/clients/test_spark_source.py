@@ -1,6 +1,6 @@
 """`format("klamm")` in a real Spark session: on scripted brokers behind real sockets, and on real nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from pyspark.sql import functions as sql
 from tests.support.cluster import Cluster
 from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedCluster
-from tests.support.spark import running_spark
 from tests.unit.spark.batch_bytes import Record, batch
 from tests.unit.spark.scripts import log
 from tests.unit.spark.test_java_regex import NAMES, PATTERNS
@@ -27,12 +26,6 @@ SPARKS_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
 )
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with running_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 @pytest.fixture
@@ -147,7 +140,7 @@ class TestOnScriptedBrokers:
             assert "the log now begins at offset 400" in reason
             assert read(spark, bootstrap, options | {"failOnDataLoss": False}).count() == 100
 
-    def test_lost_records_are_rows_where_the_option_says_so(self, spark: SparkSession) -> None:
+    def test_on_data_loss_report_returns_a_row_for_each_range_of_lost_records(self, spark: SparkSession) -> None:
         options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}', "onDataLoss": "report"}
         with serve_brokers(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
             rows = read(spark, bootstrap, options)
@@ -204,7 +197,7 @@ class TestOnScriptedBrokers:
             spark.sql("DROP TABLE orders_table")
 
     @pytest.mark.parametrize(("pattern", "expected"), PATTERNS.values(), ids=PATTERNS)
-    def test_patterns_find_what_they_find_in_java(
+    def test_java_itself_finds_the_topic_names_that_the_pattern_tests_expect(
         self, spark: SparkSession, pattern: str, expected: tuple[str, ...]
     ) -> None:
         java = spark.sparkContext._jvm

@@ -60,7 +60,13 @@ def produce(producer: Producer, topic: str, *values: str) -> None:
 
 
 def consumed(
-    cluster: Cluster, topic: str, count: int, *, isolation: str = "read_committed", timeout_s: float = TIMEOUT_S
+    cluster: Cluster,
+    topic: str,
+    count: int,
+    *,
+    isolation: str = "read_committed",
+    timeout_s: float = TIMEOUT_S,
+    partitions: int = PARTITIONS,
 ) -> list[str]:
     """The values from the start of the topic, once there are so many and the partitions end."""
     consumer = Consumer(
@@ -72,7 +78,7 @@ def consumed(
             "log_level": 0,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: dict[tuple[int, int], str] = {}
     ended: set[int] = set()
     try:
@@ -81,7 +87,7 @@ def consumed(
             if message is None:
                 continue
             _note(message, found, ended)
-            if len(found) >= count and len(ended) == PARTITIONS:
+            if len(found) >= count and len(ended) == partitions:
                 break
     finally:
         consumer.close()

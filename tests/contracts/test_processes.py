@@ -69,11 +69,14 @@ def test_run_returns_exit_status_and_output_or_times_out() -> None:
 
 def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     spawned: list[Child] = []
-    thread = threading.Thread(target=lambda: spawned.append(spawn("sleeper", SLEEPER, str(tmp_path / "log"))))
+
+    def start() -> None:
+        spawned.append(spawn("sleeper", SLEEPER, str(tmp_path / "log")))
+        assert any("up" in spawned[0].log_tail() for _ in ticks(20))
+
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
-    [child] = spawned
-    assert any("up" in child.log_tail() for _ in ticks(20))
 
-    assert child.wait(0.3) is None  # the kernel would have killed it with the thread
-    child.kill()
+    assert spawned[0].wait(0.3) is None  # the kernel would have killed it with the thread
+    spawned[0].kill()

@@ -35,7 +35,12 @@ from klamm.wire.messages import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
 )
+from klamm.wire.records.batch import header_at
 
 FIRST_FETCH_BY_ID = 13
 OFFERED = {
@@ -44,6 +49,7 @@ OFFERED = {
     ApiKey.METADATA: (4, 12),
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+    ApiKey.PRODUCE: (3, 11),
 }
 
 
@@ -134,6 +140,7 @@ class ScriptedCluster:
             ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
+            ApiKey.PRODUCE: self._produce,
             ApiKey.FETCH: self._fetch_by_id if header.api_version >= FIRST_FETCH_BY_ID else self._fetch,
         }
         return [*encode_response(key, header.api_version, header.correlation_id, answers[key](broker, request))]
@@ -195,6 +202,19 @@ class ScriptedCluster:
             held = [DescribeLogDirsPartition(n, log.size) for n, log in logs if log.leader == broker]
             topics.append(DescribeLogDirsTopic(asked.topic, held))
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/data", topics=topics)])
+
+    def _produce(self, broker: int, request: ProduceRequest) -> ProduceResponse:
+        assert request.acks == -1
+        (topic,) = request.topic_data
+        (sent,) = topic.partition_data
+        partition = TopicPartition(topic.name, sent.index)
+        code = self._error(broker, partition)
+        if not code:
+            assert sent.records is not None
+            log, content = self.logs[partition], bytes(sent.records)
+            log.batches.append((log.end, log.end + header_at(content).record_count - 1, content))
+        answer = PartitionProduceResponse(index=sent.index, error_code=code)
+        return ProduceResponse(responses=[TopicProduceResponse(topic.name, [answer])])
 
     def _fetch(self, broker: int, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics

@@ -53,7 +53,7 @@ class CrashGuard:
             log.warning(
                 "the node runs without a crash guard: a crash is noticed after zookeeper.session.timeout.ms",
                 reason=str(error),
-                action="Set klamm.crash.guard=false to remove this warning.",
+                action="Run the node on Linux 5.3 or newer, or set klamm.crash.guard=false to remove this warning.",
             )
             return
         self._keeper = asyncio.get_running_loop().create_task(self._keep_running(), name="crash-guard")
@@ -95,7 +95,7 @@ class CrashGuard:
             self.watch(session)
 
     def _tell(self, say: Callable[[Guard], None]) -> None:
-        """Tell the guard something. A guard that does not take it is replaced by one that gets everything."""
+        """Send a message to the guard. A guard that does not read is killed; the next one gets all sessions."""
         if self._guard is None:
             return
         try:

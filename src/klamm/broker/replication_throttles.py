@@ -75,7 +75,7 @@ class ReplicationThrottles:
 
 
 def own_partitions(replicas: tuple[str, ...], broker_id: BrokerId) -> frozenset[int] | None:
-    """The partitions of this broker in a list of PARTITION:BROKER, or `*`."""
+    """The partitions that a list of PARTITION:BROKER throttles on this broker; None (all) where it is `*`."""
     if replicas == ("*",):
         return ALL
     pairs = (entry.split(":") for entry in replicas)

@@ -18,7 +18,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
 from klamm.runtime.time_slices import Slices
-from klamm.wire.records import BatchHeader, CorruptRecords, batches
+from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
 
 log = structlog.get_logger("coordinator")
 
@@ -211,6 +211,8 @@ class PartitionOwnership(ABC):
     def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
         """Pass one batch to `add_batch`; a corrupt one is skipped with an error in the log."""
         try:
+            if not crc_is_valid(piece, header):
+                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match")
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(

@@ -71,7 +71,7 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
             return GroupKey(GroupMetadataKey.decode(key, version, _VERSION.size).group)
     except WireError as error:
         raise UnknownRecord(
-            f"a record key of version {version} of __consumer_offsets cannot be decoded: {error}"
+            f"a key with the record version {version} in __consumer_offsets cannot be decoded: {error}"
         ) from error
     return None
 
@@ -98,7 +98,7 @@ def read_offset_value(value: bytes) -> Offset:
         read = OffsetCommitValue.decode(value, version, _VERSION.size)
     except WireError as error:
         raise UnknownRecord(
-            f"a committed offset of version {version} of __consumer_offsets cannot be decoded: {error}"
+            f"a committed offset with the record version {version} in __consumer_offsets cannot be decoded: {error}"
         ) from error
     expire = None if read.expire_timestamp == _NO_TIMESTAMP else read.expire_timestamp
     return Offset(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, expire)
@@ -143,7 +143,9 @@ def read_group_value(group_id: str, value: bytes) -> Group:
     try:
         read = GroupMetadataValue.decode(value, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"a group of version {version} of __consumer_offsets cannot be decoded: {error}") from error
+        raise UnknownRecord(
+            f"a group with the record version {version} in __consumer_offsets cannot be decoded: {error}"
+        ) from error
     since = None if read.current_state_timestamp == _NO_TIMESTAMP else read.current_state_timestamp
     group = Group(group_id, since)
     group.generation = read.generation

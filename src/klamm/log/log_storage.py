@@ -276,12 +276,12 @@ class LogStorage:
 
     @property
     def syncs_before_ack(self) -> bool:
-        """Whether only records that are on the device count as replicated: `klamm.sync.before.ack`."""
+        """Whether records count as replicated only once synced to the device: `klamm.sync.before.ack`."""
         return self._config.klamm_sync_before_ack
 
     @property
     def durable_end(self) -> int:
-        """The offset up to which records may count as replicated here: the log end, or what is on the device of it."""
+        """The offset up to which records count as replicated here: its end, or how far it is synced."""
         return self._durability.synced if self.syncs_before_ack else self.end_offset
 
     def sync_soon(self) -> None:

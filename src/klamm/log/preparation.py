@@ -99,7 +99,7 @@ def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[b
     for piece in decompress_pieces(header.codec, content):
         size += len(piece)
         if size > MAX_DECOMPRESSED_BYTES:
-            raise BadCompression(f"its records have more than {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
+            raise BadCompression(f"the records have more than {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
         yield piece
 
 

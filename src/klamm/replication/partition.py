@@ -120,7 +120,7 @@ class Partition:
         own_start = self.leader_log.start_offset
         if self.future_log is not None and not self.future_log.has_failed:
             own_start = min(own_start, self.future_log.start_offset)
-        return min(own_start, *followers)
+        return min((own_start, *followers))
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a request with another leader epoch than ours; −1 is not checked (KIP-320).

@@ -1,6 +1,7 @@
-"""Starts the crash guard: a small process that closes the ZooKeeper sessions of this process when it has ended.
+"""Starts the crash guard: a small process that closes the ZooKeeper sessions of a node that was killed or crashed.
 
-The guard is proof of death, not suspicion: it waits for the end of this process through a pidfd (Linux 5.3 and newer).
+The guard acts only when the node's process has ended, not when it is slow: it waits for the end through a pidfd (Linux
+5.3 and newer).
 `guard_process.py` is its program.
 """
 
@@ -42,7 +43,7 @@ class Guard(Protocol):
         ...
 
     def forget(self, session_id: int) -> None:
-        """Leave this session alone: it has ended. Raises OSError where the guard does not read."""
+        """Tell the guard not to close this session, which has ended. Raises OSError where the guard does not read."""
         ...
 
     async def wait_for_end(self) -> None:
@@ -54,7 +55,7 @@ class Guard(Protocol):
         ...
 
     async def close(self) -> None:
-        """Send the guard no more sessions. It ends at once, or when it has closed the sessions that are left."""
+        """Close the pipe to the guard. It ends at once, or when it has closed the sessions that are left open."""
         ...
 
 
@@ -71,11 +72,11 @@ class Guards(Protocol):
 
 
 class NoGuards:
-    """Stands where there are no guard processes."""
+    """Starts no guards: for systems without guard processes."""
 
     async def start(self) -> Guard:
         """Raise NoCrashGuard."""
-        raise NoCrashGuard("this system offers no crash guard")
+        raise NoCrashGuard("a crash guard needs Linux 5.3 or newer")
 
 
 class GuardProcesses:
@@ -84,12 +85,12 @@ class GuardProcesses:
     async def start(self) -> Guard:
         """Start a guard process. Raises NoCrashGuard without pidfds, OSError where no process can be started."""
         if not hasattr(os, "pidfd_open"):
-            raise NoCrashGuard(f"it needs pidfds, which {sys.platform} does not have (Linux 5.3 and newer has)")
+            raise NoCrashGuard(f"a crash guard needs pidfds (Linux 5.3 and newer); this is {sys.platform}")
         return GuardProcess(await asyncio.to_thread(_spawn))
 
 
 def _spawn() -> subprocess.Popen[bytes]:
-    """Start the program, in a session of its own so that a signal to this process's group does not reach it."""
+    """Start the guard's program in a process group of its own, so that a signal to this process's group spares it."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guard_process.__file__, str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -144,7 +145,7 @@ class GuardProcess:
         self._process.kill()
 
     async def close(self) -> None:
-        """Close the pipe and wait a moment; a guard that has sessions left stays until this process has ended."""
+        """Close the pipe and wait at most 2 s; a guard with sessions left stays until this process has ended."""
         self._process.stdin.close()  # type: ignore[union-attr]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_TIMEOUT_S):

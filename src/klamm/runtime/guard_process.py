@@ -1,7 +1,7 @@
 """The crash guard's process: it closes the ZooKeeper sessions of a node whose process has ended.
 
-It runs as a program of its own with nothing but the standard library, to start fast and stay at a few MB. It never acts
-on a suspicion: only the kernel's word that the process is gone, through a pidfd, counts. Lines on standard input name
+It runs as a program of its own with nothing but the standard library, to start fast and stay at a few MB. It acts only
+when the kernel reports through a pidfd that the process has ended, never on a timeout. Lines on standard input name
 the sessions: `watch SESSION PASSWORD TIMEOUT_MS SERVERS RECORD_PATH` and `forget SESSION`, with hexadecimal numbers.
 Source of the packets: zookeeper.jute, OpCode (ZooKeeper 3.5 and newer).
 """
@@ -185,12 +185,12 @@ def _close_over(connection: socket.socket, session: Session, record: bytes) -> b
 
 
 def _buffer(content: bytes) -> bytes:
-    """Return the bytes behind their length."""
+    """Encode a byte string as ZooKeeper does: the length, then the bytes."""
     return struct.pack(">i", len(content)) + content
 
 
 def _send(connection: socket.socket, packet: bytes) -> None:
-    """Send a packet behind its length."""
+    """Send a packet, with its length before it."""
     connection.sendall(_buffer(packet))
 
 
@@ -203,7 +203,7 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _receive_exactly(connection: socket.socket, count: int) -> bytes:
-    """Receive this many bytes. Raises OSError where the connection ends before."""
+    """Receive exactly `count` bytes. Raises OSError where the connection ends before."""
     received = b""
     while len(received) < count:
         part = connection.recv(count - len(received))

@@ -70,14 +70,14 @@ class _Pieces(ABC):
         await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
-        """Yield the items in lists of at most `size`, with a checkpoint before each."""
+        """Yield the items in lists of at most `size`; let the event loop run others when the time slice is over."""
         rest = iter(items)
         while piece := list(islice(rest, size)):
             await self.checkpoint(len(piece))
             yield piece
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items one by one, with a checkpoint before each `PIECE` of them."""
+        """Yield the items one by one; let the event loop run others when the time slice is over."""
         async for piece in self.over(items):
             for item in piece:
                 yield item

@@ -58,6 +58,8 @@ class SimulatedCluster(ScheduledRun):
         """States written amid the faults: how much came of the schedule."""
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
+        self.cut_off: frozenset[int] = frozenset()
+        """Nodes that run and cannot reach ZooKeeper while the others are judged."""
         self.coverage = CoverageGoals(self)
         self.history.at.most_ahead_ms = lambda: max(clock.most_ahead_ms for clock in self.clocks.values())
 
@@ -70,8 +72,8 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def running(self) -> list[StubBroker]:
-        """The simulated brokers whose processes are alive."""
-        return [n.broker for n in self.nodes.values() if n.host.is_alive]
+        """The simulated brokers whose processes are alive, and that may reach ZooKeeper."""
+        return [n.broker for number, n in self.nodes.items() if n.host.is_alive and number not in self.cut_off]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
         """Paths of data watches and of child watches that ZooKeeper holds for this broker's session."""
@@ -119,8 +121,27 @@ class SimulatedCluster(ScheduledRun):
             "failed"
         )
         heal_without_restarts(self)
+        self._cut_one_off()
         await self._wait_and_check_at_rest()
-        self.gone = frozenset()
+        self.gone = self.cut_off = frozenset()
+
+    def _cut_one_off(self) -> None:
+        """In half of the runs, keep one node from ZooKeeper; it still reaches the others.
+
+        One that reaches ZooKeeper alone is not tried: as in Kafka it stays registered, leader and controller.
+        """
+        rng, alive = Rng(f"{self.options.seed}/cut off"), [n for n, node in self.nodes.items() if node.host.is_alive]
+        if len(alive) < 2 or rng.random() < 0.5:
+            return
+        number, way = rng.choice(alive), rng.choice(("to", "from", "both"))
+        name = f"node-{number}"
+        for server in self._server_names:
+            if way != "from":
+                self.network.cut(name, server)
+            if way != "to":
+                self.network.cut(server, name)
+        self.cut_off = frozenset({number})
+        self.log(f"node {number} stays cut off from ZooKeeper: {way}")
 
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
@@ -182,7 +203,7 @@ class SimulatedCluster(ScheduledRun):
             ),
         )
         if number in self.nodes:
-            broker.received.extend(self.nodes[number].broker.received)
+            broker.requests.received.extend(self.nodes[number].broker.requests.received)
         self.nodes[number] = Node(broker, host)
         ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)

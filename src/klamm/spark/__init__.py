@@ -1,5 +1,6 @@
-"""Floor 6: the Spark source `klamm`, and a session with the settings it likes."""
+"""Floor 6: the Spark source `klamm`, a session with the settings it likes, and the lag of its queries."""
 
 from klamm.spark.sessions import register, session
+from klamm.spark.watching import Watch, watch
 
-__all__ = ["register", "session"]
+__all__ = ["Watch", "register", "session", "watch"]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.spark.java_regex import to_python
 
@@ -22,7 +22,7 @@ class OnDataLoss(StrEnum):
 def parse_boolean(text: str) -> bool:
     """Return the boolean; raises ValueError unless the text is `true` or `false`."""
     if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
+        raise ValueError("the value must be true or false")
     return text.lower() == "true"
 
 
@@ -30,7 +30,7 @@ def parse_positive(text: str) -> int:
     """Return a whole number of at least 1. Raises ValueError."""
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
-        raise ValueError("it must be a whole number, at least 1")
+        raise ValueError("the value must be a whole number, at least 1")
     return number
 
 
@@ -43,7 +43,7 @@ def parse_bytes(text: str) -> int:
     """Return the bytes of a size as `1000000`, `512k`, `64m` or `1g`, units of 1024. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]?)b?", text.strip().lower())
     if found is None or found[2] not in _BYTE_UNITS or int(found[1]) < 1:
-        raise ValueError("it must be a size of at least one byte, for example 1000000, 512k, 64m or 1g")
+        raise ValueError("the value must be a size of at least one byte, for example 1000000, 512k, 64m or 1g")
     return int(found[1]) * _BYTE_UNITS[found[2]]
 
 
@@ -51,7 +51,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a duration as `500ms`, `30s`, `15m`, `1h`, `1d`. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.strip().lower())
     if found is None or found[2] not in _SECONDS:
-        raise ValueError("it must be a duration, for example 500ms, 30s, 15m or 1h")
+        raise ValueError("the value must be a duration, for example 500ms, 30s, 15m or 1h")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -59,7 +59,7 @@ def parse_topics(text: str) -> tuple[str, ...]:
     """Return the names between the commas, each once. Raises ValueError where there is none."""
     topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
     if not topics:
-        raise ValueError("it has no topic; give one or more names, separated by commas")
+        raise ValueError("the list has no topic; give one or more names, separated by commas")
     return topics
 
 
@@ -69,7 +69,7 @@ def parse_pattern(text: str) -> str:
     try:
         re.compile(translated)
     except re.error as error:
-        raise ValueError(f"it is not a regular expression ({error}); correct it") from error
+        raise ValueError(f"the value is not a regular expression ({error}); correct it") from error
     return translated
 
 
@@ -79,7 +79,7 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         """Return the word in lower case; raises ValueError where it is not allowed."""
         if text.lower() not in allowed:
-            raise ValueError(f"it must be {' or '.join(allowed)}")
+            raise ValueError(f"the value must be {' or '.join(allowed)}")
         return text.lower()
 
     return parse
@@ -88,6 +88,30 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
 def parse_on_data_loss(text: str) -> OnDataLoss:
     """Return what to do on data loss. Raises ValueError."""
     return OnDataLoss(parse_one_of(*OnDataLoss)(text))
+
+
+def parse_schema(text: str) -> str:
+    """Return the fields of a schema. Raises ValueError where there is none; Spark parses the rest."""
+    if not text.strip():
+        raise ValueError("it has no field; give names and types as in SQL, for example id BIGINT, user STRING")
+    return text.strip()
+
+
+class OnDecodeError(NamedTuple):
+    """What a read does with a value that is not of its format; with neither set it fails."""
+
+    reports: bool = False
+    dead_letters: str | None = None
+
+
+def parse_on_decode_error(text: str) -> OnDecodeError:
+    """Return what to do with values that cannot be decoded. Raises ValueError."""
+    word, _, topic = text.strip().partition(":")
+    if word.lower() == "deadletter" and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic):
+        return OnDecodeError(dead_letters=topic)
+    if text.strip().lower() not in ("fail", "report"):
+        raise ValueError("it must be fail, report or deadletter:TOPIC")
+    return OnDecodeError(reports=text.strip().lower() == "report")
 
 
 def parse_text(text: str) -> str:

@@ -12,9 +12,11 @@ from klamm.spark.option_parsers import (
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
+    parse_on_decode_error,
     parse_one_of,
     parse_pattern,
     parse_positive,
+    parse_schema,
     parse_text,
     parse_topics,
 )
@@ -104,6 +106,19 @@ TABLE: Final = (
         "a micro-batch begins when there are this many new offsets, or `maxTriggerDelay` has passed",
     ),
     Option("maxTriggerDelay", parse_duration, "15m", STREAM, "maximum time to wait for `minOffsetsPerTrigger`"),
+    Option(
+        "valueFormat", parse_one_of("raw", "string", "json"), "raw", BOTH,
+        "type of the column `value`: `raw` is BINARY, `string` STRING, `json` STRUCT",
+    ),
+    Option(
+        "valueSchema", parse_schema, None, BOTH,
+        "fields of JSON values, with types as in SQL: `id BIGINT, user STRING`",
+    ),
+    Option(
+        "onDecodeError", parse_on_decode_error, "fail", BOTH,
+        "what to do with a value that is not of its format: `fail`; `report`, which leaves `value` null and says why "
+        "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead",
+    ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
     Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,

@@ -12,7 +12,7 @@ from klamm.model.cluster import Address
 from klamm.spark.errors import BadOption
 from klamm.spark.kafka_options import reason_without_effect, refusal
 from klamm.spark.offsets import Bound, Subscription, bound, subscription
-from klamm.spark.option_parsers import OnDataLoss
+from klamm.spark.option_parsers import OnDataLoss, OnDecodeError
 from klamm.spark.option_table import BY_NAME, TABLE, Option, Reads
 
 NO_OPTIONS = (
@@ -32,6 +32,14 @@ class TriggerLimits(NamedTuple):
     max_delay_s: float
 
 
+class ValueOptions(NamedTuple):
+    """How values are decoded; `schema` has the fields of JSON values, None where the reader's schema says them."""
+
+    format: str
+    schema: str | None
+    on_error: OnDecodeError
+
+
 class ReadOptions(NamedTuple):
     """All that a read needs to know; values, not text. Times in seconds or as the name says."""
 
@@ -45,6 +53,7 @@ class ReadOptions(NamedTuple):
     max_records_per_partition: int | None
     trigger: TriggerLimits
     include_headers: bool
+    values: ValueOptions
     client_id: str
     read_committed: bool
     connect_timeout_s: float
@@ -88,6 +97,7 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         max_records_per_partition=value["maxRecordsPerPartition"],
         trigger=_trigger_limits(value),
         include_headers=value["includeHeaders"],
+        values=_value_options(lower, value),
         client_id=value["kafka.client.id"],
         read_committed=value["kafka.isolation.level"] == "read_committed",
         connect_timeout_s=value["kafka.socket.connection.setup.timeout.ms"],
@@ -107,6 +117,16 @@ def warn_without_effect(given: Mapping[str, str]) -> None:
     for name in given:
         if why := reason_without_effect(name):
             warnings.warn(f"option {name} has no effect: {why}", stacklevel=2)
+
+
+def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:
+    """Return how values are decoded. Raises BadOption for options that the format does not use."""
+    values = ValueOptions(value["valueFormat"], value["valueSchema"], value["onDecodeError"])
+    if values.schema is not None and values.format != "json":
+        raise BadOption(f"option valueSchema is only for valueFormat json, and it is {values.format}: remove it")
+    if "ondecodeerror" in given and values.format == "raw":
+        raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    return values
 
 
 def _trigger_limits(value: Mapping[str, Any]) -> TriggerLimits:

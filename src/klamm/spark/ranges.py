@@ -77,12 +77,12 @@ def _pieces(ranges: Sequence[OffsetRange], weights: Sequence[float], share: floa
     for whole, weight in zip(ranges, weights, strict=True):
         start = whole.start
         while start < whole.end:
+            while room <= weight / 2:
+                task, room = task + 1, room + share
             fitting = min(whole.end - start, max(1, round(room / weight)))
             yield task, whole._replace(start=start, end=start + fitting)
             start += fitting
             room -= fitting * weight
-            while room <= weight / 2:
-                task, room = task + 1, room + share
 
 
 def _split(task: TaskRanges, max_records: int) -> Iterator[TaskRanges]:

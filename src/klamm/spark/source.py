@@ -44,7 +44,7 @@ class KlammSource(DataSource):
         """Return the name by which Spark finds the source: `klamm`."""
         return "klamm"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return the Spark schema; some options add columns.
 
         Without options it is that of Spark's own source: CREATE TABLE passes none to Python sources.
@@ -56,11 +56,12 @@ class KlammSource(DataSource):
         options = read_options(self._given, Reads.BATCH)
         # Spark refuses a reader that takes filters where its configuration does not offer any
         kind = FilteringReader if _PUSHDOWN_PLANNER in sys.modules else KlammReader
-        return kind(Job(options, columns_of(schema)))
+        return kind(Job(options, columns_of(schema, options.values)))
 
     def streamReader(self, schema: StructType) -> KlammStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming read. Raises BadOption."""
-        return KlammStreamReader(Job(read_options(self._given, Reads.STREAM), columns_of(schema)))
+        options = read_options(self._given, Reads.STREAM)
+        return KlammStreamReader(Job(options, columns_of(schema, options.values)))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raise BadOption, since klamm only reads."""

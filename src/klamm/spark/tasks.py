@@ -18,6 +18,7 @@ from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.read_client import read_client
 from klamm.spark.schema import Columns
+from klamm.spark.value_column import ValueColumn
 
 POOL: Final = ClientPool()
 """For all reads of this process: a Spark worker lives through many tasks."""
@@ -43,30 +44,29 @@ def read_task(
     world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientPool | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the task as record batches with the columns' labels; empty ones are left out."""
-    columns = job.columns
-    same = columns.names == columns.labels
-    for rows in _read_ranges(world, job.options, columns.names, task, pool):
-        kept = job.wanted.apply(rows) if job.wanted.conditions else rows
-        if kept.num_rows:
-            yield kept if same else kept.rename_columns(list(columns.labels))
+    names, labels, _ = job.columns
+    for rows in _read_ranges(world, job, task, pool):
+        if rows.num_rows:
+            yield rows if names == labels else rows.rename_columns(list(labels))
 
 
-def _read_ranges(
-    world: BlockingWorld, options: ReadOptions, names: tuple[str, ...], task: TaskRanges, pool: ClientPool | None
-) -> Iterator[pa.RecordBatch]:
+def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientPool | None) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's offset ranges, and rows for lost ranges if the options ask for them."""
-    if options.reports_losses:
-        yield from (lost_rows(lost, names) for lost in task.lost)
+    values = ValueColumn(job.options, job.columns)
+    if job.options.reports_losses:
+        for lost in task.lost:
+            yield values.apply(job.wanted.apply(lost_rows(lost, values.read)), None)
     if not task.ranges:
         return
-    with read_client(world, options, pool) as brokers:
+    with read_client(world, job.options, pool) as brokers:
         for offset_range in task.ranges:
-            selection = RecordSelection(*offset_range[:3], names)
+            selection = RecordSelection(*offset_range[:3], values.read)
             for found in RangeReader(brokers, offset_range):
                 if not isinstance(found, LostRange):
-                    yield from decode(found.run, selection, found.aborted)
-                elif options.reports_losses:
-                    yield lost_rows(found, names)
+                    for rows in decode(found.run, selection, found.aborted):
+                        yield values.apply(job.wanted.apply(rows), brokers)
+                elif job.options.reports_losses:
+                    yield values.apply(job.wanted.apply(lost_rows(found, values.read)), brokers)
 
 
 def freeze_heap() -> None:

@@ -49,5 +49,5 @@ def owning_node(nodes: Iterable[NodeProcess], port: int) -> int | None:
 
 
 def pairs_between(cut_off: Collection[int], others: Collection[int]) -> set[Pair]:
-    """The links between two groups of members."""
+    """Each pair of a member that is cut off and one of the others: the links to cut."""
     return {frozenset(pair) for pair in product(cut_off, others)}

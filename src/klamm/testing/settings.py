@@ -74,7 +74,9 @@ def _options(marker: Marker | None, name: str, known: Sequence[str]) -> dict[str
         return {}
     unknown = [*map(repr, marker.args), *(key for key in marker.kwargs if key not in known)]
     if unknown:
-        raise UsageError(f"@pytest.mark.{name}: {unknown[0]} is not an option. Write {', '.join(known)} by name.")
+        raise UsageError(
+            f"@pytest.mark.{name}: {unknown[0]} is not an option. Give only {', '.join(known)}, each as NAME=VALUE."
+        )
     return dict(marker.kwargs)
 
 

@@ -139,7 +139,7 @@ class _Reader(_FieldPath):
         if length >= 0:
             return length
         if not nullable:
-            raise ParseError("the value is null, but this field is not nullable")
+            raise ParseError("null is not valid for this field")
         return None
 
     def _uvarint(self) -> int:
@@ -231,7 +231,7 @@ class _Writer(_FieldPath):
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
         """Encode null. Raises UnencodableField if the field is not nullable."""
         if not nullable:
-            raise ValueError("the value is None, but this field is not nullable")
+            raise ValueError("null is not valid for this field")
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:

@@ -153,11 +153,6 @@ def broker_id_of(child: str) -> BrokerId | None:
     return BrokerId(number) if number <= MAX_INT32 and str(number) == child else None
 
 
-def sequence_number(child: str, prefix: str) -> str:
-    """The digits of a sequential child: `isr_change_0000000007` gives `0000000007`."""
-    return child.removeprefix(prefix)
-
-
 # ---- reading and writing JSON
 
 
@@ -219,7 +214,7 @@ def decode_controller_epoch(payload: bytes | None) -> int:
     """The controller epoch. Raises MalformedZnode."""
     text = (payload or b"").strip()
     if not text.isdigit() or len(text) > 10 or int(text) > MAX_INT32:
-        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number of 31 bits")
+        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a whole number from 0 to 2147483647")
     return int(text)
 
 

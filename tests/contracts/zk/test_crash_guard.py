@@ -97,7 +97,7 @@ def test_without_a_server_the_guard_gives_up_after_the_session_timeout() -> None
     assert outcome.startswith(f"could not be closed within its timeout of 50 ms (127.0.0.1:{port}:")
 
 
-async def test_the_record_of_an_earlier_process_is_removed_and_a_new_one_is_read(
+async def test_process_ends_are_read_per_broker_and_a_starting_broker_deletes_its_own(
     shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
 ) -> None:
     chroot = f"/guard-{next(_chroots)}"

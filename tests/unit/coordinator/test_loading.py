@@ -268,6 +268,20 @@ def test_unreadable_records_are_skipped_and_the_others_loaded() -> None:
     play(body)
 
 
+def test_batch_whose_crc_does_not_match_is_skipped_and_the_others_are_loaded() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        before = len(room.log.partitions[0])
+        await room.commit({P0: 6})
+        await room.commit({P1: 7})
+        damaged = bytearray(room.log.partitions[0])
+        damaged[damaged.index(b"orders", before) + len("orders") + 14] ^= 1  # in the committed offset
+        room.log.partitions[0] = bytes(damaged)
+        assert (await take_over(room)).fetch() == {P0: 5, P1: 7}
+
+    play(body)
+
+
 def test_loading_reads_in_pieces_and_yields_to_the_event_loop() -> None:
     async def body(room: Room) -> None:
         for number in range(300):

@@ -167,7 +167,7 @@ def test_damage_in_the_active_segment_is_found_once_the_segment_is_closed_for_it
     in_damaged_node(main)
 
 
-def test_what_is_known_to_be_damaged_is_not_read_and_what_is_before_and_behind_it_is() -> None:
+def test_reading_a_damaged_range_fails_and_intact_batches_around_it_are_read() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5)
         await scrub(node, logs)

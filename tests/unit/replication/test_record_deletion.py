@@ -53,6 +53,17 @@ def test_delete_records_raises_the_log_start_of_all_live_replicas_before_it_answ
     run_on(scenario)
 
 
+def test_delete_records_of_a_partition_without_followers_completes_at_once(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, isr=(1,), replicas=(1,))
+        for _ in range(5):
+            assert await cluster.produce(1) is NONE
+
+        assert await delete(cluster, 4) == DeletionResult(NONE, 4)
+
+    run(scenario)
+
+
 def test_delete_records_completes_after_one_round_of_fetches_without_a_timer(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)

@@ -44,14 +44,14 @@ WRONG = {
     "unclosed nested class": ("[a-z[0-9]", "[ without ]"),
     "range backwards": ("[z-a]", "the range z-a"),
     "unknown property": (r"\p{Klingon}", "the property Klingon"),
-    "unclosed property": (r"\p{Alpha", "it lacks }"),
+    "unclosed property": (r"\p{Alpha", "the pattern lacks }"),
     "lonely backslash": ("a\\", "ends with a backslash"),
-    "unknown escape": (r"\j", r"it has \j"),
+    "unknown escape": (r"\j", r"the pattern has \j"),
 }
 
 
 @pytest.mark.parametrize(("pattern", "expected"), WRONG.values(), ids=WRONG)
-def test_what_is_not_translated_is_refused_and_named(pattern: str, expected: str) -> None:
+def test_malformed_or_untranslatable_java_patterns_are_refused_with_the_reason(pattern: str, expected: str) -> None:
     with pytest.raises(ValueError) as caught:
         to_python(pattern)
 

@@ -129,7 +129,7 @@ class TestStreaming:
 
     @pytest.mark.parametrize("text", ["1x", "-1s", "s", "15 minutes ago", ""])
     def test_an_invalid_duration_is_refused(self, text: str) -> None:
-        with pytest.raises(BadOption, match=r"option maxTriggerDelay=.*it must be a duration"):
+        with pytest.raises(BadOption, match=r"option maxTriggerDelay=.*the value must be a duration"):
             self.read(maxTriggerDelay=text)
 
 
@@ -143,7 +143,7 @@ LOSS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), LOSS.values(), ids=LOSS)
-def test_data_loss_is_handled_as_either_option_says(given: dict[str, str], expected: str) -> None:
+def test_fail_on_data_loss_and_on_data_loss_change_the_same_setting(given: dict[str, str], expected: str) -> None:
     assert read_options(LEAST | given).on_data_loss == expected
 
 
@@ -156,10 +156,10 @@ WRONG = {
     "no bootstrap port": ("kafka.bootstrap.servers", "host", "'host' is not HOST:PORT"),
     "bootstrap port too high": ("kafka.bootstrap.servers", "host:99999", "is not HOST:PORT"),
     "no bootstrap at all": ("kafka.bootstrap.servers", " , ", "has no broker"),
-    "no topic": ("subscribe", ",", "it has no topic"),
+    "no topic": ("subscribe", ",", "the list has no topic"),
     "no boolean": ("failOnDataLoss", "yes", "must be true or false"),
-    "no number": ("minPartitions", "many", "it must be a whole number, at least 1"),
-    "zero": ("maxRecordsPerPartition", "0", "it must be a whole number, at least 1"),
+    "no number": ("minPartitions", "many", "the value must be a whole number, at least 1"),
+    "zero": ("maxRecordsPerPartition", "0", "the value must be a whole number, at least 1"),
     "unknown isolation level": ("kafka.isolation.level", "x", "must be read_uncommitted or read_committed"),
     "unsupported security protocol": ("kafka.security.protocol", "SSL", "must be plaintext"),
     "starts at the end": ("startingOffsets", "latest", "read nothing in a batch read; give earliest or"),

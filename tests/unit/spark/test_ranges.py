@@ -43,7 +43,7 @@ def test_every_offset_is_in_exactly_one_task_and_tasks_have_equal_bytes_up_to_on
     assert offsets_of(packed) == [(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)]
     assert len(packed) <= tasks
     loads = [sum(piece.size * weights[piece.topic_partition.partition] for piece in task.ranges) for task in packed]
-    assert all(load <= total / tasks + max(weights) for load in loads)
+    assert all(load <= total / tasks + 1.001 * max(weights) for load in loads)
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8), st.integers(1, 20))

@@ -3,11 +3,13 @@
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, StringType, StructField, StructType
 
 import pyspark_klamm
 from klamm.spark.columns import arrow_schema
 from klamm.spark.errors import BadOption
+from klamm.spark.option_parsers import OnDecodeError
+from klamm.spark.options import ValueOptions
 from klamm.spark.schema import HEADERS, columns_of
 from klamm.spark.source import KlammSource
 
@@ -20,13 +22,49 @@ def test_spark_registers_the_source_by_its_package() -> None:
 
 
 def test_the_schema_has_the_columns_of_sparks_kafka_source() -> None:
-    assert KlammSource(OPTIONS).schema().names == SPARKS
-    assert KlammSource(OPTIONS | {"includeHeaders": "true"}).schema().names == [*SPARKS, "headers"]
+    assert schema_of() == SPARKS
+    assert schema_of(includeHeaders="true") == [*SPARKS, "headers"]
+    assert schema_of(onDataLoss="report") == [*SPARKS, "dataLoss"]
+
+
+def schema_of(**options: str) -> list[str]:
+    """The names of the columns with these options."""
+    schema = KlammSource(OPTIONS | options).schema()
+    assert isinstance(schema, StructType)
+    return list(schema.names)
+
+
+JSON = {"valueFormat": "json", "valueSchema": "id BIGINT, user STRUCT<name STRING>"}
+
+
+def test_decoded_values_have_the_type_that_the_options_say() -> None:
+    json = KlammSource(OPTIONS | JSON | {"onDecodeError": "report"}).schema()
+    string = KlammSource(OPTIONS | {"valueFormat": "string"}).schema()
+
+    assert json == (
+        "key binary, value STRUCT<id BIGINT, user STRUCT<name STRING>>, topic string, partition int, offset bigint, "
+        "timestamp timestamp, timestampType int, decodeError string"
+    )
+    assert "value STRING" in string
+
+
+def test_json_without_a_schema_is_refused() -> None:
+    with pytest.raises(BadOption, match="valueSchema is missing for valueFormat json"):
+        KlammSource(OPTIONS | {"valueFormat": "json"}).schema()
+
+
+def test_a_type_that_json_is_not_decoded_to_is_refused_by_its_path() -> None:
+    inner = StructType([StructField("raw", ArrayType(BinaryType()))])
+    schema = StructType([StructField("value", StructType([StructField("in", inner)]))])
+
+    with pytest.raises(BadOption, match=r"valueSchema has in\.raw binary, which JSON is not decoded to"):
+        columns_of(schema, ValueOptions("json", None, OnDecodeError()))
 
 
 def test_arrow_and_spark_types_are_equal() -> None:
-    schema = KlammSource(OPTIONS | {"includeHeaders": "true"}).schema()
+    schema = KlammSource(OPTIONS | {"includeHeaders": "true", "onDataLoss": "report"}).schema()
 
+    assert isinstance(schema, StructType)
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(tuple(schema.names)))
 
 
@@ -52,4 +90,6 @@ def test_an_unknown_column_is_refused_with_the_list_of_columns(name: str, kind: 
 def test_an_input_partition_that_klamm_did_not_plan_reads_nothing() -> None:
     source = KlammSource(OPTIONS)
 
-    assert list(source.reader(source.schema()).read(InputPartition(None))) == []
+    schema = StructType([StructField("offset", LongType())])
+
+    assert list(source.reader(schema).read(InputPartition(None))) == []

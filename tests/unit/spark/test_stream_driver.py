@@ -92,7 +92,7 @@ class TestWhereItBegins:
         assert query.run() == offsets(0, 20, 23)
         assert query.run() is None
 
-    def test_earliest_reads_what_is_there(self, world: ScriptedWorld) -> None:
+    def test_starting_offsets_earliest_reads_each_log_from_its_start(self, world: ScriptedWorld) -> None:
         assert Query(world, startingOffsets="earliest").run() == [*offsets(0, 0, 20), *offsets(1, 5, 10)]
 
     def test_a_crash_in_batch_0_skips_nothing_that_came_after_the_start(self, world: ScriptedWorld) -> None:
@@ -123,7 +123,7 @@ class TestWhereItBegins:
         query.restart()
         assert query.run() == offsets(0, 18, 20)
 
-    def test_a_start_behind_the_log_end_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_start_beyond_the_log_end_is_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 30}}'}
         with pytest.raises(DataLoss, match="orders-0: offsets 20 to 29 are lost: option startingOffsets says 30"):
             Query(world, **given).run()

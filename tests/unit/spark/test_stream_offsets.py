@@ -61,7 +61,7 @@ def test_batch_0_begins_where_the_query_first_began_whatever_a_restart_resolves(
     assert planned(offset({p(0): 45, p(1): 90}, initial=True), end) == [("orders-0", 40, 50)]
 
 
-def test_a_new_partition_begins_where_its_batch_says() -> None:
+def test_a_new_partition_is_read_from_the_first_offset_that_its_batch_records() -> None:
     assert planned(offset({p(0): 10}), offset({p(0): 12, p(1): 9}, first={p(1): 4})) == [
         ("orders-0", 10, 12),
         ("orders-1", 4, 9),

@@ -71,7 +71,7 @@ def test_journal_lines_are_written_at_the_flush_or_when_the_buffer_is_full(tmp_p
     assert (tmp_path / "klamm-journal-1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
 
 
-def test_each_start_writes_a_new_journal_file_with_its_own_causes(tmp_path: Path) -> None:
+def test_each_start_writes_a_new_journal_file_and_numbers_its_causes_apart(tmp_path: Path) -> None:
     causes = []
     for _ in range(2):
         journal = journal_in(tmp_path)

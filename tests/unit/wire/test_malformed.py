@@ -146,7 +146,7 @@ def test_malformed_message_names_message_version_field_and_offset() -> None:
 
 
 def test_null_in_a_non_nullable_field_raises_malformed_message() -> None:
-    with pytest.raises(MalformedMessage, match="topics at byte 4: the value is null"):
+    with pytest.raises(MalformedMessage, match="topics at byte 4: null is not valid"):
         MetadataRequest.decode(struct.pack(">i", -1), 0)
 
     assert MetadataRequest.decode(struct.pack(">i", -1), 1).topics is None

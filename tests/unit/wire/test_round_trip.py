@@ -216,7 +216,7 @@ def test_undefined_version_raises_unsupported_version() -> None:
 def test_encoding_null_in_a_non_nullable_field_raises_unencodable_field() -> None:
     broken = MetadataRequest(topics=[MetadataRequestTopic(name="a"), MetadataRequestTopic(name=None)])
 
-    with pytest.raises(UnencodableField, match=r"MetadataRequest v9, field topics\[1\]\.name: the value is None"):
+    with pytest.raises(UnencodableField, match=r"MetadataRequest v9, field topics\[1\]\.name: null is not valid"):
         broken.encode(9)
 
 

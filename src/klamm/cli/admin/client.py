@@ -249,7 +249,7 @@ def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Addre
     try:
         return list(cluster.parse_addresses(text))
     except ValueError as error:
-        raise UsageError(f"{option} {error}") from None
+        raise UsageError(f"{option} {text!r}: {error}.") from None
 
 
 def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitable[T]]) -> T:

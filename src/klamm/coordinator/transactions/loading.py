@@ -44,7 +44,7 @@ class LoadedTransactions:
     def _add_record(self, record: Record) -> None:
         """Apply one record to the loaded transactions. Raises UnknownTransactionRecord."""
         if record.key is None:
-            raise UnknownTransactionRecord("it has no key")
+            raise UnknownTransactionRecord("the record has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(

@@ -58,7 +58,7 @@ def read_key(key: bytes) -> str | None:
         return TransactionLogKey.decode(key, version, _VERSION.size).transactional_id
     except WireError as error:
         raise UnknownTransactionRecord(
-            f"a key of version {version} of __transaction_state cannot be decoded: {error}"
+            f"a key with the record version {version} in __transaction_state cannot be decoded: {error}"
         ) from error
 
 
@@ -66,12 +66,12 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
     """Decode the value of a transactional id's record. Raises UnknownTransactionRecord."""
     version = _version_of(value)
     if not 0 <= version <= _NEWEST_VALUE:
-        raise UnknownTransactionRecord(f"value of version {version}")
+        raise UnknownTransactionRecord(f"a value with the unknown record version {version}")
     try:
         read = TransactionLogValue.decode(value, version, _VERSION.size)
     except WireError as error:
         raise UnknownTransactionRecord(
-            f"a transaction of version {version} of __transaction_state cannot be decoded: {error}"
+            f"a value with the record version {version} in __transaction_state cannot be decoded: {error}"
         ) from error
     if not 0 <= read.transaction_status < len(BY_ID) or read.producer_id < 0:
         raise UnknownTransactionRecord(

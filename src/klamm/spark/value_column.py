@@ -1,0 +1,87 @@
+"""The column `value` decoded as the options say, and what becomes of records whose value is not of the format."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from klamm.model.errors import KlammError
+from klamm.model.ids import TopicPartition
+from klamm.spark.dead_letters import dead_letter, write_dead_letters
+from klamm.spark.options import ReadOptions
+from klamm.spark.read_client import ReadClient
+from klamm.spark.schema import Columns
+from klamm.spark.values import decode_json, decode_strings, reason_column, without
+from klamm.wire.records import NewRecord
+
+_PLACE: Final = ("topic", "partition", "offset")
+_LETTER: Final = ("key", "timestamp", "headers")
+
+
+class BadValue(KlammError):
+    """A value that is not of the format that the options say."""
+
+
+class ValueColumn:
+    """Decodes the values of record batches; `read` has the columns that must be read for it."""
+
+    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+        decodes = "value" in columns.names or "decodeError" in columns.names
+        self.is_active = options.values.format != "raw" and decodes
+        self.read = self._columns_to_read()
+        self._decode = decode_strings if columns.value_type is None else decode_json(columns.value_type)
+
+    def apply(self, rows: pa.RecordBatch, brokers: ReadClient | None) -> pa.RecordBatch:
+        """The rows with decoded values and the job's columns. Raises BadValue, and what writing dead letters raises.
+
+        `brokers` may be None for rows without a value.
+        """
+        if not self.is_active:
+            return rows.select(list(self._columns.names))
+        values, reasons = self._decode(rows.column("value"))
+        on_error = self._options.values.on_error
+        columns = {name: rows.column(name) for name in rows.schema.names} | {"value": values}
+        columns["decodeError"] = reason_column(rows.num_rows, reasons)
+        found = pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns.names})
+        if not reasons or on_error.reports:
+            return found
+        if on_error.dead_letters is None:
+            raise BadValue(self._bad_value(rows, reasons))
+        assert brokers is not None
+        write_dead_letters(brokers, on_error.dead_letters, _letters(rows, reasons))
+        return without(found, reasons)
+
+    def _columns_to_read(self) -> tuple[str, ...]:
+        """The columns that are read from the records."""
+        if not self.is_active:
+            return self._columns.names
+        needed = ["value", *_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]
+        names = [name for name in self._columns.names if name != "decodeError"]
+        return tuple(dict.fromkeys([*names, *needed]))
+
+    def _bad_value(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> str:
+        """What to say of the first value that is not of the format."""
+        place, reason = min(reasons.items())
+        topic, partition, offset = (rows.column(name)[place].as_py() for name in _PLACE)
+        return (
+            f"{TopicPartition(topic, partition)}, offset {offset}: {reason}. It is one of {len(reasons)} such values "
+            f"in {rows.num_rows} records. Set the option onDecodeError to report or deadletter:TOPIC, or correct "
+            "valueFormat or valueSchema."
+        )
+
+
+def _letters(rows: pa.RecordBatch, reasons: dict[int, str]) -> Sequence[tuple[int, NewRecord]]:
+    """The records that could not be decoded, as dead letters with the partition from which they came."""
+    places = sorted(reasons)
+    bad: list[dict[str, Any]] = rows.take(pa.array(places)).to_pylist()
+    times = pc.cast(rows.column("timestamp"), pa.int64()).take(pa.array(places)).to_pylist()
+    letters = []
+    for place, row, time_us in zip(places, bad, times, strict=True):
+        headers = tuple((h["key"], h["value"]) for h in row["headers"] or ())
+        record = NewRecord(row["value"], row["key"], time_us // 1000, headers)
+        partition = TopicPartition(row["topic"], row["partition"])
+        letters.append((row["partition"], dead_letter(record, partition, row["offset"], reasons[place])))
+    return letters

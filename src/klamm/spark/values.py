@@ -1,0 +1,156 @@
+"""The option valueFormat: values decoded in the worker, one Arrow array for many records, bad ones told apart.
+
+A second Python process behind the source would cost more than the read itself.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as arrow_json
+
+MAX_REASON_CHARS: Final = 300
+PART: Final = 256
+"""Values that are parsed together where one of many is bad."""
+_ROW: Final = re.compile(r" in row ([0-9]+)$")
+_NUMBER: Final = pa.field("klamm.number", pa.int64())
+
+
+class Decoded(NamedTuple):
+    """Values of a type, null where a record could not be decoded; `reasons` says why, by the record's place."""
+
+    values: pa.Array
+    reasons: dict[int, str]
+
+
+Decoder = Callable[[pa.BinaryArray], Decoded]
+
+
+def decode_strings(values: pa.BinaryArray) -> Decoded:
+    """Values as UTF-8 text."""
+    try:
+        return Decoded(values.cast(pa.string()), {})
+    except pa.ArrowInvalid:
+        return _one_by_one(values)
+
+
+def _one_by_one(values: pa.BinaryArray) -> Decoded:
+    """As `decode_strings`, where some value is not UTF-8."""
+    texts: list[str | None] = []
+    reasons = {}
+    for i, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            reasons[i] = f"the value is not UTF-8: {error.reason} at byte {error.start}"
+    return Decoded(pa.array(texts, pa.string()), reasons)
+
+
+def decode_json(kind: pa.StructType) -> Decoder:
+    """A decoder of JSON objects to structs of this type; fields that it lacks are ignored, missing ones are null."""
+    schema = pa.schema([field.with_type(_parsed_type(field.type)) for field in kind])
+
+    def decode(values: pa.BinaryArray) -> Decoded:
+        """Parse all values at once, and smaller and smaller parts where some are bad."""
+        given = values.to_pylist()
+        places = [i for i, value in enumerate(given) if value is not None]
+        reasons: dict[int, str] = {}
+        tables: list[pa.Table] = []
+        _parse([given[i] for i in places], places, schema, tables, reasons)
+        table = pa.concat_tables(tables) if tables else schema.empty_table()
+        structs = table.to_struct_array().combine_chunks() if table.num_rows else pa.array([], pa.struct(schema))
+        return Decoded(_spread(structs.cast(kind), len(given), places, reasons), reasons)
+
+    return decode
+
+
+def _parse(
+    values: list[bytes], places: list[int], schema: pa.Schema, tables: list[pa.Table], reasons: dict[int, str]
+) -> None:
+    """Add the rows of the values to `tables`, in order, and why some could not be parsed to `reasons`."""
+    if not values:
+        return
+    try:
+        tables.append(_parse_all(values, schema))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if len(values) == 1:
+            reasons[places[0]] = f"the value is not JSON of the schema: {error}".removesuffix(" in row 0")
+            return
+        ends = _cuts(len(values), str(error))
+        for start, end in pairwise((0, *ends, len(values))):
+            _parse(values[start:end], places[start:end], schema, tables, reasons)
+
+
+def _cuts(count: int, error: str) -> list[int]:
+    """Where to cut values that could not be parsed together: small parts, then around the row that the error names."""
+    if count > PART:
+        return list(range(PART, count, PART))
+    row = _ROW.search(error)
+    around = [cut for cut in (int(row[1]), int(row[1]) + 1) if 0 < cut < count] if row else []
+    return around or [count // 2]
+
+
+def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
+    """The values as rows. Raises ArrowInvalid where one is not exactly one object of the schema."""
+    joined = b"\n".join(_numbered(i, value) for i, value in enumerate(values))
+    table = arrow_json.read_json(
+        io.BytesIO(joined),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema.append(_NUMBER), unexpected_field_behavior="ignore"
+        ),
+    )
+    if table.column(_NUMBER.name).to_pylist() != list(range(len(values))):
+        raise pa.ArrowInvalid("it has more than one object, or half of one")
+    table.validate(full=True)
+    return table.drop_columns([_NUMBER.name])
+
+
+def _numbered(number: int, value: bytes) -> bytes:
+    """The object with its number as its first field, to tell it from its neighbours. Raises ArrowInvalid."""
+    text = value.lstrip()
+    if not text.startswith(b"{"):
+        raise pa.ArrowInvalid("it is not an object")
+    rest = text[1:].lstrip()
+    return b'{"%s":%d%s%s' % (_NUMBER.name.encode(), number, b"" if rest.startswith(b"}") else b",", rest)
+
+
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    """The type as which Arrow parses JSON of this type: it knows dates only with a time."""
+    if pa.types.is_date(kind):
+        return pa.timestamp("s")
+    if pa.types.is_list(kind):
+        return pa.list_(_parsed_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parsed_type(field.type)) for field in kind])
+    return kind
+
+
+def _spread(structs: pa.StructArray, count: int, places: list[int], reasons: dict[int, str]) -> pa.StructArray:
+    """The structs at the places of their records; null elsewhere."""
+    good = [i for i in places if i not in reasons]
+    if len(good) == count:
+        return structs
+    rows = np.zeros(count, np.int64)
+    rows[good] = np.arange(len(good))
+    missing = np.ones(count, np.bool_)
+    missing[good] = False
+    return structs.take(pa.array(rows, mask=missing))
+
+
+def reason_column(count: int, reasons: dict[int, str]) -> pa.StringArray:
+    """The reasons as a column, null for records without one."""
+    return pa.array([reasons[i][:MAX_REASON_CHARS] if i in reasons else None for i in range(count)], pa.string())
+
+
+def without(rows: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
+    """The rows that could be decoded."""
+    bad = np.zeros(rows.num_rows, np.bool_)
+    bad[list(reasons)] = True
+    return rows.filter(pc.invert(pa.array(bad)))

@@ -1,0 +1,91 @@
+"""Records whose value is not of the format: the read fails, says so in a column, or writes them to another topic."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.support.scripted_brokers import ScriptedLog, ScriptedWorld
+from tests.unit.spark.batch_bytes import Record, batch
+from tests.unit.spark.scripts import options, plan, scripted
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import BadOption
+from klamm.spark.ranges import TaskRanges
+from klamm.spark.schema import Columns
+from klamm.spark.tasks import Job, read_task
+from klamm.spark.value_column import BadValue
+from klamm.wire.records import records
+from klamm.wire.records.batch import header_at
+
+KIND = pa.struct([pa.field("id", pa.int64())])
+VALUES = (b'{"id": 1}', b"broken", None, b'{"id": "x"}', b'{"id": 5}')
+NAMES = ("offset", "value", "decodeError")
+
+
+@pytest.fixture
+def world() -> ScriptedWorld:
+    content = [Record(b"k%d" % i, v, 1_000 + i, [("h", b"1")]) for i, v in enumerate(VALUES)]
+    held = ScriptedLog(1, [(0, len(VALUES) - 1, batch(content))])
+    return scripted(orders_0=held, dead_0=ScriptedLog(1), dead_1=ScriptedLog(2))
+
+
+def read(world: ScriptedWorld, names: tuple[str, ...] = NAMES, **given: str) -> list[dict[str, Any]]:
+    told = {"valueFormat": "json", **given}
+    job = Job(options(**told), Columns(names, names, KIND if told["valueFormat"] == "json" else None))
+    return [row for rows in read_task(world, job, TaskRanges(tuple(plan(world)))) for row in rows.to_pylist()]
+
+
+def test_a_bad_value_fails_the_read_and_is_named_by_its_offset(world: ScriptedWorld) -> None:
+    with pytest.raises(BadValue) as caught:
+        read(world)
+
+    assert str(caught.value) == (
+        "orders-0, offset 1: the value is not JSON of the schema: it is not an object. It is one of 2 such values in 5 "
+        "records. Set the option onDecodeError to report or deadletter:TOPIC, or correct valueFormat or valueSchema."
+    )
+
+
+def test_report_says_what_is_wrong_in_a_column(world: ScriptedWorld) -> None:
+    rows = read(world, onDecodeError="report")
+
+    ids = [(r["offset"], r["value"] and r["value"]["id"]) for r in rows]
+    assert ids == [(0, 1), (1, None), (2, None), (3, None), (4, 5)]
+    assert [r["offset"] for r in rows if r["decodeError"]] == [1, 3]
+
+
+def test_bad_values_go_to_the_topic_of_dead_letters_with_where_they_were(world: ScriptedWorld) -> None:
+    rows = read(world, ("offset", "value"), onDecodeError="deadletter:dead")
+
+    assert [(r["offset"], r["value"] and r["value"]["id"]) for r in rows] == [(0, 1), (2, None), (4, 5)]
+    [(_, _, stored)] = world.cluster.logs[TopicPartition("dead", 0)].batches
+    letters = list(records(stored, header_at(stored)))
+    assert [(r.key, r.value) for r in letters] == [(b"k1", b"broken"), (b"k3", b'{"id": "x"}')]
+    headers = dict(letters[0].headers)
+    assert headers == {
+        "h": b"1", "klamm.topic": b"orders", "klamm.partition": b"0", "klamm.offset": b"1",
+        "klamm.error": b"the value is not JSON of the schema: it is not an object",
+    }  # fmt: skip
+    assert [r.timestamp for r in letters] == [1_001, 1_003]
+
+
+def test_dead_letters_are_written_again_after_a_lost_connection_or_a_moved_leader(world: ScriptedWorld) -> None:
+    world.cluster.errors[TopicPartition("dead", 0)] = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    assert len(read(world, ("offset", "value"), onDecodeError="deadletter:dead")) == 3
+    assert len(world.cluster.logs[TopicPartition("dead", 0)].batches) == 1
+
+
+def test_a_missing_topic_of_dead_letters_is_named(world: ScriptedWorld) -> None:
+    with pytest.raises(BadOption, match="onDecodeError: topic nowhere does not exist; create it"):
+        read(world, onDecodeError="deadletter:nowhere")
+
+
+def test_a_read_without_the_value_decodes_nothing(world: ScriptedWorld) -> None:
+    assert read(world, ("offset",)) == [{"offset": o} for o in range(5)]
+
+
+def test_values_as_text(world: ScriptedWorld) -> None:
+    rows = read(world, ("value",), valueFormat="string")
+
+    assert [r["value"] for r in rows] == [v and v.decode() for v in VALUES]
