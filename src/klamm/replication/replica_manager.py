@@ -114,7 +114,9 @@ class ReplicaManager:
         self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader, on_corrupt=on_corrupt)
+        self._fetches = FetchService(
+            self._hosted, self._sessions, _now_ms, quotas.leader, workers=world.workers, on_corrupt=on_corrupt
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
