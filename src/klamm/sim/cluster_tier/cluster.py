@@ -34,7 +34,6 @@ from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     ClientEvent,
     CommitEnded,
-    CommittedOffsetRead,
     DiskEvent,
     NodeStarted,
     Polled,
@@ -244,10 +243,14 @@ class ClusterTier(ScheduledRun):
         host, world = self.universe.start(name)
         rng = Rng(f"{self.seed}/{name}")
 
+        def partition() -> TopicPartition | None:
+            """The partition to commit for; none once all is healed: what was stored must survive what follows."""
+            return None if self.is_healed else next(iter(self._readable()), None)
+
         async def run() -> None:
-            """Commit and read offsets without end."""
+            """Commit offsets until all is healed."""
             client = open_client(world, name, self.options.nodes, PORT)
-            await Committer(name, client, rng, lambda: next(iter(self._writable()), None), self._tell).run()
+            await Committer(name, client, rng, partition, self._tell).run()
 
         self.loop.spawn(host, run(), name)
 
@@ -352,8 +355,6 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_polled(event)
             case CommitEnded():
                 self.tier.on_commit_ended(event)
-            case CommittedOffsetRead():
-                self.tier.on_committed_offset_read(event)
             case PositionLost():
                 self.tier.on_position_lost(event)
             case PowerLost():

@@ -10,7 +10,6 @@ from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     CommitEnded,
-    CommittedOffsetRead,
     Polled,
     PositionLost,
     PowerLost,
@@ -155,12 +154,6 @@ class TierHistory:
             known.stored = event.offset
         else:
             known.open.add(event.offset)
-
-    def on_committed_offset_read(self, event: CommittedOffsetRead) -> None:
-        """Note what a coordinator told: no older offset may follow."""
-        known = self.commits.setdefault((event.group, event.partition), GroupCommits())
-        known.stored = event.offset
-        known.open.discard(event.offset)
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""
