@@ -196,7 +196,7 @@ def test_a_missing_required_option_is_named() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "*", "", " "])
 def test_an_invalid_subscribe_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(BadOption, match="option subscribePattern=.*(is not a regular expression|is empty)"):
+    with pytest.raises(BadOption, match=r"option subscribePattern=.*(is not a regular expression|is empty)"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 
