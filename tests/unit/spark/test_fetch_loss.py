@@ -36,6 +36,15 @@ class TestLoss:
 
         assert read == list(range(60, 90))
 
+    def test_deleted_records_of_a_batch_that_is_kept_are_not_read(self) -> None:
+        world = scripted(orders_0=log(0, 100, per_batch=50))
+        world.cluster.logs[ORDERS].start = 20
+
+        with logged("orders-0: offsets 0 to 19 are lost"):
+            read = offsets_read(world, orders(0, 100), failOnDataLoss="false")
+
+        assert read == list(range(20, 100))
+
     def test_a_range_that_is_wholly_lost_gives_no_rows_if_loss_is_allowed(self) -> None:
         with logged("offsets 10 to 49 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 50), failOnDataLoss="false")
