@@ -42,7 +42,7 @@ class Measurement(NamedTuple):
     @property
     def ratio(self) -> float:
         """The figure of klamm compared with Kafka's; above 1 klamm is better."""
-        if self.unit in {"s", "MiB"}:
+        if self.unit in {"s", "ms", "MiB"}:
             return self.kafka / self.klamm if self.klamm else 0.0
         return self.klamm / self.kafka if self.kafka else 0.0
 

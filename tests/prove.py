@@ -56,6 +56,9 @@ STEPS = (
     ),
     Step("fault-at-every-step", make("fault-at-every-step"), "operations survive each fault at each of their steps"),
     Step("sim-coverage", make("sim-coverage"), "the simulation reaches the branches of the controller"),
+    Step(
+        "judge-batches", make("judge-batches"), "produced batches get Apache Kafka's answers, and are stored as there"
+    ),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
     Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),

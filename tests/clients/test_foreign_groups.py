@@ -42,6 +42,8 @@ def produce(cluster: Cluster, library: str, topic: str, first: int) -> set[str]:
 def test_two_of_three_members_take_over_from_the_killed_one(
     cluster: Cluster, members: Members, name: str, library: str, client_rounds: int
 ) -> None:
+    if library == "java-3.9" and client_rounds == 1:
+        pytest.skip("Kafka's tools, Streams and Connect use the groups of this client: `make prove` runs it alone, too")
     values = produce(cluster, library, name, 0)
     running = [members.start(library) for _ in range(3)]
 

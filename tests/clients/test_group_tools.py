@@ -1,5 +1,6 @@
 """`klamm groups` and Apache Kafka's own kafka-consumer-groups say and do the same with klamm's coordinators."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -30,7 +31,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
 def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A topic with ten records in each partition, and a group; both have this name."""
     name = re.sub(r"[^a-z-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3)
+    # the timestamps are of 1970: without a limit, retention would delete the records while the test runs
+    cluster.create_topic(name, PARTITIONS, 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(10 * PARTITIONS):
         producer.produce(name, str(number).encode(), partition=number % PARTITIONS, timestamp=1_000 + number)
@@ -166,3 +168,46 @@ def test_group_deleted_by_klamm_or_kafkas_tool_is_gone_for_the_other_tool(
         "GROUP_ID_NOT_FOUND" in klamm("groups", "delete", "--group", name, "-y", "-b", cluster.bootstrap, status=1).err
     )
     assert "does not exist" in klamm("groups", "describe", "--group", name, "-b", cluster.bootstrap, status=1).out
+
+
+def test_offsets_that_one_exports_the_other_commits(
+    cluster: Cluster, members: Members, name: str, tools: KafkaTools, tmp_path: Path
+) -> None:
+    consume(members).stop()
+    wait_until_empty(cluster, tools, name)
+    words = ["reset-offsets", "--group", name, "--all-topics", "--export"]
+    ours = klamm("groups", *words, "--to-offset", "3", "-b", cluster.bootstrap).out
+    kafkas = kafka(tools, cluster, f"--{words[0]}", *words[1:], "--to-offset", "3", "--dry-run")
+    assert ours.splitlines() == sorted(kafkas.split())
+    assert [line.split(",")[1:] for line in ours.splitlines()] == [["0", "3"], ["1", "3"], ["2", "3"]]
+
+    file = tmp_path / "offsets.csv"
+    file.write_text(ours)
+    kafka(tools, cluster, "--reset-offsets", "--group", name, "--from-file", str(file), "--execute")
+    assert committed(cluster, name) == [3] * PARTITIONS
+    file.write_text("\n".join(f"{name},{name},{partition},{partition + 5}" for partition in range(PARTITIONS)))
+    run_json(cluster, "reset-offsets", "--group", name, "--from-file", str(file))
+    assert committed(cluster, name) == [3] * PARTITIONS
+    run_json(cluster, "reset-offsets", "--group", name, "--from-file", str(file), "--execute")
+    assert committed(cluster, name) == [5, 6, 7]
+    several = klamm("groups", "reset-offsets", "--all-groups", *words[3:], "--to-latest", "-b", cluster.bootstrap).out
+    found = [row for row in csv.reader(several.splitlines()) if row[0] == name]
+    assert found == [[name, name, str(partition), "10"] for partition in range(PARTITIONS)]
+
+    file.write_text(f"{name},9,1\n")
+    refused = klamm(
+        "groups", "reset-offsets", "--group", name, "--from-file", str(file), "-b", cluster.bootstrap, status=2
+    )
+    assert f"--from-file names {name}-9, which does not exist" in refused.err
+
+
+def test_all_groups_are_described_and_deleted(cluster: Cluster, members: Members, name: str, tools: KafkaTools) -> None:
+    consume(members).stop()
+    wait_until_empty(cluster, tools, name)
+    assert name in {g["group"] for g in run_json(cluster, "describe", "--all-groups")}
+    assert name in {g["group"] for g in run_json(cluster, "list", "--type", "classic")}
+    said = klamm("groups", "describe", "--group", name, "--state", "-b", cluster.bootstrap).out
+    assert said == f"Group {name}: Empty, 0 members\n"
+    deleted = run_json(cluster, "delete", "--all-groups", "-y")["deleted"]
+    assert name in deleted
+    assert name not in kafka(tools, cluster, "--list")

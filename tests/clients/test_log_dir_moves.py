@@ -13,11 +13,17 @@ from tests.support.kafka_tools import KafkaTools, kafka_tools
 TOPIC = "orders"
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 RECORDS = 400
+BATCH = 10
+"""Records in a batch, at most: a move copies whole batches, and one batch of all records would never be throttled."""
+RATE = 2_000
+"""At this rate the move takes minutes."""
 
 
 def produce(cluster: Cluster, first: int) -> None:
     """Produce numbered records, all in sync."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0, "batch.num.messages": BATCH}
+    )
     for number in range(first, first + RECORDS):
         producer.produce(TOPIC, b"%d" % number + b"x" * 1_000, partition=0)
     assert producer.flush(30) == 0
@@ -67,16 +73,19 @@ def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_
             plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
             files = ("--reassignment-json-file", str(plan))
             broker = ("--entity-type", "brokers", "--entity-name", "1")
-            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", "--add-config", f"{THROTTLE}=50000")
+            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", "--add-config", f"{THROTTLE}={RATE}")
 
             def is_throttled() -> bool:
-                return f"{THROTTLE}=50000" in tools.run(cluster.bootstrap, "kafka-configs", *broker, "--describe")
+                return f"{THROTTLE}={RATE}" in tools.run(cluster.bootstrap, "kafka-configs", *broker, "--describe")
 
             cluster.wait_until("broker 1 knows the throttle", is_throttled)
 
             tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute")
-            assert replicas_by_directory(cluster, tools)[after] in ([(f"{TOPIC}-0", True)], [(f"{TOPIC}-0", False)])
             produce(cluster, RECORDS)
+            future = {before: [(f"{TOPIC}-0", False)], after: [(f"{TOPIC}-0", True)]}
+            assert replicas_by_directory(cluster, tools) == future
+            raised = ("--add-config", f"{THROTTLE}=100000000")
+            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", *raised)
 
             def moved() -> bool:
                 return replicas_by_directory(cluster, tools) == {before: [], after: [(f"{TOPIC}-0", False)]}

@@ -1,6 +1,7 @@
 """Whole simulated clusters: seeds that once failed, seeds that never did, and equal digests for one seed."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,26 +10,43 @@ from typing import Any
 
 import pytest
 
+from klamm.sim.campaign import CONTROLLER, TIERS
 from klamm.sim.cluster import run_schedule, run_script
 from klamm.sim.scripts.script import decode_script
 
+ROOT = Path(__file__).parents[2]
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
+OF_CONTROLLERS = [r for r in REGRESSIONS if r.get("tier", CONTROLLER.name) == CONTROLLER.name]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Where an entry has a script, its seed means something else by now: such seeds run with --all-regressions."""
     if "regression" in metafunc.fixturenames:
         runs_all = metafunc.config.getoption("--all-regressions")
-        metafunc.parametrize("regression", [r["seed"] for r in REGRESSIONS if runs_all or "script" not in r])
+        metafunc.parametrize("regression", [r["seed"] for r in OF_CONTROLLERS if runs_all or "script" not in r])
 
 
 def test_seed_that_once_broke_an_invariant_passes(regression: int) -> None:
     assert run_schedule(regression).violation is None
 
 
+def test_unit_tests_that_regressions_name_exist() -> None:
+    named = {r["test"] for r in REGRESSIONS if "test" in r}
+    missing = set()
+    for name in named:
+        path, _, function = name.partition("::")
+        text = (ROOT / path).read_text() if (ROOT / path).is_file() else ""
+        if re.search(rf"^(async )?def {function}\(", text, re.MULTILINE) is None:
+            missing.add(name)
+
+    assert len(named) > 30
+    assert missing == set()
+
+
 @pytest.mark.parametrize("entry", [r for r in REGRESSIONS if "script" in r], ids=lambda r: str(r["seed"]))
 def test_shrunk_regression_script_passes(entry: dict[str, Any]) -> None:
-    assert run_script(decode_script(entry["script"], entry["seed"])).violation is None
+    tier = TIERS[entry.get("tier", CONTROLLER.name)]
+    assert tier.run_script(decode_script(entry["script"], entry["seed"], tier.options)).violation is None
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
@@ -38,6 +56,14 @@ def test_schedule_of_a_seed_breaks_no_invariant(seed: int) -> None:
     assert outcome.violation is None
     assert outcome.elections >= 1
     assert outcome.checks > 100
+
+
+def test_cluster_recovers_while_one_node_is_cut_off_from_zookeeper() -> None:
+    """A cut that an earlier fault made ends meanwhile: it must not let the node back in."""
+    outcome = run_schedule(7100048, with_story=True)
+
+    assert any("stays cut off from ZooKeeper" in line for line in outcome.said)
+    assert outcome.violation is None
 
 
 @pytest.mark.parametrize("seed", [3, 8])

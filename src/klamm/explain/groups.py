@@ -120,9 +120,7 @@ def _rebalance_lines(story: Sequence[Entry]) -> list[str]:
     lines = [f"the last {len(shown)} rebalances, of {len(begun)} in the journal:"]
     for e in shown:
         steps = [s for s in story if s.cause == e.cause and s is not e]
-        lines.append(
-            f"    {utc_time(e.ts_ms)}  {e.facts.get('what')}: {e.facts.get('why')}{_who(e.facts)}{_end(e, steps)}"
-        )
+        lines.append(f"    {utc_time(e.ts_ms)}  {_reason(e.facts)}{_who(e.facts)}{_end(e, steps)}")
         lines += [f"        removed {s.facts.get('member')}: {s.facts.get('why')}" for s in _of(steps, "removed")]
         for s in _of(steps, "waiting"):
             lines.append(f"        at {utc_time(s.ts_ms)} it waited for {_missing_text(s)}")

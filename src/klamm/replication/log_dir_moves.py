@@ -23,6 +23,8 @@ from klamm.replication.quota import ReplicationQuota
 log = structlog.get_logger("replication")
 
 BACKOFF_S: Final = 1.0
+_MAX_PAUSE_S: Final = 1.0
+"""The quota is checked again after this time, because its limit may have been raised."""
 _REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 
 
@@ -124,7 +126,8 @@ class LogDirMoves:
             if topic_partition is None:
                 await self._wait(min(self._retry_at.values(), default=None))
             elif self._quota.is_exceeded():
-                await self._wait(self._quota.exceeded_until_ms / 1000)
+                longest = asyncio.get_running_loop().time() + _MAX_PAUSE_S
+                await self._wait(min(self._quota.exceeded_until_ms / 1000, longest))
             else:
                 await self._advance(topic_partition)
 

@@ -14,6 +14,8 @@ UNLIMITED: Final = 2**63 - 1
 ALL: Final = None
 """In place of partitions: every partition of the topic, those to come as well."""
 _MIN_PAUSE_MS: Final = 1.0
+_ROUNDING_MS: Final = 0.001
+"""Callers wait in seconds: what they wait for may be a rounding error away when they wake."""
 
 
 class _Sample:
@@ -128,7 +130,7 @@ class ReplicationQuota:
     def is_exceeded(self) -> bool:
         """Whether the measured rate exceeds the limit now."""
         now_ms = self._now_ms()
-        if now_ms < self._exceeded_until_ms:
+        if now_ms < self._exceeded_until_ms - _ROUNDING_MS:
             return True
         if self._rate.rate_at(now_ms) <= self.limit:
             return False

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import restart
+from klamm.sim.actions import restart, server_index
 from klamm.sim.coverage_goals import CoverageGoals
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.faults.table import FAULTS, heal, heal_without_restarts
+from klamm.sim.handler_time import HandlerTime
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
@@ -57,6 +58,8 @@ class SimulatedCluster(ScheduledRun):
         """States written amid the faults: how much came of the schedule."""
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
+        self.cut_off: frozenset[int] = frozenset()
+        """Nodes that run and cannot reach ZooKeeper while the others are judged."""
         self.coverage = CoverageGoals(self)
         self.history.at.most_ahead_ms = lambda: max(clock.most_ahead_ms for clock in self.clocks.values())
 
@@ -69,17 +72,13 @@ class SimulatedCluster(ScheduledRun):
 
     @property
     def running(self) -> list[StubBroker]:
-        """The simulated brokers whose processes are alive."""
-        return [n.broker for n in self.nodes.values() if n.host.is_alive]
+        """The simulated brokers whose processes are alive, and that may reach ZooKeeper."""
+        return [n.broker for number, n in self.nodes.items() if n.host.is_alive and number not in self.cut_off]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
         """Paths of data watches and of child watches that ZooKeeper holds for this broker's session."""
-        try:
-            client = broker.sessions.store.client
-        except SessionExpired:
-            return set(), set()
-        server = self.servers[int(client.server.partition(":")[0].removeprefix("zk-")) - 1]
-        connection = server.connection_of(client.session_id)
+        index = server_index(broker)
+        connection = self.servers[index].connection_of(self.nodes[broker.number].session) if index is not None else None
         if connection is None:
             return set(), set()
         data, children = connection.watches
@@ -122,8 +121,27 @@ class SimulatedCluster(ScheduledRun):
             "failed"
         )
         heal_without_restarts(self)
+        self._cut_one_off()
         await self._wait_and_check_at_rest()
-        self.gone = frozenset()
+        self.gone = self.cut_off = frozenset()
+
+    def _cut_one_off(self) -> None:
+        """In half of the runs, keep one node from ZooKeeper; it still reaches the others.
+
+        One that reaches ZooKeeper alone is not tried: as in Kafka it stays registered, leader and controller.
+        """
+        rng, alive = Rng(f"{self.options.seed}/cut off"), [n for n, node in self.nodes.items() if node.host.is_alive]
+        if len(alive) < 2 or rng.random() < 0.5:
+            return
+        number, way = rng.choice(alive), rng.choice(("to", "from", "both"))
+        name = f"node-{number}"
+        for server in self._server_names:
+            if way != "from":
+                self.network.cut(name, server)
+            if way != "to":
+                self.network.cut(server, name)
+        self.cut_off = frozenset({number})
+        self.log(f"node {number} stays cut off from ZooKeeper: {way}")
 
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
@@ -144,6 +162,7 @@ class SimulatedCluster(ScheduledRun):
             self.start(number)
             if number == 1:
                 await asyncio.sleep(FIRST_NODE_HEAD_START_S)
+        HandlerTime(self).look()
 
     @property
     def _server_names(self) -> Sequence[str]:
@@ -184,7 +203,7 @@ class SimulatedCluster(ScheduledRun):
             ),
         )
         if number in self.nodes:
-            broker.received.extend(self.nodes[number].broker.received)
+            broker.requests.received.extend(self.nodes[number].broker.requests.received)
         self.nodes[number] = Node(broker, host)
         ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)

@@ -1,4 +1,4 @@
-"""Reading one offset range: fetch, follow the leader when it moves, and never pass over what is lost in silence.
+"""Reading one offset range: fetch, follow the leader when it changes, and report lost records.
 
 The next fetch is in flight while the batches of the last one are decoded.
 """

@@ -1,4 +1,4 @@
-"""From the text of one option to its value; each raises ValueError with what is wrong and what to give instead."""
+"""Parsers of option values; each raises ValueError with what is wrong and what to give instead."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a Spark worker does with one task: read its ranges, apply the filter, and hand on Arrow record batches."""
+"""What a Spark worker does with one task: read its ranges, apply the filter, and return Arrow record batches."""
 
 import sys
 from collections.abc import Iterator

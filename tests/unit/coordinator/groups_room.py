@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from structlog.testing import capture_logs
+from tests.support.controller_room import ListSink
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
+from klamm.coordinator.decision_journal import FLUSH_DELAY_S, DecisionJournal
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers.offsets import CommitRequest, Errors, FetchedOffset
 from klamm.coordinator.records import GroupKey, OffsetKey, read_group_value, read_key, read_offset_value
@@ -22,6 +24,8 @@ from klamm.runtime.time_slices import CountedSlices
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.world import SeededRandomness, SimulatedClock
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.wire.records import batches
 from klamm.wire.records.batch import assigned_prefix
 from klamm.wire.records.record import Record, records
@@ -42,6 +46,7 @@ class MemoryOffsetsLog:
         self.errors: list[ErrorCode] = []
         self.held: list[asyncio.Future[None]] | None = None
         self.acks: list[int] = []
+        self.max_bytes = 1_048_588
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
         self.acks.append(acks)
@@ -63,6 +68,9 @@ class MemoryOffsetsLog:
         for number in numbers or range(len(held)):
             if not held[number].done():
                 held[number].set_result(None)
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
 
     def bounds(self, partition: int) -> LogBounds | None:
         return LogBounds(0, self.ends.get(partition, 0))
@@ -102,6 +110,8 @@ class Room:
     log: MemoryOffsetsLog
     groups: GroupCoordinator
     settings: GroupSettings
+    sink: ListSink = field(default_factory=ListSink)
+    journal: DecisionJournal = field(default_factory=DecisionJournal)
 
     def group(self, group_id: str = GROUP) -> Group:
         group = self.groups._context.groups.get(group_id)
@@ -114,6 +124,11 @@ class Room:
     def restart(self, settings: GroupSettings | None = None) -> "Room":
         """Another coordinator on the same log."""
         return make_room(self.loop, self.log, settings or self.settings)
+
+    async def journaled(self) -> list[Entry]:
+        """The lines about the group, once they are written."""
+        await asyncio.sleep(2 * FLUSH_DELAY_S)
+        return [e for e in parse_lines(self.sink.content) if e.kind == "group"]
 
     # ---- what members do
 
@@ -178,9 +193,11 @@ def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
 
 def make_room(loop: SimulatedLoop, log: MemoryOffsetsLog, settings: GroupSettings) -> Room:
     world = World(SimulatedClock(loop), None, RealDisk(), SeededRandomness(1))  # type: ignore[arg-type]  # no network
-    coordinator = GroupCoordinator(world, settings, log, CountedSlices())
+    sink = ListSink()
+    journal = DecisionJournal(Journal(sink, 1, SimulatedClock(loop)))
+    coordinator = GroupCoordinator(world, settings, log, CountedSlices(), journal)
     coordinator.start(1)
-    return Room(loop, log, coordinator, settings)
+    return Room(loop, log, coordinator, settings, sink, journal)
 
 
 async def settle() -> None:

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tests.support.controller_room import ListSink
 from tests.unit.coordinator.groups_room import MemoryOffsetsLog, settle
 
 from klamm.client.errors import ConnectionLost
+from klamm.coordinator.decision_journal import FLUSH_DELAY_S, DecisionJournal
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import TransactionSettings
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
@@ -20,6 +22,8 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.time_slices import CountedSlices
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.world import SimulatedClock
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import Entry, parse_lines
 
 ID = "copy"
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
@@ -71,12 +75,15 @@ class Room:
     settings: TransactionSettings
     leaders: Leaders = field(default_factory=Leaders)
     ids: ProducerIds = field(default_factory=ProducerIds)
+    sink: ListSink = field(default_factory=ListSink)
     coordinator: TransactionCoordinator = field(init=False)
+    journal: DecisionJournal = field(init=False)
 
     def __post_init__(self) -> None:
         clock = SimulatedClock(self.loop)
+        self.journal = DecisionJournal(Journal(self.sink, 1, clock))
         self.coordinator = TransactionCoordinator(
-            self.settings, self.log, clock, self.ids, self.leaders, CountedSlices()
+            self.settings, self.log, clock, self.ids, self.leaders, CountedSlices(), self.journal
         )
         self.coordinator.start(1)
 
@@ -92,6 +99,11 @@ class Room:
         other = Room(self.loop, self.log, self.settings, self.leaders, self.ids)
         await other.elect(epoch)
         return other
+
+    async def journaled(self) -> list[Entry]:
+        """The lines about transactions, once they are written."""
+        await asyncio.sleep(2 * FLUSH_DELAY_S)
+        return [e for e in parse_lines(self.sink.content) if e.kind == "transaction"]
 
     @property
     def transaction(self) -> Transaction:

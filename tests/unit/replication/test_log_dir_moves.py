@@ -5,6 +5,7 @@ Facts: ReplicaManagerTest, ReplicaAlterLogDirsThreadTest, AlterReplicaLogDirsReq
 
 import asyncio
 import os
+import shutil
 from typing import cast
 
 import pytest
@@ -13,8 +14,10 @@ from tests.unit.replication.runs import Run, Scenario
 
 from klamm.log.errors import BadLogDirectory
 from klamm.log.log import Log
+from klamm.log.names import future_directory
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.quota import UNLIMITED
 from klamm.replication.replica_manager import ReplicationSettings
 
 NONE = ErrorCode.NONE
@@ -141,18 +144,27 @@ def test_a_move_back_cancels_the_move(run: Run) -> None:
     run(scenario)
 
 
-def test_a_move_does_not_copy_faster_than_its_throttle(run: Run) -> None:
+def test_the_throttle_holds_the_rate_of_a_move(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
-        await with_records(cluster, 50)
+        await with_records(cluster, 200)
+        quota, target = cluster.brokers[1].quotas.log_dir_moves, directories(cluster)[1]
         size = log_of(cluster).size
-        quota = cluster.brokers[1].quotas.log_dir_moves
-        quota.set_limit(size // 5)
-        began = asyncio.get_running_loop().time()
-        await alter(cluster, directories(cluster)[1])
-        await wait_until_moved(cluster, directories(cluster)[1])
-        assert 3 < asyncio.get_running_loop().time() - began < 12
+        rate, batch = size // 20, size // 200
+        quota.set_limit(rate)
+        await alter(cluster, target)
 
-    run(scenario, settings=SMALL_CHUNKS)
+        copied = []
+        while (copy := cluster.logs[1].manager.moves.futures.get(P0)) is not None:
+            copied.append(copy.size)
+            await asyncio.sleep(1)
+
+        # the rate is measured over one second at least: the first second's bytes may be copied at once
+        assert all(at <= rate * (second + 1) + 2 * batch for second, at in enumerate(copied))
+        assert all(at >= rate * (second - 1) for second, at in enumerate(copied))
+        assert 18 <= len(copied) <= 22
+        await wait_until_moved(cluster, target)
+
+    run(scenario, settings=ReplicationSettings(replica_fetch_max_bytes=72))  # one batch at a time
 
 
 REFUSED = {
@@ -307,6 +319,38 @@ def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_is_deleted(
         await alter(cluster, directories(cluster)[0])
         cluster.logs[1].manager.delete(P0)
         assert [n for d in directories(cluster) for n in names_in(d)] == ["orders-0-delete"] * 3
+
+    run(scenario, settings=SMALL_CHUNKS)
+
+
+def test_a_future_log_in_the_directory_of_its_log_is_deleted_at_the_start(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        first, second = directories(cluster)
+        await cluster.crash(1)
+        shutil.copytree(f"{first}/{P0}", f"{first}/{future_directory(P0, '0' * 32)}")
+
+        await cluster.start(1)
+        assert cluster.logs[1].manager.moves.futures == {}
+        assert (names_in(first), names_in(second)) == (["orders-0-0", "orders-0-delete"], [])
+        assert not log_of(cluster).cleaning.is_paused
+        assert cluster.values(1) == [b"%d" % number for number in range(20)]
+
+    run(scenario)
+
+
+def test_a_raised_throttle_acts_within_a_second(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        quota, second = cluster.brokers[1].quotas.log_dir_moves, directories(cluster)[1]
+        quota.set_limit(1)
+        await alter(cluster, second)
+        await asyncio.sleep(5)
+        assert P0 in cluster.logs[1].manager.moves.futures
+
+        quota.set_limit(UNLIMITED)
+        await asyncio.sleep(1.1)
+        assert cluster.logs[1].manager.directory_of(P0) == second
 
     run(scenario, settings=SMALL_CHUNKS)
 

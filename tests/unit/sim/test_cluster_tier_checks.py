@@ -12,7 +12,10 @@ from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.consumer import records_from
 from klamm.sim.cluster_tier.history import TierHistory, TopicFacts
 from klamm.sim.cluster_tier.invariants.clients import high_watermark_is_monotone
-from klamm.sim.cluster_tier.invariants.logs import recovery_points_are_on_the_device
+from klamm.sim.cluster_tier.invariants.logs import (
+    acknowledged_records_are_on_min_isr_disks,
+    recovery_points_are_on_the_device,
+)
 from klamm.sim.cluster_tier.invariants.rest import (
     FinalRead,
     epoch_files_agree_with_batches,
@@ -21,7 +24,7 @@ from klamm.sim.cluster_tier.invariants.rest import (
     only_assigned_replicas_have_logs,
 )
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import Polled, PowerLost
+from klamm.sim.cluster_tier.trace import Acknowledged, Polled, PowerLost, Send
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import TopicZnode
@@ -136,3 +139,18 @@ def test_log_left_by_a_reassignment_is_accepted_only_without_topic_ids() -> None
         assert (only_assigned_replicas_have_logs(cluster) is None) is is_accepted
     del cluster.tier.zookeeper.topics.znodes["orders"]
     assert only_assigned_replicas_have_logs(cluster) is not None
+
+
+def test_replica_on_a_device_that_died_counts_for_an_acknowledged_record() -> None:
+    cluster = Resting()
+    cluster.tier.topics["orders"] = FACTS._replace(min_isr=2)
+    send = Send("p", ORDERS, (b"a",), -1, 0.0)
+    send.offset = 0
+    event = Acknowledged(send)
+    assert "is on 1 disks" in str(acknowledged_records_are_on_min_isr_disks(cluster.tier, event))
+
+    other = cluster.tier.disks[2].disk
+    other.make_directories("/data1")
+    other.fail("/data1")
+
+    assert acknowledged_records_are_on_min_isr_disks(cluster.tier, event) is None

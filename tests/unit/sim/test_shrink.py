@@ -116,7 +116,8 @@ def test_printed_regression_entry_decodes_to_the_same_script() -> None:
         WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0
     )
 
-    [entry] = tomllib.loads(as_regression(outcome(script, 'rule: said "no"'), 7))["regression"]
+    [entry] = tomllib.loads(as_regression(outcome(script, 'rule: said "no"'), 7, "cluster"))["regression"]
 
     assert (entry["seed"], entry["invariant"], entry["why"]) == (7, "rule", 'rule: said "no"')
+    assert entry["tier"] == "cluster"
     assert decode_script(entry["script"], 7) == script

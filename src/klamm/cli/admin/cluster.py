@@ -1,16 +1,20 @@
-"""Read a cluster's metadata and its running reassignments."""
+"""Read a cluster's metadata and its running reassignments; ask all of its brokers at once."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.refusals import Refusal
 from klamm.client.errors import code_name
+from klamm.client.versions import Build
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.api import ApiKey
+from klamm.wire.codec import WireMessage
 from klamm.wire.messages import (
     ListPartitionReassignmentsRequest,
     MetadataRequest,
@@ -65,3 +69,33 @@ async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
         for p in t.partitions
     }
     return dict(sorted(found.items()))
+
+
+async def ask_every_broker(
+    admin: Admin, key: ApiKey, message: WireMessage | Build, what: str
+) -> tuple[dict[BrokerId, Any], list[Refusal]]:
+    """Send the request to each broker; returns the responses, in order of ids, and why some are missing or incomplete.
+
+    `what` is what the brokers list, for the texts of refusals.
+    """
+    await admin.look()
+
+    async def ask(broker: BrokerId) -> Any:
+        """Return the broker's response, or the error where it cannot be asked."""
+        try:
+            return await admin.ask_broker(broker, key, message)
+        except CannotAsk as error:
+            return error
+
+    brokers = sorted(admin.brokers)
+    answers: dict[BrokerId, Any] = {}
+    refused: list[Refusal] = []
+    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
+        if isinstance(answer, CannotAsk):
+            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
+            continue
+        if answer.error_code:
+            text = f"the list of this broker's {what} is incomplete. Try again."
+            refused.append(Refusal(f"broker {broker}", answer.error_code, text))
+        answers[broker] = answer
+    return answers, refused

@@ -1,11 +1,10 @@
 """Read groups: members, assignments, committed offsets and lag. Source: ConsumerGroupCommand.java (3.9)."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
-from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.admin.cluster import ask_every_broker, read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.client.committed_offsets import (
     committed_of,
@@ -19,7 +18,6 @@ from klamm.client.errors import code_name
 from klamm.client.group_member import assigned_partitions
 from klamm.client.offsets import LATEST
 from klamm.client.versions import Request
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -38,6 +36,7 @@ DEAD: Final = "Dead"
 INACTIVE: Final = ("Empty", DEAD)
 """States in which offsets may be reset: no member would go on from its own position."""
 _FILTERS_STATES: Final = 4
+_FILTERS_TYPES: Final = 5
 
 
 class ListedGroup(NamedTuple):
@@ -87,31 +86,26 @@ class Lag(NamedTuple):
 # ---- groups
 
 
-async def list_groups(admin: Admin, states: Sequence[str] = ()) -> tuple[list[ListedGroup], list[Refusal]]:
+async def list_groups(
+    admin: Admin, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[list[ListedGroup], list[Refusal]]:
     """The groups of all coordinators, sorted, and the errors of brokers that could not list theirs."""
-    await admin.look()
 
     def request(version: int) -> ListGroupsRequest:
         """Build the ListGroups request for this version; versions without a filter of states return all groups."""
-        return ListGroupsRequest(states_filter=tuple(states) if version >= _FILTERS_STATES else ())
+        if types and version < _FILTERS_TYPES:
+            raise CannotAsk("it cannot filter by type. Leave out --type, or upgrade the broker.")
+        return ListGroupsRequest(
+            states_filter=tuple(states) if version >= _FILTERS_STATES else (),
+            types_filter=tuple(types) if version >= _FILTERS_TYPES else (),
+        )
 
-    async def ask(broker: BrokerId) -> Any:
-        """Ask one broker for its groups; return the response, or the error where it cannot be asked."""
-        try:
-            return await admin.ask_broker(broker, ApiKey.LIST_GROUPS, request)
-        except CannotAsk as error:
-            return error
-
-    brokers = sorted(admin.brokers)
-    found: list[ListedGroup] = []
-    refused: list[Refusal] = []
-    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
-        if isinstance(answer, CannotAsk):
-            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
-            continue
-        if answer.error_code:
-            refused.append(Refusal(f"broker {broker}", answer.error_code, "its groups are not complete"))
-        found += [ListedGroup(g.group_id, g.protocol_type, g.group_state, broker) for g in answer.groups]
+    answers, refused = await ask_every_broker(admin, ApiKey.LIST_GROUPS, request, "groups")
+    found = [
+        ListedGroup(g.group_id, g.protocol_type, g.group_state, broker)
+        for broker, answer in answers.items()
+        for g in answer.groups
+    ]
     return sorted(found), refused
 
 

@@ -80,13 +80,20 @@ async def plan_reset(
     starts = await read_ends(admin, partitions, EARLIEST)
     ends = await read_ends(admin, partitions, LATEST)
     at_time = await read_ends(admin, partitions, reset.number) if reset.kind is ResetKind.TIME else {}
-    plan = []
-    for partition in sorted(starts):
-        asked = _asked_offset(reset, committed.get(partition), starts[partition], ends[partition], at_time, partition)
-        if asked is not None:
-            within = min(max(asked, starts[partition]), ends[partition])
-            plan.append(PlannedReset(partition, committed.get(partition), within))
-    return plan
+    asked = {p: _asked_offset(reset, committed.get(p), starts[p], ends[p], at_time, p) for p in sorted(starts)}
+    return [
+        PlannedReset(p, committed.get(p), min(max(offset, starts[p]), ends[p]))
+        for p, offset in asked.items()
+        if offset is not None
+    ]
+
+
+async def plan_offsets(admin: Admin, group: str, offsets: Mapping[TopicPartition, int]) -> list[PlannedReset]:
+    """These offsets for each partition that exists, moved into the log where one is outside. Raises CannotAsk."""
+    committed = await read_offsets(admin, group, offsets)
+    starts = await read_ends(admin, offsets.keys(), EARLIEST)
+    ends = await read_ends(admin, offsets.keys(), LATEST)
+    return [PlannedReset(p, committed.get(p), min(max(offsets[p], starts[p]), ends[p])) for p in sorted(starts)]
 
 
 def _asked_offset(

@@ -1,10 +1,10 @@
 """Read transactions from their coordinators; abort one in a partition. Source: TransactionsCommand.java (3.9)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import ask_every_broker
 from klamm.cli.admin.refusals import Refusal
 from klamm.client.errors import code_name
 from klamm.client.routing import CoordinatorType
@@ -52,7 +52,6 @@ async def list_transactions(
 
     `duration_ms`: only those whose transaction began earlier than that.
     """
-    await admin.look()
 
     def request(version: int) -> ListTransactionsRequest:
         """Build the ListTransactions request for this version. Raises CannotAsk where it cannot filter by duration."""
@@ -60,33 +59,14 @@ async def list_transactions(
             raise CannotAsk("this broker cannot filter by duration. Omit --duration-filter, or upgrade the broker.")
         return ListTransactionsRequest(tuple(states), tuple(producer_ids), duration_ms)
 
-    async def ask(broker: BrokerId) -> Any:
-        """Ask one broker for its transactions; return the response, or the error where it cannot be asked."""
-        try:
-            return await admin.ask_broker(broker, ApiKey.LIST_TRANSACTIONS, request)
-        except CannotAsk as error:
-            return error
-
-    brokers = sorted(admin.brokers)
-    found: list[ListedTransaction] = []
-    refused: list[Refusal] = []
-    for broker, answer in zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True):
-        if isinstance(answer, CannotAsk):
-            refused.append(Refusal(f"broker {broker}", ErrorCode.NETWORK_EXCEPTION, str(answer)))
-            continue
-        if answer.error_code:
-            refused.append(
-                Refusal(
-                    f"broker {broker}",
-                    answer.error_code,
-                    "the list of this broker's transactions is incomplete. Try again.",
-                )
-            )
+    answers, refused = await ask_every_broker(admin, ApiKey.LIST_TRANSACTIONS, request, "transactions")
+    found = [
+        ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
+        for broker, answer in answers.items()
+        for t in answer.transaction_states
+    ]
+    for broker, answer in answers.items():
         refused += [_unknown_state(broker, state) for state in answer.unknown_state_filters]
-        found += [
-            ListedTransaction(t.transactional_id, broker, t.producer_id, t.transaction_state)
-            for t in answer.transaction_states
-        ]
     return sorted(found), refused
 
 
@@ -101,16 +81,26 @@ def _unknown_state(broker: BrokerId, state: str) -> Refusal:
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
     """Ask the coordinator of the transactional id and return its transaction. Raises CannotAsk."""
+    found = await find_transaction(admin, transactional_id)
+    if found is None:
+        raise CannotAsk(
+            f"transactional id {transactional_id}: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name}. `klamm transactions "
+            "list` shows those that exist."
+        )
+    return found
+
+
+async def find_transaction(admin: Admin, transactional_id: str) -> Transaction | None:
+    """As `describe_transaction`; None for a transactional id that its coordinator does not know. Raises CannotAsk."""
     request = Request(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest((transactional_id,)))
     answer = await admin.ask_coordinator(
         transactional_id, request, lambda a: a.transaction_states[0].error_code, CoordinatorType.TRANSACTION
     )
     found = answer.transaction_states[0]
+    if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return None
     if found.error_code:
-        raise CannotAsk(
-            f"transactional id {transactional_id}: {code_name(found.error_code)}. `klamm transactions list` shows "
-            "those that exist."
-        )
+        raise CannotAsk(f"transactional id {transactional_id}: {code_name(found.error_code)}.")
     return Transaction(
         transactional_id,
         found.transaction_state,
@@ -125,6 +115,11 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> Transacti
 async def abort_transaction(admin: Admin, partition: TopicPartition, start_offset: int) -> Refusal | None:
     """Write an abort marker for the transaction that is open from this offset. Raises CannotAsk."""
     producer = await _producer_from(admin, partition, start_offset)
+    return await abort_producer(admin, partition, producer)
+
+
+async def abort_producer(admin: Admin, partition: TopicPartition, producer: ProducerState) -> Refusal | None:
+    """Write an abort marker for a producer's open transaction in a partition. Raises CannotAsk."""
     marker = WritableTxnMarker(
         producer.producer_id,
         producer.producer_epoch,
@@ -139,7 +134,7 @@ async def abort_transaction(admin: Admin, partition: TopicPartition, start_offse
         Refusal(
             str(partition),
             error,
-            f"the leader refused the abort marker for the transaction from offset {start_offset}, which stays open",
+            f"the leader refused the abort marker for producer {producer.producer_id}, whose transaction stays open",
         )
         if error
         else None

@@ -7,15 +7,13 @@ import typer
 
 from klamm.cli.admin import groups, offset_resets
 from klamm.cli.admin.client import Admin, CannotAsk, with_admin
-from klamm.cli.admin.groups import DEAD, INACTIVE, Group, Lag
-from klamm.cli.admin.offset_resets import PlannedReset, Reset, ResetKind
+from klamm.cli.admin.groups import DEAD, Group, Lag
 from klamm.cli.admin.refusals import Refusal, print_refusals
+from klamm.cli.commands.reset_offsets import reset_offsets
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
-from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
-from klamm.cli.times import parse_duration, parse_time
+from klamm.cli.output import confirm, print_json, print_line, print_table
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
-from klamm.runtime.world import real_world
 
 groups_app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Name = Annotated[str, typer.Option("--group", help="name of the group")]
@@ -23,6 +21,8 @@ Names = Annotated[list[str], typer.Option("--group", help="name of a group; repe
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")
 ]
+SomeNames = Annotated[list[str] | None, typer.Option("--group", help="name of a group; repeatable")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="all groups")]
 _NO_VALUE = "-"
 
 
@@ -32,11 +32,12 @@ def list_(
     state: Annotated[
         list[str] | None, typer.Option("--state", help="only groups in this state: Stable, Empty, ...; repeatable")
     ] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="classic; repeatable")] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """List groups with their states and coordinators."""
-    found, refused = with_admin(bootstrap, timeout, lambda admin: groups.list_groups(admin, state or []))
+    found, refused = with_admin(bootstrap, timeout, lambda admin: groups.list_groups(admin, state or [], type_ or []))
     if as_json:
         print_json([group._asdict() for group in found])
     elif found:
@@ -46,21 +47,32 @@ def list_(
 
 @groups_app.command()
 def describe(
-    group: Names,
+    group: SomeNames = None,
     bootstrap: Bootstrap = LOCAL,
+    all_groups: AllGroups = False,
     members: Annotated[bool, typer.Option("--members", help="show members instead of offsets")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="with --members: show their partitions")] = False,
+    state: Annotated[bool, typer.Option("--state", help="show only state, assignor and number of members")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="show offsets and lag (default)")] = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show state, members and offsets of groups."""
-    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
+    if members + state + offsets > 1:
+        raise UsageError("--members, --state and --offsets exclude each other: omit all but one.")
+
+    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        """Read the groups and their lags."""
+        return await _read_lags(admin, await _named(admin, group, all_groups))
+
+    found = with_admin(bootstrap, timeout, read)
     if as_json:
         print_json([_group_data(described, lags) for described, lags in found])
     for described, lags in [] if as_json else found:
         print_line(_headline(described))
         if members:
-            _print_members(described)
-        elif lags:
+            _print_members(described, verbose=verbose)
+        elif lags and not state:
             _print_lags(described, lags)
     raise typer.Exit(1 if any(described.state == DEAD for described, _ in found) else 0)
 
@@ -87,61 +99,7 @@ def lag(
     raise typer.Exit(int(max_lag is not None and any(total > max_lag for total in totals.values())))
 
 
-@groups_app.command("reset-offsets")
-def reset_offsets(
-    group: Name,
-    bootstrap: Bootstrap = LOCAL,
-    topic: Topics = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="reset every topic for which the group has offsets")
-    ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="reset to the first record")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="reset to the log end")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="reset to the offset that is committed now")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="reset to this offset")] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="move the committed offset by this number; negative: back")
-    ] = None,
-    to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", help="reset to this time: YYYY-MM-DDTHH:mm:SS.sss, UTC")
-    ] = None,
-    by_duration: Annotated[str | None, typer.Option("--by-duration", help="reset to this long ago: PnDTnHnMnS")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the offsets and change nothing (default)")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="change the offsets")] = False,
-    as_json: AsJson = False,
-    timeout: Timeout = TIMEOUT_S,
-) -> None:
-    """Reset the offsets of a group without members; without --execute show what would change."""
-    if dry_run and execute:
-        raise UsageError("--dry-run excludes --execute: omit one of them.")
-    if bool(topic) == all_topics:
-        raise UsageError("Choose the partitions: give either --topic or --all-topics.")
-    reset = _one_reset(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
-
-    async def plan_and_execute(admin: Admin) -> tuple[list[PlannedReset], list[Refusal]]:
-        """Plan the new offsets of the group, and commit them if `--execute` is given.
-
-        Returns the plan and the refused partitions.
-        """
-        await _check_inactive(admin, group)
-        partitions = await offset_resets.select_partitions(admin, group, topic or [], all_topics=all_topics)
-        plan = await offset_resets.plan_reset(admin, group, partitions, reset)
-        offsets = {row.partition: row.planned for row in plan}
-        return plan, await groups.commit_offsets(admin, group, offsets) if execute and plan else []
-
-    plan, refused = with_admin(bootstrap, timeout, plan_and_execute)
-    rows = [(p.topic, p.partition, _shown(committed), planned) for p, committed, planned in plan]
-    if as_json:
-        data = [
-            {"topic": p.topic, "partition": p.partition, "committed": committed, "new": planned}
-            for p, committed, planned in plan
-        ]
-        print_json({"group": group, "executed": execute, "offsets": data})
-    elif rows:
-        print_table(("topic", "partition", "committed", "new"), rows)
-    if not execute and not as_json:
-        print_error("Nothing was changed. Pass --execute to commit the new offsets.")
-    raise typer.Exit(print_refusals(refused))
+groups_app.command("reset-offsets")(reset_offsets)
 
 
 @groups_app.command("delete-offsets")
@@ -177,22 +135,24 @@ def delete_offsets(
 
 @groups_app.command()
 def delete(
-    group: Names,
+    group: SomeNames = None,
     bootstrap: Bootstrap = LOCAL,
+    all_groups: AllGroups = False,
     yes: Yes = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Delete groups without members, and their offsets."""
-    confirm(f"This deletes {', '.join(group)} and every committed offset.", yes)
+    names = with_admin(bootstrap, timeout, lambda admin: _named(admin, group, all_groups))
+    confirm(f"This deletes {', '.join(names)} and every committed offset.", yes)
 
     async def delete_all(admin: Admin) -> list[Refusal]:
         """Delete each named group and return the refusals."""
-        return [refusal for name in group if (refusal := await groups.delete_group(admin, name)) is not None]
+        return [refusal for name in names if (refusal := await groups.delete_group(admin, name)) is not None]
 
     refused = with_admin(bootstrap, timeout, delete_all)
     left = {refusal.subject for refusal in refused}
-    deleted = [name for name in group if f"group {name}" not in left]
+    deleted = [name for name in names if f"group {name}" not in left]
     if as_json:
         print_json({"deleted": deleted, "refused": [r.as_data() for r in refused]})
     else:
@@ -204,51 +164,22 @@ def delete(
 # ---- what is asked
 
 
-def _one_reset(
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    shift_by: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-) -> Reset:
-    """The one reset that the flags ask for. Raises UsageError."""
-    asked = [
-        Reset(kind)
-        for kind, is_asked in (
-            (ResetKind.EARLIEST, to_earliest),
-            (ResetKind.LATEST, to_latest),
-            (ResetKind.CURRENT, to_current),
-        )
-        if is_asked
-    ]
-    if to_offset is not None:
-        asked.append(Reset(ResetKind.OFFSET, to_offset))
-    if shift_by is not None:
-        asked.append(Reset(ResetKind.SHIFT, shift_by))
-    if to_datetime is not None:
-        asked.append(Reset(ResetKind.TIME, parse_time("--to-datetime", to_datetime)))
-    if by_duration is not None:
-        now_ms = real_world().clock.now_ms()
-        asked.append(Reset(ResetKind.TIME, now_ms - parse_duration("--by-duration", by_duration)))
-    if len(asked) != 1:
-        flags = ", ".join([*ResetKind, "--by-duration"])
-        raise UsageError(f"Choose where to reset to: give exactly one of {flags}.")
-    return asked[0]
+async def _named(admin: Admin, names: Sequence[str] | None, all_groups: bool) -> list[str]:
+    """The named groups, or all. Raises UsageError, and CannotAsk where a broker does not list its groups."""
+    if bool(names) == all_groups:
+        raise UsageError("Choose the groups: give either --group or --all-groups.")
+    if names:
+        return list(names)
+    listed, refused = await groups.list_groups(admin)
+    if refused:
+        raise CannotAsk(str(refused[0]))
+    return [found.group for found in listed]
 
 
 async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, list[Lag]]]:
     """Read the lag of each group."""
     described = [await groups.describe_group(admin, name) for name in names]
     return [(group, await groups.read_lag(admin, group)) for group in described]
-
-
-async def _check_inactive(admin: Admin, name: str) -> None:
-    """Raise CannotAsk where the group has members."""
-    state = (await groups.describe_group(admin, name)).state
-    if state not in INACTIVE:
-        raise CannotAsk(f"group {name} has members (state {state}): offsets can be reset once they have stopped")
 
 
 # ---- what is shown
@@ -262,10 +193,15 @@ def _headline(group: Group) -> str:
     return f"Group {group.name}: {group.state}, {len(group.members)} members{assignor}"
 
 
-def _print_members(group: Group) -> None:
+def _print_members(group: Group, *, verbose: bool) -> None:
     """Print a table of the group's members."""
-    rows = [(m.member_id, m.instance_id, m.client_id, m.host, len(m.partitions)) for m in group.members]
-    print_table(("member", "instance", "client", "host", "partitions"), rows)
+    columns = ("member", "instance", "client", "host", "partitions", *(["assignment"] if verbose else []))
+    rows = [
+        (m.member_id, m.instance_id, m.client_id, m.host, len(m.partitions))
+        + ((", ".join(map(str, m.partitions)),) if verbose else ())
+        for m in group.members
+    ]
+    print_table(columns, rows)
 
 
 def _print_lags(group: Group, lags: Sequence[Lag]) -> None:

@@ -20,6 +20,7 @@ from klamm.sim.cluster_tier.clients.consumer import Consumer
 from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
 from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
+from klamm.sim.cluster_tier.disk_faults import CAPACITY_BYTES
 from klamm.sim.cluster_tier.faults import FAULTS
 from klamm.sim.cluster_tier.history import TierHistory
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
@@ -56,7 +57,6 @@ _QUIET_S: Final = 5.0
 _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
-_CAPACITY_BYTES: Final = 1 << 40
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
 
@@ -87,6 +87,11 @@ class ClusterTier(ScheduledRun):
     def nodes(self) -> dict[int, SimulatedNode]:
         """All nodes by broker id."""
         return self._nodes
+
+    @property
+    def device_s(self) -> float:
+        """How long a call to a device takes that is not slow."""
+        return self.options.device_s
 
     @property
     def disks(self) -> dict[str, SimulatedDisk]:
@@ -360,7 +365,7 @@ class ClusterTier(ScheduledRun):
             disk = self.disks[f"node-{number}"]
             disk.fault = lambda call, path: None
             disk.latency_s = self.options.device_s
-            disk.capacity_bytes = _CAPACITY_BYTES
+            disk.capacity_bytes = CAPACITY_BYTES
             for directory in log_directories(self.options.directories):
                 self.replace_directory(number, directory)
             if self._nodes[number].has_failed_directory:

@@ -13,12 +13,19 @@ from klamm.sim.faults.aim import draw_node
 _MAX_S: Final = 10.0
 _CALLS: Final = ("write", "write", "sync", "sync", "truncate", "rename", "open", "read")
 _ROOM_BYTES: Final = 2_000
+CAPACITY_BYTES: Final = 1 << 40
+"""Of a disk that is not full."""
 
 
 class ClusterWithDisks(ScheduledCluster, Protocol):
     """A cluster of whole nodes, as faults of disks see it."""
 
     tier: TierHistory
+
+    @property
+    def device_s(self) -> float:
+        """How long a call to a device takes that is not slow."""
+        ...
 
     @property
     def disks(self) -> dict[str, SimulatedDisk]:
@@ -65,10 +72,9 @@ def slow_disk(cluster: ClusterWithDisks, draw: Draw) -> None:
     takes_s = draw("takes_s", lambda rng: rng.choice((0.05, 0.5, 3.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]
-    usual_s = disk.latency_s
     cluster.log(f"node {number} takes {takes_s} s for each call to the device, for {for_s} s")
     disk.latency_s = takes_s
-    call_after(cluster, for_s, setattr, disk, "latency_s", usual_s)
+    call_after(cluster, for_s, setattr, disk, "latency_s", cluster.device_s)
 
 
 def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
@@ -98,10 +104,9 @@ def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
     number, _ = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]
-    usual = disk.capacity_bytes
     cluster.log(f"the disk of node {number} is full for {for_s} s")
     disk.capacity_bytes = disk.used_bytes() + _ROOM_BYTES
-    call_after(cluster, for_s, setattr, disk, "capacity_bytes", usual)
+    call_after(cluster, for_s, setattr, disk, "capacity_bytes", CAPACITY_BYTES)
 
 
 def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:

@@ -102,7 +102,7 @@ def cut_links_one_by_one(cluster: ScheduledCluster, draw: Draw) -> None:
         call_after(cluster, turn * _PAUSE_S, _cut_unless_healed, cluster, [(name, other), (other, name)])
     for turn, other in enumerate(mends, len(cuts)):
         for way in ((name, other), (other, name)):
-            call_after(cluster, turn * _PAUSE_S, cluster.network.mend, *way)
+            call_after(cluster, turn * _PAUSE_S, _mend_unless_healed, cluster, *way)
 
 
 def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
@@ -127,7 +127,7 @@ def cut_for(cluster: ScheduledCluster, ways: LinkDirections, for_s: float) -> No
     for source, target in ways:
         cluster.log(f"{source} > {target} is cut for {for_s} s")
         cluster.network.cut(source, target)
-        call_after(cluster, for_s, cluster.network.mend, source, target)
+        call_after(cluster, for_s, _mend_unless_healed, cluster, source, target)
 
 
 def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
@@ -135,3 +135,9 @@ def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
     if not cluster.is_healed:
         for source, target in ways:
             cluster.network.cut(source, target)
+
+
+def _mend_unless_healed(cluster: ScheduledCluster, source: str, target: str) -> None:
+    """Restore a link unless the cluster is healed: what is cut from then on stays cut."""
+    if not cluster.is_healed:
+        cluster.network.mend(source, target)

@@ -113,11 +113,11 @@ class ControllerObserver(Observer):
 
     # ---- connections
 
-    async def connect(self, host: str, connecting: Awaitable[BrokerConnection]) -> BrokerConnection:
+    async def connect(self, host: str, open_connection: Callable[[], Awaitable[BrokerConnection]]) -> BrokerConnection:
         """Open the controller's connection to a broker, wrapped so that its requests are reported."""
         target = BrokerId(int(host.removeprefix(_HOST_PREFIX)))
         self._on_event(ConnectionOpened(self._broker, self._incarnation, target))
-        return _ObservedConnection(self, target, await connecting)
+        return _ObservedConnection(self, target, await open_connection())
 
     def on_request_sent(self, target: BrokerId, message: Any, version: int) -> None:
         """Report a control request that is sent to this broker."""

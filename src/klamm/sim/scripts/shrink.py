@@ -200,14 +200,15 @@ def as_test(found: Outcome, seed: int) -> str:
     return "\n".join(lines)
 
 
-def as_regression(found: Outcome, seed: int) -> str:
+def as_regression(found: Outcome, seed: int, tier: str) -> str:
     """An entry of `tests/simulation/regressions.toml`."""
     rule, why, script = (
         _quoted(violated_invariant(found.violation)),
         _quoted(found.violation or ""),
         encode_script(found.script),
     )
-    return f"[[regression]]\nseed = {seed}\ninvariant = {rule}\nwhy = {why}\ntest = \"\"\nscript = '''\n{script}\n'''"
+    head = f"[[regression]]\ntier = {_quoted(tier)}\nseed = {seed}"
+    return f"{head}\ninvariant = {rule}\nwhy = {why}\ntest = \"\"\nscript = '''\n{script}\n'''"
 
 
 def _options(options: Any) -> str:

@@ -59,15 +59,15 @@ async def query_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
     controller, broker = node.broker.controller, node.broker
     known = [p for p, states in cluster.history.states.versions.items() if states]
     await asyncio.gather(
-        await_on_node(cluster, node, controller.list_reassignments(None)),
-        await_on_node(cluster, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
-        await_on_node(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
-        await_on_node(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
-        await_on_node(cluster, node, controller.allocate_producer_ids(BrokerId(_UNKNOWN_BROKER), 0)),
-        await_on_node(cluster, node, controller.controlled_shutdown(BrokerId(_UNKNOWN_BROKER), 0)),
-        await_on_node(cluster, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
-        await_on_node(cluster, node, controller.update_features(update, 1.0, validate_only=False)),
-        await_on_node(cluster, node, _read_controller_state(cluster, node)),
+        await_on_node(cluster, node, controller.list_reassignments, None),
+        await_on_node(cluster, node, controller.list_reassignments, [*known, TopicPartition("nope", 0)]),
+        await_on_node(cluster, node, controller.allocate_producer_ids, broker.number, broker.broker_epoch),
+        await_on_node(cluster, node, controller.allocate_producer_ids, broker.number, broker.broker_epoch - 1),
+        await_on_node(cluster, node, controller.allocate_producer_ids, BrokerId(_UNKNOWN_BROKER), 0),
+        await_on_node(cluster, node, controller.controlled_shutdown, BrokerId(_UNKNOWN_BROKER), 0),
+        await_on_node(cluster, node, controller.controlled_shutdown, broker.number, broker.broker_epoch - 1),
+        await_on_node(cluster, node, controller.update_features, update, 1.0, validate_only=False),
+        await_on_node(cluster, node, _read_controller_state, cluster, node),
     )
 
 
@@ -89,8 +89,10 @@ async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
     how = draw("how", lambda rng: rng.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
     if (node := acting_controller(cluster)) is None:
         return
-    asked = node.broker.controller.update_features([FeatureUpdate(FEATURE, level, how)], 1.0, validate_only=False)
-    answer = await await_on_node(cluster, node, asked)
+    updates = [FeatureUpdate(FEATURE, level, how)]
+    answer = await await_on_node(
+        cluster, node, node.broker.controller.update_features, updates, 1.0, validate_only=False
+    )
     cluster.log(f"node {node.broker.number} is asked for {FEATURE} {level}, {UpgradeType(how).name}: {answer}")
 
 
@@ -104,7 +106,7 @@ async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
     if not node.host.is_alive or not node.broker.is_ready:
         return
     cluster.log(f"node {number} is asked to become controller in place of the controller of epoch {epoch}")
-    taken = await await_on_node(cluster, node, node.broker.controller.become_controller(epoch))
+    taken = await await_on_node(cluster, node, node.broker.controller.become_controller, epoch)
     cluster.log(f"node {number} {'is' if taken else 'is not'} controller now")
 
 
@@ -174,7 +176,7 @@ async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) ->
             answer = await broker.controller.alter_partition(request, _WITH_BROKER_EPOCHS)
             cluster.log(f"the answer to this invalid ISR change: {answer}")
 
-    await await_on_node(cluster, node, ask())
+    await await_on_node(cluster, node, ask)
 
 
 def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:

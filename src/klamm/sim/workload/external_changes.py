@@ -88,9 +88,9 @@ async def finalize_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
         if (node := acting_controller(cluster)) is not None:
             ask = node.broker.controller.update_features
             for update in odd:
-                await await_on_node(cluster, node, ask([update], _REQUEST_TIMEOUT_S, validate_only=False))
-            await await_on_node(cluster, node, ask([deletion], _REQUEST_TIMEOUT_S, validate_only=True))
-            answer = await await_on_node(cluster, node, ask([deletion], _REQUEST_TIMEOUT_S, validate_only=False))
+                await await_on_node(cluster, node, ask, [update], _REQUEST_TIMEOUT_S, validate_only=False)
+            await await_on_node(cluster, node, ask, [deletion], _REQUEST_TIMEOUT_S, validate_only=True)
+            answer = await await_on_node(cluster, node, ask, [deletion], _REQUEST_TIMEOUT_S, validate_only=False)
             cluster.log(f"the answer to the deletion of the feature: {answer}")
             found, _ = await cluster.store.client.get(znodes.FEATURE)
             if FEATURE.encode() not in (found or b""):

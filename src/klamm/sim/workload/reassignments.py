@@ -1,7 +1,7 @@
 """Verbs for reassignments, elections, and controlled shutdowns of several nodes."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
@@ -29,7 +29,7 @@ async def reassign(cluster: ClusterUnderTest, draw: Draw) -> None:
     if node is None or not wanted:
         return
     cluster.log(f"node {node.broker.number} is asked to move {targets}")
-    answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments(wanted))
+    answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments, wanted)
     if answer is not None:
         refused = {str(p): refusal.error.name for p, refusal in answer.refused.items()}
         cluster.log(f"the answer to the move: {answer.error.name} {refused}")
@@ -65,8 +65,8 @@ async def drop_leader_from_reassignment(cluster: ClusterUnderTest, draw: Draw) -
             if state is None or state.leader == leader:
                 break
             if leader in state.isr and (acting := acting_controller(cluster)) is not None:
-                elected = acting.broker.controller.elect_leaders([_topic_partition(name)], unclean=False)
-                await await_on_node(cluster, acting, elected)
+                elect = acting.broker.controller.elect_leaders
+                await await_on_node(cluster, acting, elect, [_topic_partition(name)], unclean=False)
             await asyncio.sleep(_RETRY_INTERVAL_S)
         await _alter_reassignment(cluster, name, None if cancels else [slow])
     finally:
@@ -78,7 +78,7 @@ async def _alter_reassignment(cluster: ClusterUnderTest, name: str, target: list
     """Set or cancel the reassignment of one partition."""
     if (node := acting_controller(cluster)) is not None:
         wanted = {_topic_partition(name): None if target is None else tuple(map(BrokerId, target))}
-        answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments(wanted))
+        answer = await await_on_node(cluster, node, node.broker.controller.alter_reassignments, wanted)
         cluster.log(f"the answer to the move of {name} to {target}: {answer}")
 
 
@@ -92,7 +92,7 @@ async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
         await _create_znode_unless_present(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
     elif (node := acting_controller(cluster)) is not None:
         cluster.log(f"node {node.broker.number} is asked for preferred elections of {chosen}")
-        await await_on_node(cluster, node, node.broker.controller.elect_leaders(keys, unclean=False))
+        await await_on_node(cluster, node, node.broker.controller.elect_leaders, keys, unclean=False)
 
 
 async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
@@ -100,8 +100,8 @@ async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
     chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.3])
     if (node := acting_controller(cluster)) is not None and chosen:
         cluster.log(f"node {node.broker.number} is asked for unclean elections of {chosen}")
-        asked = node.broker.controller.elect_leaders([_topic_partition(p) for p in chosen], unclean=True)
-        answer = await await_on_node(cluster, node, asked)
+        keys = [_topic_partition(p) for p in chosen]
+        answer = await await_on_node(cluster, node, node.broker.controller.elect_leaders, keys, unclean=True)
         if answer is not None:
             cluster.log(f"the answer to the elections: {answer}")
 
@@ -131,12 +131,14 @@ def acting_controller(cluster: ClusterUnderTest) -> Node | None:
     return next((n for n in cluster.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
 
 
-async def await_on_node(cluster: ClusterUnderTest, node: Node, asked: Awaitable[Any]) -> Any:
-    """Await a request on the node's host; return None if the node dies or does not answer in time."""
+async def await_on_node(
+    cluster: ClusterUnderTest, node: Node, request: Callable[..., Awaitable[Any]], *args: Any, **options: Any
+) -> Any:
+    """Call `request` on the node's host and await it; return None if the node dies or does not answer in time."""
 
     async def ask() -> Any:
-        """Await the awaitable and return its result."""
-        return await asked
+        """Make the request and return its result."""
+        return await request(*args, **options)
 
     task = cluster.loop.spawn(node.host, ask(), "admin-request")
     await asyncio.wait([task], timeout=_SHUTDOWN_LIMIT_S)

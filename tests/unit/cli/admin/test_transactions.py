@@ -135,4 +135,4 @@ def test_marker_that_the_leader_refuses_is_reported() -> None:
     assert refused is not None
     assert (refused.subject, refused.code) == ("t-0", ErrorCode.INVALID_PRODUCER_EPOCH)
     assert refused.message is not None
-    assert "from offset 41, which stays open" in refused.message
+    assert "for producer 7, whose transaction stays open" in refused.message

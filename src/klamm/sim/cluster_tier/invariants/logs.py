@@ -49,8 +49,10 @@ def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Ackno
     if facts is None or not history.is_promised(p) or not history.is_untouched(p):
         return None
     logs = [log for disk in history.disks.values() if (log := disk.of(p)) is not None]
+    # a device may have died after its replica fetched the record, and before the producer got the answer
+    unknown = sum(disk.has_failed_directory and disk.of(p) is None for disk in history.disks.values())
     for offset, value in records_told(event):
-        count = sum(log.value_at(offset) == value for log in logs)
+        count = unknown + sum(log.value_at(offset) == value for log in logs)
         if count < min(facts.min_isr, facts.replication):
             return f"{p}: {value!r} is acknowledged at {offset}, and is on {count} disks; {facts.min_isr} are required"
     return None
