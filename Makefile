@@ -18,6 +18,7 @@ SAMPLE ?= 1
 MUTANTS ?= 300
 AFTER ?= 0
 SCENARIOS ?= 10
+BATCHES ?= 50000
 SEQUENCES ?= 10000
 RECORDS ?= 100000
 ROUNDS ?= 30
@@ -101,6 +102,9 @@ client-codecs: $(READY)  # run every client with every codec, RECORDS=100000 eac
 client-codecs-on-kafka: $(READY)  # the same against Apache Kafka's brokers: checks the test itself
 	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
 
+judge-batches: $(READY)  # send BATCHES=50000 valid, lying and damaged batches to Apache Kafka and to klamm, and compare
+	$(PY) -m tests.differential.batch_judge --batches $(BATCHES) --seed $(FIRST)
+
 compare-with-kafka: $(READY)  # run every script and SCENARIOS=10 generated ones with Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
 	$(PY) -m tests.differential.judge --generate $(SCENARIOS) --seed $(FIRST)
@@ -150,6 +154,6 @@ bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs \
+.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
   injected-bugs mutants mutation-score determinism real-faults spark-kills mixed-cluster bench-controller

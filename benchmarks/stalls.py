@@ -20,12 +20,15 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-from tests.support.replica_cluster import P0, RealLogs, ReplicaCluster
+from tests.support.replica_cluster import P0, TOPIC_ID, RealLogs, ReplicaCluster
 
+from klamm.replication.fetch_data import FetchParams, FetchPartition
+from klamm.replication.fetch_sessions import FetchRequested
 from klamm.runtime.world import real_world
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import NewRecord, build_batch, header_at
 from klamm.wire.records.batch import sealed_batch
+from klamm.wire.records.legacy import Message, encode_messages
 from klamm.wire.records.record import append_record
 
 BOMB_BYTES: Final = 20_000_000
@@ -70,6 +73,19 @@ def produce(batch: bytes, **configs: str) -> Callable[[ReplicaCluster], Coroutin
     return run
 
 
+def fetch_old(batch: bytes) -> Callable[[ReplicaCluster], Coroutine[None, None, str]]:
+    """A case in which a consumer that knows only format 0 fetches this batch."""
+
+    async def run(cluster: ReplicaCluster) -> str:
+        await cluster.brokers[1].append(1, 60_000, {P0: batch})
+        partition = FetchPartition(P0.topic, TOPIC_ID, P0.partition, 0, 1 << 20)
+        answer = await cluster.brokers[1].fetch(FetchParams(magic=0), FetchRequested([partition]))
+        ((_, data),) = answer.partitions
+        return f"{len(data.records):,} bytes: {data.error.name}"
+
+    return run
+
+
 async def idle(_cluster: ReplicaCluster) -> str:
     """A case that does nothing, for comparison."""
     await asyncio.sleep(5)
@@ -79,6 +95,7 @@ async def idle(_cluster: ReplicaCluster) -> str:
 def cases() -> Iterator[Case]:
     """All cases to measure."""
     small = build_batch([NewRecord(b"%d" % (n % 7), b"k", 0) for n in range(1_000_000)], Codec.ZSTD)
+    small_gzip = build_batch([NewRecord(b"%d" % (n % 7), b"k", 0) for n in range(200_000)], Codec.GZIP)
     large = build_batch([NewRecord(bytes(100_000_000), b"k", 0)], Codec.ZSTD)
     plain = build_batch([NewRecord(b"%d" % n * 20, b"k", 0) for n in range(9_000)])
     yield Case("nothing, for 5 s: what the machine does", idle)
@@ -89,6 +106,12 @@ def cases() -> Iterator[Case]:
     yield Case("1,000,000 small records, compacted", produce(small, cleanup_policy="compact"))
     yield Case("1,000,000 small records, plain topic", produce(small))
     yield Case("9,000 records, timestamps bounded", produce(plain, message_timestamp_after_max_ms="1000"))
+    old = [Message(n, 0, None, b"%d" % (n % 7)) for n in range(200_000)]
+    yield Case(
+        "200,000 messages of format 1", produce(encode_messages(old, 1, Codec.NONE), max_message_bytes="99999999")
+    )
+    yield Case("200,000 messages of format 1 in gzip", produce(encode_messages(old, 1, Codec.GZIP)))
+    yield Case("fetch in format 0 of 200,000 small records", fetch_old(small_gzip))
     yield Case("recompression to gzip", produce(plain, compression_type="gzip"))
     yield Case("recompression to zstd level 19", produce(plain, compression_type="zstd", compression_zstd_level="19"))
 

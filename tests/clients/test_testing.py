@@ -25,6 +25,9 @@ from klamm.testing.errors import RequestFailed
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "testing"
 SHARED_BREAKS = """
+import pytest
+
+
 def test_a_breaks_the_shared_cluster_and_fails(klamm_cluster):
     klamm_cluster.node(2).kill()
     klamm_cluster.node(3).pause()
@@ -36,6 +39,15 @@ def test_b_finds_it_repaired(klamm_cluster, klamm_topic, klamm_group):
     assert klamm_cluster.partition_state(klamm_topic, 1).isr == klamm_cluster.partition_state(klamm_topic, 1).replicas
     assert klamm_group.describe().state == "Dead"
     assert klamm_topic != klamm_group.name
+    assert {broker.rack for broker in klamm_cluster.describe().brokers.values()} == {"a", "b"}
+
+
+@pytest.mark.klamm(brokers=1, overrides={"broker.rack": "c"})
+@pytest.mark.klamm_topic(partitions=2, config={"retention.ms": "5000"})
+def test_c_has_a_cluster_and_a_topic_as_its_markers_say(klamm_own_cluster, klamm_topic):
+    described = klamm_own_cluster.describe()
+    assert [broker.rack for broker in described.brokers.values()] == ["c"]
+    assert len(described.topics[klamm_topic].partitions) == 2
 """
 WAITS = """
 import pathlib
@@ -119,7 +131,7 @@ def test_failed_test_reports_logs_and_the_next_finds_the_shared_cluster_repaired
     with run_pytest(project) as run:
         output, _ = run.communicate(timeout=120)
 
-    assert "1 failed, 1 passed" in output, output
+    assert "1 failed, 2 passed" in output, output
     assert re.search(r"-+ log of node 2 \(ended with status -9\) -+\n.*level=info", output), output
     assert "log of ZooKeeper (running)" in output
 

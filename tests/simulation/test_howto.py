@@ -87,7 +87,7 @@ def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], mo
     outcome = run("shorten retention")
 
     assert outcome.violation is None
-    assert any("records of t1 go after" in line for line in outcome.said)
+    assert any("the retention of t1 is" in line for line in outcome.said)
     assert any("set /config/topics/t1" in line for line in outcome.story)
 
 

@@ -57,6 +57,40 @@ def test_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(faul
     assert len(before_the_next_second) == 2 * written
 
 
+def test_reads_of_znodes_are_steps_of_an_operation() -> None:
+    _, steps = clean_run("configs change")
+    read = {path for s in steps if s.kind is StepKind.READ for path in s.what.split()}
+
+    assert {"/config/changes", "/config/topics/t1", "/config/brokers/<default>"} <= read
+    assert all(s.actor for s in steps)
+
+
+READ_FAULTS = {
+    "foreign write": "another client writes /config/changes/config_change_",
+    "notice lost": "another client writes /config/changes/config_change_",
+    "answer lost, applied": "answer lost, applied as read",
+}
+
+
+@pytest.mark.parametrize(("fault", "sign"), READ_FAULTS.items(), ids=READ_FAULTS)
+def test_fault_is_injected_at_a_read(fault: str, sign: str) -> None:
+    _, steps = clean_run("configs change")
+    reads = [s.what for s in steps if s.kind is StepKind.READ]
+    run = StepRun("configs change", StepKind.READ, reads.index("/config/changes") + 1, fault)
+
+    outcome = run_script(script_of(run.operation, run.action), with_story=True)
+
+    assert outcome.violation is None
+    assert any(sign in line for line in outcome.story)
+
+
+def test_faults_of_a_step_are_those_with_an_effect_on_it() -> None:
+    assert "foreign write" in faults_of(StepKind.READ)
+    assert "foreign write" not in faults_of(StepKind.WRITE)
+    assert "refused" not in faults_of(StepKind.READ)
+    assert "receiver crash" not in faults_of(StepKind.READ)
+
+
 def test_every_verb_is_used_by_an_operation() -> None:
     begun = {h.what for actions in OPERATIONS.values() for h in actions}
 

@@ -73,93 +73,154 @@ from klamm.zk.consumer_offsets import ConsumerOffsets
 
 
 def routes(parts: Parts) -> list[Route]:
-    """The APIs that this node offers, each with its handler."""
-    context = parts.context
-    config, broker_id, cluster_id = context.config, context.broker_id, context.cluster_id
-    dynamic, log_levels = context.dynamic, context.log_levels
-    cache, replicas, controller = parts.cache, parts.replicas, parts.controller
-    creation = TopicCreation(config, cache, context.store, context.world.randomness, load_create_policy(config))
-    metadata = Metadata(cache, cluster_id, creation, config.auto_create_topics_enable, context.world.make_slices)
+    """The APIs that this node offers, each with its handler and rules."""
+    config, world = parts.context.config, parts.context.world
+    creation = TopicCreation(config, parts.cache, parts.context.store, world.randomness, load_create_policy(config))
+    served = [
+        *_record_routes(parts),
+        *_metadata_routes(parts, creation),
+        *_topic_routes(parts, creation),
+        *_group_routes(parts, creation),
+        *_transaction_routes(parts),
+        *_config_routes(parts),
+        *_log_dir_routes(parts),
+        *_control_routes(parts),
+    ]
+    offered = [API_VERSIONS, *(route.offered for route in served)]
+    served.append(Route(API_VERSIONS, ApiVersions(offered, parts.features).handle))
+    return [route._replace(rules=RULES[route.offered.api_key]) for route in served]
+
+
+def _record_routes(parts: Parts) -> list[Route]:
+    """Records are produced, fetched and deleted; offsets and leader epochs are looked up."""
+    cache, replicas = parts.cache, parts.replicas
+    return [
+        Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
+        Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
+        Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
+        Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
+        Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
+    ]
+
+
+def _metadata_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
+    """Topics and brokers are described."""
+    context, cache = parts.context, parts.cache
+    creates = context.config.auto_create_topics_enable
+    metadata = Metadata(cache, context.cluster_id, creation, creates, context.world.make_slices)
+    return [
+        Route(METADATA, metadata.handle),
+        Route(DESCRIBE_CLUSTER, DescribeCluster(cache, context.cluster_id).handle),
+    ]
+
+
+def _topic_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
+    """Topics are created, enlarged and deleted; leaders are elected and replicas reassigned."""
+    context, cache, controller = parts.context, parts.cache, parts.controller
+    config, dynamic = context.config, context.dynamic
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
-    control = Control(cache, replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
-    controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
-    config_admin = ConfigAdmin(broker_id, dynamic, cache, lambda: context.store().configs, load_alter_policy(config))
-    alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
+    return [
+        Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
+        Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
+        Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
+        Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
+        Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
+        Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
+    ]
+
+
+def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
+    """Coordinators are found; consumer groups and their offsets."""
+    context, cache, groups = parts.context, parts.cache, parts.groups
+    allows_static = allows_static_members(context.config)
+    members = GroupMembers(groups, allows_static=allows_static)
+    admin = GroupAdmin(groups)
+    offsets = GroupOffsetsApis(
+        groups,
+        cache,
+        context.world.clock,
+        lambda: ConsumerOffsets(context.store().client),
+        metadata_max_bytes=context.config.offset_metadata_max_bytes,
+        allows_static=allows_static,
+    )
+    coordinators = FindCoordinator(cache, creation, groups.partition_for, parts.transactions.partition_for)
+    return [
+        Route(FIND_COORDINATOR, coordinators.handle),
+        Route(JOIN_GROUP, members.join),
+        Route(HEARTBEAT, members.heartbeat),
+        Route(LEAVE_GROUP, members.leave),
+        Route(SYNC_GROUP, members.sync),
+        Route(OFFSET_COMMIT, offsets.commit),
+        Route(OFFSET_FETCH, offsets.fetch),
+        Route(OFFSET_DELETE, offsets.delete),
+        Route(DESCRIBE_GROUPS, admin.describe),
+        Route(LIST_GROUPS, admin.list),
+        Route(DELETE_GROUPS, admin.delete),
+        Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
+        Route(CONSUMER_GROUP_DESCRIBE, admin.refuse_next_generation),
+    ]
+
+
+def _transaction_routes(parts: Parts) -> list[Route]:
+    """Transactions of producers, and the markers that end them."""
+    context, cache, groups = parts.context, parts.cache, parts.groups
+    clock = context.world.clock
+    timeout_ms = context.config.request_timeout_ms
+    markers = Transactions(parts.replicas, clock, timeout_ms, groups.on_transaction_completed)
+    producers = ProducerTransactions(parts.transactions, groups, cache)
+    offsets = TransactionalOffsets(groups, cache, clock, parts.verification)
+    return [
+        Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids, parts.transactions).handle),
+        Route(ADD_PARTITIONS_TO_TXN, producers.add_partitions),
+        Route(ADD_OFFSETS_TO_TXN, producers.add_offsets),
+        Route(END_TXN, producers.end),
+        Route(TXN_OFFSET_COMMIT, offsets.commit),
+        Route(DESCRIBE_TRANSACTIONS, producers.describe),
+        Route(LIST_TRANSACTIONS, producers.list),
+        Route(WRITE_TXN_MARKERS, markers.write_markers),
+        Route(DESCRIBE_PRODUCERS, markers.describe_producers),
+    ]
+
+
+def _config_routes(parts: Parts) -> list[Route]:
+    """Configs and features are described and changed."""
+    context, cache = parts.context, parts.cache
+    broker_id, dynamic, log_levels = context.broker_id, context.dynamic, context.log_levels
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         """Read the topic's own configs from ZooKeeper, without defaults."""
         return await context.store().read_config("topics", topic)
 
-    groups = parts.groups
-    members = GroupMembers(groups, allows_static=allows_static_members(config))
-    group_admin = GroupAdmin(groups)
-    group_offsets = GroupOffsetsApis(
-        groups,
-        cache,
-        context.world.clock,
-        lambda: ConsumerOffsets(context.store().client),
-        metadata_max_bytes=config.offset_metadata_max_bytes,
-        allows_static=allows_static_members(config),
-    )
-    transactions = Transactions(
-        replicas, context.world.clock, config.request_timeout_ms, groups.on_transaction_completed
-    )
-    producer_transactions = ProducerTransactions(parts.transactions, groups, cache)
-    transactional_offsets = TransactionalOffsets(groups, cache, context.world.clock, parts.verification)
-    served = [
-        Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
-        Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
-        Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
-        Route(METADATA, metadata.handle),
+    policy = load_alter_policy(context.config)
+    admin = ConfigAdmin(broker_id, dynamic, cache, lambda: context.store().configs, policy)
+    alter_configs = AlterConfigs(admin, LoggerAdmin(broker_id, log_levels))
+    return [
+        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
+        Route(ALTER_CONFIGS, alter_configs.replace),
+        Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
+        Route(UPDATE_FEATURES, UpdateFeatures(parts.controller).handle),
+    ]
+
+
+def _log_dir_routes(parts: Parts) -> list[Route]:
+    """Log directories are described, and replicas move between them."""
+    return [
+        Route(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs(parts.replicas).handle),
+        Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, parts.context.world.disk).handle),
+    ]
+
+
+def _control_routes(parts: Parts) -> list[Route]:
+    """What the controller asks of brokers, and brokers of the controller."""
+    control = Control(parts.cache, parts.replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
+    controller = ControllerApis(parts.controller)
+    return [
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
-        Route(CONTROLLED_SHUTDOWN, controller_apis.controlled_shutdown),
-        Route(OFFSET_COMMIT, group_offsets.commit),
-        Route(OFFSET_FETCH, group_offsets.fetch),
-        Route(
-            FIND_COORDINATOR,
-            FindCoordinator(cache, creation, groups.partition_for, parts.transactions.partition_for).handle,
-        ),
-        Route(JOIN_GROUP, members.join),
-        Route(HEARTBEAT, members.heartbeat),
-        Route(LEAVE_GROUP, members.leave),
-        Route(SYNC_GROUP, members.sync),
-        Route(DESCRIBE_GROUPS, group_admin.describe),
-        Route(LIST_GROUPS, group_admin.list),
-        Route(DELETE_GROUPS, group_admin.delete),
-        Route(OFFSET_DELETE, group_offsets.delete),
-        Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
-        Route(CONSUMER_GROUP_DESCRIBE, group_admin.refuse_next_generation),
-        Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
-        Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
-        Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
-        Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
-        Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids, parts.transactions).handle),
-        Route(ADD_PARTITIONS_TO_TXN, producer_transactions.add_partitions),
-        Route(ADD_OFFSETS_TO_TXN, producer_transactions.add_offsets),
-        Route(END_TXN, producer_transactions.end),
-        Route(TXN_OFFSET_COMMIT, transactional_offsets.commit),
-        Route(DESCRIBE_TRANSACTIONS, producer_transactions.describe),
-        Route(LIST_TRANSACTIONS, producer_transactions.list),
-        Route(WRITE_TXN_MARKERS, transactions.write_markers),
-        Route(DESCRIBE_PRODUCERS, transactions.describe_producers),
-        Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
-        Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
-        Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
-        Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
-        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
-        Route(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs(replicas).handle),
-        Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, context.world.disk).handle),
-        Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
-        Route(ALTER_CONFIGS, alter_configs.replace),
-        Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
-        Route(ALTER_PARTITION, controller_apis.alter_partition),
+        Route(CONTROLLED_SHUTDOWN, controller.controlled_shutdown),
+        Route(ALTER_PARTITION, controller.alter_partition),
+        Route(ALLOCATE_PRODUCER_IDS, controller.allocate_producer_ids),
         Route(ENVELOPE, Envelope().handle),
-        Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
-        Route(ALLOCATE_PRODUCER_IDS, controller_apis.allocate_producer_ids),
     ]
-    offered = [API_VERSIONS, *(route.offered for route in served)]
-    served.append(Route(API_VERSIONS, ApiVersions(offered, parts.features).handle))
-    return [route._replace(rules=RULES[route.offered.api_key]) for route in served]

@@ -22,8 +22,8 @@ SUPPRESSED: Final = "suppressed"
 FLUSH_DELAY_S: Final = 0.2
 MAX_LISTED: Final = 50
 """Members and partitions that one line lists."""
-MAX_ASSIGNMENT_BYTES: Final = 8 * 1024
-"""A larger assignment is not decoded: it would hold the event loop."""
+MAX_ASSIGNMENT_BYTES: Final = 16 * 1024
+"""Of all members in a line; assignments beyond are not decoded, because that would hold the event loop."""
 
 
 class Budget(NamedTuple):
@@ -112,9 +112,12 @@ class DecisionJournal:
         if self._journal is None:
             return
         shown = list(group.members.values())[:MAX_LISTED]
-        owners = [
-            {**_member_facts(m), "partitions": by_topic(_decoded(m.assignment, group.is_consumer_group))} for m in shown
-        ]
+        owners = []
+        left = MAX_ASSIGNMENT_BYTES if group.is_consumer_group else 0
+        for member in shown:
+            left -= len(member.assignment)
+            partitions = read_assignment(member.assignment) if left >= 0 else {}
+            owners.append({**_member_facts(member), "partitions": partitions})
         self._group(group, "assigned", generation=group.generation, owners=owners,
                     omitted=len(group.members) - len(shown))  # fmt: skip
 
@@ -203,10 +206,3 @@ def _member_facts(member: Member | None) -> dict[str, Any]:
 def _listed_members(members: Iterable[Member]) -> list[dict[str, Any]]:
     """The first members for a line."""
     return [_member_facts(member) for _, member in zip(range(MAX_LISTED), members, strict=False)]
-
-
-def _decoded(assignment: bytes, is_consumer: bool) -> list[TopicPartition]:
-    """The partitions of a member; empty where they are too many to be decoded here, or of another protocol type."""
-    if not is_consumer or len(assignment) > MAX_ASSIGNMENT_BYTES:
-        return []
-    return read_assignment(assignment)

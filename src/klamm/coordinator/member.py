@@ -5,7 +5,7 @@ Source: MemberMetadata.scala, GroupMetadata.selectProtocol (3.9).
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -63,10 +63,6 @@ class Member:
     def metadata(self, protocol: str) -> bytes:
         """The member's metadata for a protocol that it supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
-
-    def vote(self, candidates: Container[str]) -> str:
-        """The first of the member's protocols that is among the candidates."""
-        return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_sync(self, result: SyncResult) -> bool:
         """Answer the member's waiting SyncGroup request; False where none waits."""

@@ -14,7 +14,7 @@ from klamm.coordinator.topic_partitions import Appended, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
-from klamm.wire.records import NewRecord, build_batch
+from klamm.wire.records import Codec, NewRecord, build_batch
 
 log = structlog.get_logger("groups")
 
@@ -58,10 +58,13 @@ class OffsetsTopic:
 
     async def store_group(self, group: Group, partition: int, assignments: Mapping[str, bytes]) -> ErrorCode:
         """Store the group as it is now, with these assignments; returns the error for its members."""
-        value = group_value(group, assignments, self._settings.group_value_version)
-        record = NewRecord(value, group_key(group.group_id), self._clock.now_ms())
         generation = group.generation
-        error = (await self._append(partition, [record], self._settings.offsets_commit_required_acks)).error
+        if self._is_too_large(partition, _group_bytes(group, assignments)):
+            error = ErrorCode.MESSAGE_TOO_LARGE
+        else:
+            value = group_value(group, assignments, self._settings.group_value_version)
+            record = NewRecord(value, group_key(group.group_id), self._clock.now_ms())
+            error = (await self._append(partition, [record], self._settings.offsets_commit_required_acks)).error
         if error:
             log.warning(
                 "cannot write a group to __consumer_offsets; its members get the error and join again",
@@ -84,7 +87,10 @@ class OffsetsTopic:
             for topic_partition, offset in offsets.items()
         ]
         acks = self._settings.offsets_commit_required_acks
-        appended = await self._append(partition, records, acks, producer)
+        if self._is_too_large(partition, sum(len(record.value or b"") for record in records)):
+            appended = Appended(ErrorCode.MESSAGE_TOO_LARGE)
+        else:
+            appended = await self._append(partition, records, acks, producer)
         return appended._replace(error=OFFSET_ERRORS.get(appended.error, appended.error))
 
     async def store_removal(
@@ -109,6 +115,14 @@ class OffsetsTopic:
                 return False
         return True
 
+    def _is_too_large(self, partition: int, size: int) -> bool:
+        """Whether a batch with so many bytes in its records would be refused, so that building it only takes time.
+
+        A compressed batch may be smaller, and is built first.
+        """
+        limit = self._log.max_batch_bytes(partition)
+        return self._settings.offsets_topic_codec is Codec.NONE and 0 < limit < size
+
     async def _append(
         self, partition: int, records: Sequence[NewRecord], acks: int, producer: ProducerIdAndEpoch | None = None
     ) -> Appended:
@@ -122,3 +136,11 @@ class OffsetsTopic:
                 records, codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
             )
         return await self._log.append(partition, batch, acks, self._settings.offsets_commit_timeout_ms)
+
+
+def _group_bytes(group: Group, assignments: Mapping[str, bytes]) -> int:
+    """The bytes of all members' metadata and assignments, which are most of a group's record."""
+    metadata = (
+        0 if (name := group.protocol_name) is None else sum(len(m.metadata(name)) for m in group.members.values())
+    )
+    return metadata + sum(map(len, assignments.values()))

@@ -4,7 +4,7 @@ Each key and each value begins with its version. Keys of other versions are anot
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.coordinator.committed_offsets import Offset
@@ -193,13 +193,13 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def read_assignment(assignment: bytes) -> list[TopicPartition]:
-    """The partitions that a consumer's assignment names; empty where it cannot be read."""
+def read_assignment(assignment: bytes) -> dict[str, Sequence[int]]:
+    """The partition numbers by topic that a consumer's assignment names; empty where it cannot be read."""
     try:
         read = ConsumerProtocolAssignment.decode(assignment, 0, _VERSION.size)
     except WireError:
-        return []
-    return [TopicPartition(t.topic, number) for t in read.assigned_partitions for number in t.partitions]
+        return {}
+    return {t.topic: t.partitions for t in read.assigned_partitions}
 
 
 def _with_version(record: WireMessage, version: int) -> bytes:

@@ -32,6 +32,11 @@ class ReplicatedLog:
             return None
         return LogBounds(hosted.log.start_offset, hosted.log.end_offset)
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return `max.message.bytes` of the topic; 0 where this broker has no replica of the partition."""
+        hosted = self._replicas.partition(TopicPartition(self._topic, partition))
+        return 0 if hosted is None or hosted.log is None else hosted.log.config.max_message_bytes
+
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Return the batches from `offset` on, at most `max_bytes` but at least one batch.
 

@@ -36,6 +36,10 @@ class CoordinatorLog(Protocol):
         """The log start offset and the log end offset; None where this broker does not lead the partition."""
         ...
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """The size above which `append` refuses a batch (`max.message.bytes`); 0 where this broker has no replica."""
+        ...
+
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Read batches from the one that contains the offset on, at least one; empty at the log end.
 

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from klamm.log.append_rules import WRONG_CLIENT, AppendRules, check_size
 from klamm.log.errors import AppendRefused
-from klamm.log.preparation import Preparation, Refusal, prepare
+from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producers import Origin
+from klamm.log.up_conversion import is_legacy, is_small, prepare_any
 from klamm.model.errors import ErrorCode
 from klamm.runtime.disk import Buffer
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, check_plausible, crc_is_valid, header_at
@@ -35,10 +36,12 @@ class CheckedBatch(NamedTuple):
 
 def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int) -> CheckedBatch:
     """Check the one batch of a produce and convert it to the topic's codec. Raises AppendRefused."""
+    if is_legacy(buffer):
+        return prepared_batch(prepare_any(Preparation(bytes(buffer), rules, now_ms)), rules)
     batch = _check_header_and_crc(buffer, rules, origin)
     preparation = _preparation_if_needed(batch, rules, origin, now_ms)
     if preparation is not None:
-        return prepared_batch(prepare(preparation), rules)
+        return prepared_batch(prepare_any(preparation), rules)
     return _check_fits_segment(batch, rules)
 
 
@@ -47,6 +50,8 @@ def preparation_for(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: 
 
     Raises AppendRefused.
     """
+    if is_legacy(buffer):
+        return None if is_small(buffer) else Preparation(bytes(buffer), rules, now_ms)
     if not rules.may_need_records:
         return None
     preparation = _preparation_if_needed(_check_header_and_crc(buffer, rules, origin), rules, origin, now_ms)
@@ -64,11 +69,12 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
     """Check the header, the CRC and the plausibility of a produced batch. Raises AppendRefused."""
     try:
         header = _only_batch(buffer)
-        _check_header(header, rules, origin)
+        _check_before_crc(header, rules, origin)
         if not crc_is_valid(buffer, header):
             raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
     except CorruptRecords as error:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the batch again.") from error
+    _check_header(header, origin)
     try:
         check_plausible(buffer, header)
     except CorruptRecords as error:  # the CRC is right: sending it again does not help
@@ -126,38 +132,39 @@ def _only_batch(buffer: Buffer) -> BatchHeader:
     return header
 
 
-def _check_header(header: BatchHeader, rules: AppendRules, origin: Origin) -> None:
-    """Raise AppendRefused where the header breaks a rule of Kafka or of the topic."""
+def _check_before_crc(header: BatchHeader, rules: AppendRules, origin: Origin) -> None:
+    """Raise AppendRefused for what Apache Kafka refuses before it looks at the checksum."""
+    if origin is Origin.CLIENT and header.base_offset != 0:
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has base offset {header.base_offset}, a producer must send 0. {WRONG_CLIENT}",
+        )
     if header.size > rules.max_message_bytes:
         check_size(header.size, rules)
+
+
+def _check_header(header: BatchHeader, origin: Origin) -> None:
+    """Raise AppendRefused where the header breaks a rule of Kafka."""
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
             f"the batch header says {count} records, but last offset delta {header.last_offset_delta}. {WRONG_CLIENT}",
         )
-    if header.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
-        raise AppendRefused(
-            ErrorCode.INVALID_TIMESTAMP,
-            "the batch has timestamp type LogAppendTime, the topic has message.timestamp.type=CreateTime. Send "
-            "CreateTime.",
-        )
-    if origin is not Origin.CLIENT:
-        return
-    if header.base_offset != 0:
-        raise AppendRefused(
-            ErrorCode.INVALID_RECORD,
-            f"the batch has base offset {header.base_offset}, a producer must send 0. {WRONG_CLIENT}",
-        )
-    if header.is_control:
+    if origin is Origin.CLIENT and header.is_control:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD, "the batch is a control batch, which only brokers may write. Send data batches."
         )
-    if header.has_producer and header.base_sequence <= NO_SEQUENCE:
+    if origin is Origin.CLIENT and header.has_producer and header.base_sequence <= NO_SEQUENCE:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
             f"producer {header.producer_id} sent base sequence {header.base_sequence}, it must not be negative. "
             f"{WRONG_CLIENT}",
+        )
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise AppendRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the batch has timestamp type LogAppendTime, which only a broker may set. Send CreateTime.",
         )
 
 

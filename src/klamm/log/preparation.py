@@ -13,7 +13,7 @@ from klamm.model.errors import ErrorCode
 from klamm.runtime.disk import Buffer
 from klamm.wire.compression import BadCompression, Codec, compress_pieces
 from klamm.wire.records import BatchHeader, header_at
-from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, sealed_batch
+from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, USED_ATTRIBUTES, sealed_batch
 from klamm.wire.records.walk import MalformedRecord, renumber_offset_deltas, walk
 from klamm.wire.unfolding import decompress_pieces
 
@@ -66,11 +66,12 @@ def prepare(preparation: Preparation) -> bytes | Refusal:
 
 def _check_and_recompress(preparation: Preparation) -> bytes:
     """Check every record and return the batch to append, recompressed if needed. Raises AppendRefused."""
-    batch, rules, _now_ms = preparation
+    batch, rules, now_ms = preparation
     header = preparation.header
     content = memoryview(batch)[HEADER_BYTES : header.size]
     try:
-        facts = _check_records(preparation, header, _decompressed_pieces(header, content))
+        walked = _walked(header, _decompressed_pieces(header, content))
+        facts = check_records(rules, now_ms, header.record_count, walked)
     except (BadCompression, MalformedRecord) as error:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}. {WRONG_CLIENT}"
@@ -80,7 +81,7 @@ def _check_and_recompress(preparation: Preparation) -> bytes:
     if target is not header.codec:
         pieces = _decompressed_pieces(header, content)
         records = pieces if facts.is_sequential else renumber_offset_deltas(pieces, header.record_count)
-        payload = _join_within_limit(compress_pieces(target, records, rules.level), rules)
+        payload = join_within_limit(compress_pieces(target, records, rules.level), rules)
     elif not facts.is_sequential and target is not Codec.NONE:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
@@ -89,7 +90,7 @@ def _check_and_recompress(preparation: Preparation) -> bytes:
     max_timestamp = header.max_timestamp if rules.log_append_time else facts.max_timestamp
     if payload is content and max_timestamp == header.max_timestamp:
         return batch
-    attributes = (header.attributes & ~CODEC_MASK) | target
+    attributes = header.attributes & USED_ATTRIBUTES & ~CODEC_MASK | target
     return sealed_batch(header._replace(attributes=attributes, max_timestamp=max_timestamp), payload)
 
 
@@ -103,7 +104,7 @@ def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[b
         yield piece
 
 
-def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
+def join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
     """Join the pieces of compressed records. Raises AppendRefused above `max.message.bytes`."""
     parts = []
     size = HEADER_BYTES
@@ -114,28 +115,31 @@ def _join_within_limit(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
     return b"".join(parts)
 
 
-class _RecordFacts(NamedTuple):
+class RecordFacts(NamedTuple):
     """The result of checking the records of a batch."""
 
     max_timestamp: int
     is_sequential: bool
 
 
-def _check_records(preparation: Preparation, header: BatchHeader, pieces: Iterable[bytes]) -> _RecordFacts:
-    """Check each record. Raises AppendRefused for invalid ones, MalformedRecord, BadCompression."""
-    rules, now_ms = preparation.rules, preparation.now_ms
+def check_records(
+    rules: AppendRules, now_ms: int, count: int, records: Iterable[tuple[int, bool, bool]]
+) -> RecordFacts:
+    """Check each of `count` records: its timestamp, whether its offset follows the one before, whether it has a key.
+
+    Raises AppendRefused for invalid ones, and what `records` raises.
+    """
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     bounds_timestamps, needs_keys = rules.bounds_timestamps, rules.needs_keys
     max_timestamp = NO_TIMESTAMP
-    is_sequential = True
+    all_sequential = True
     invalid = out_of_bounds = 0
     errors: list[RecordError] = []
-    for index, (timestamp_delta, offset_delta, has_key) in enumerate(walk(pieces, header.record_count)):
-        timestamp = _wrap_to_int64(header.base_timestamp + timestamp_delta)
+    for index, (timestamp, is_sequential, has_key) in enumerate(records):
         if timestamp > max_timestamp:
             max_timestamp = timestamp
-        if offset_delta != index:
-            is_sequential = False
+        if not is_sequential:
+            all_sequential = False
         problem = None
         if needs_keys and not has_key:
             problem = "the record has no key, and the topic is compacted (cleanup.policy): send a key"
@@ -151,12 +155,16 @@ def _check_records(preparation: Preparation, header: BatchHeader, pieces: Iterab
                 errors.append(RecordError(index, problem))
     if invalid:
         code = ErrorCode.INVALID_TIMESTAMP if out_of_bounds else ErrorCode.INVALID_RECORD
-        text = (
-            f"{invalid} of {header.record_count} records are not valid: record {errors[0].batch_index}: "
-            f"{errors[0].message}"
-        )
+        text = f"{invalid} of {count} records are not valid: record {errors[0].batch_index}: {errors[0].message}"
         raise AppendRefused(code, text, errors)
-    return _RecordFacts(max_timestamp, is_sequential)
+    return RecordFacts(max_timestamp, all_sequential)
+
+
+def _walked(header: BatchHeader, pieces: Iterable[bytes]) -> Iterator[tuple[int, bool, bool]]:
+    """What is checked of each record. Raises MalformedRecord, BadCompression."""
+    base = header.base_timestamp
+    for index, (timestamp_delta, offset_delta, has_key) in enumerate(walk(pieces, header.record_count)):
+        yield _wrap_to_int64(base + timestamp_delta), offset_delta == index, has_key
 
 
 def _wrap_to_int64(value: int) -> int:

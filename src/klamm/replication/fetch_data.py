@@ -10,6 +10,7 @@ from klamm.log.file_slice import Records
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.wire.records.batch import MAGIC
 
 CONSUMER = BrokerId(-1)
 """The replica id of a fetch that comes from no broker."""
@@ -44,6 +45,9 @@ class FetchParams(NamedTuple):
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     leader_only: bool = True
     """False for consumers of version 11 and newer: these may read from a follower."""
+    magic: int = MAGIC
+    """The newest format of records that the client knows; they are converted to it where it is an old one."""
+    knows_zstd: bool = True
     first_may_exceed: bool = True
     """Whether the first batch is returned however large it is (version 3 and newer)."""
 

@@ -12,6 +12,7 @@ from klamm.log.repair.batch_reader import intact_bytes
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_conversion import FetchConversion
 from klamm.replication.fetch_data import FetchData, FetchParams
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
 from klamm.replication.fetch_waiter import CachedPartition
@@ -20,6 +21,7 @@ from klamm.replication.partition import Partition
 from klamm.replication.partition_reads import read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
+from klamm.runtime.workers import Workers
 from klamm.wire.codec import LARGE_BYTES
 from klamm.wire.records import CorruptRecords
 
@@ -55,6 +57,7 @@ class FetchService:
         quota: ReplicationQuota,
         limit: int = 20_000,
         *,
+        workers: Workers,
         on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
         """`on_corrupt` gets the partition and the offset of a fetch that met damaged records."""
@@ -64,6 +67,7 @@ class FetchService:
         self._quota = quota
         self._limit = limit
         self._waiting = 0
+        self._conversion = FetchConversion(hosted, workers)
         self._on_corrupt = on_corrupt
         self.checks_crcs = True
         """`klamm.fetch.check.crcs`: whether records of closed segments are checked before they are sent."""
@@ -85,6 +89,7 @@ class FetchService:
             answered = not answer.error
             if self.checks_crcs:
                 answer = await self._without_damage(answer)
+            answer = await self._conversion.convert(answer, params)
             answer = await _load_small_records(answer)
             if params.is_follower and self._quota.is_on:
                 self._count_throttled_bytes(answer)

@@ -12,7 +12,8 @@ import structlog
 from klamm.log.errors import AppendRefused
 from klamm.log.leader_append import CheckedBatch
 from klamm.log.log import Log
-from klamm.log.preparation import Preparation, prepare
+from klamm.log.preparation import Preparation
+from klamm.log.up_conversion import prepare_any
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import WorkerFailed, Workers
@@ -72,7 +73,7 @@ class PreparationQueue:
     ) -> CheckedBatch:
         """Run the preparation in a worker process. Raises AppendRefused."""
         try:
-            return own_log.prepared(await self._workers.run(prepare, preparation))
+            return own_log.prepared(await self._workers.run(prepare_any, preparation))
         except WorkerFailed as error:
             log.error(
                 "worker process failed while checking a produced batch: the producer gets UNKNOWN_SERVER_ERROR",

@@ -29,7 +29,7 @@ from klamm.replication.partition import Partition
 from klamm.replication.partition_reads import end_of_epoch
 from klamm.replication.ports import FutureLogsPort, LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
-from klamm.replication.quota import ReplicationQuotas
+from klamm.replication.quota import ReplicationQuota, ReplicationQuotas
 from klamm.replication.record_deletion import DeletionResult, RecordDeletion
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
@@ -87,34 +87,12 @@ class ReplicaManager:
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         context = ReplicationContext(
-            broker_id,
-            metadata,
-            self._alter_partition,
-            self._produces,
-            deletes,
-            _now_ms,
-            quotas.leader,
+            broker_id, metadata, self._alter_partition, self._produces, deletes, _now_ms, quotas.leader,
             settings.replica_lag_time_max_ms,
-        )
+        )  # fmt: skip
         self.counts = context.counts
         self._hosted = HostedPartitions(context)
-        self._fetchers = FetcherManager(
-            broker_id,
-            broker_epoch,
-            metadata,
-            connect,
-            FetchSettings(
-                broker_id,
-                settings.replica_fetch_wait_max_ms,
-                settings.replica_fetch_min_bytes,
-                settings.replica_fetch_response_max_bytes,
-                settings.replica_fetch_max_bytes,
-            ),
-            quotas.follower,
-            fetchers_per_leader=settings.num_replica_fetchers,
-            backoff_ms=settings.replica_fetch_backoff_ms,
-            socket_timeout_ms=settings.replica_socket_timeout_ms,
-        )
+        self._fetchers = _make_fetchers(broker_id, broker_epoch, metadata, connect, settings, quotas.follower)
         self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
         """Called after every instruction of the controller, before it is answered; must not raise."""
         self._leadership = Leadership(
@@ -136,7 +114,9 @@ class ReplicaManager:
         self._clock = world.clock
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader, on_corrupt=on_corrupt)
+        self._fetches = FetchService(
+            self._hosted, self._sessions, _now_ms, quotas.leader, workers=world.workers, on_corrupt=on_corrupt
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
@@ -353,6 +333,35 @@ class ReplicaManager:
             partition.recheck_high_watermark()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)
+
+
+def _make_fetchers(
+    broker_id: BrokerId,
+    broker_epoch: Callable[[], int],
+    metadata: MetadataPort,
+    connect: Connect,
+    settings: ReplicationSettings,
+    quota: ReplicationQuota,
+) -> FetcherManager:
+    """Return the manager of the fetchers, with their part of the settings."""
+    fetch = FetchSettings(
+        broker_id,
+        settings.replica_fetch_wait_max_ms,
+        settings.replica_fetch_min_bytes,
+        settings.replica_fetch_response_max_bytes,
+        settings.replica_fetch_max_bytes,
+    )
+    return FetcherManager(
+        broker_id,
+        broker_epoch,
+        metadata,
+        connect,
+        fetch,
+        quota,
+        fetchers_per_leader=settings.num_replica_fetchers,
+        backoff_ms=settings.replica_fetch_backoff_ms,
+        socket_timeout_ms=settings.replica_socket_timeout_ms,
+    )
 
 
 async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -12,11 +12,12 @@ from klamm.sim.history.trace import Event
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
-from klamm.sim.nodes.broker import Node
+from klamm.sim.nodes.broker import Node, StubBroker
 from klamm.sim.world import SimulatedClock
 from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Tree
+from klamm.zk.errors import SessionExpired
 from klamm.zk.store import Store
 
 T = TypeVar("T")
@@ -135,6 +136,15 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
 
     def report(self, event: Event) -> None:
         """Report what a verb brought about or was answered."""
+
+
+def server_index(broker: StubBroker) -> int | None:
+    """Which ZooKeeper server the broker's session is connected to, or tried last; None without a session."""
+    try:
+        server = broker.sessions.store.client.server
+    except SessionExpired:
+        return None
+    return int(server.partition(":")[0].removeprefix("zk-")) - 1
 
 
 def restart(cluster: ScheduledCluster, number: int) -> None:

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import Rng
-from klamm.sim.actions import restart
+from klamm.sim.actions import restart, server_index
 from klamm.sim.coverage_goals import CoverageGoals
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.faults.table import FAULTS, heal, heal_without_restarts
+from klamm.sim.handler_time import HandlerTime
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
@@ -76,12 +77,8 @@ class SimulatedCluster(ScheduledRun):
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
         """Paths of data watches and of child watches that ZooKeeper holds for this broker's session."""
-        try:
-            client = broker.sessions.store.client
-        except SessionExpired:
-            return set(), set()
-        server = self.servers[int(client.server.partition(":")[0].removeprefix("zk-")) - 1]
-        connection = server.connection_of(client.session_id)
+        index = server_index(broker)
+        connection = self.servers[index].connection_of(self.nodes[broker.number].session) if index is not None else None
         if connection is None:
             return set(), set()
         data, children = connection.watches
@@ -165,6 +162,7 @@ class SimulatedCluster(ScheduledRun):
             self.start(number)
             if number == 1:
                 await asyncio.sleep(FIRST_NODE_HEAD_START_S)
+        HandlerTime(self).look()
 
     @property
     def _server_names(self) -> Sequence[str]:
@@ -205,7 +203,7 @@ class SimulatedCluster(ScheduledRun):
             ),
         )
         if number in self.nodes:
-            broker.received.extend(self.nodes[number].broker.received)
+            broker.requests.received.extend(self.nodes[number].broker.requests.received)
         self.nodes[number] = Node(broker, host)
         ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)

@@ -141,6 +141,13 @@ class SimulatedNetwork:
         there, back = self._links.get((one, other)), self._links.get((other, one))
         return not (there is not None and there.is_cut) and not (back is not None and back.is_cut)
 
+    def is_sound(self, source: str, target: str) -> bool:
+        """Whether the link between these hosts is as it was made: not cut, and neither slow nor narrow."""
+        link, plain = self._links.get((source, target)), self._default
+        return link is None or (
+            not link.is_cut and link.latency_s <= plain.latency_s and link.bytes_per_s >= plain.bytes_per_s
+        )
+
     def is_down(self, name: str) -> bool:
         """Whether this machine has no power."""
         return name in self._down

@@ -18,7 +18,7 @@ from klamm.sim.history.trace import Event, TransactionCommitted
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.scripts.script import ScheduledAction
 from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, InjectedFailure
+from klamm.sim.zookeeper.ensemble import DISCONNECTS, REFUSALS, Ensemble, EnsembleSettings, InjectedFailure
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
@@ -136,6 +136,7 @@ class ScheduledRun(ABC):
         self.ensemble = Ensemble(world.clock, Rng(f"{self.seed}/ensemble"), _TICK)
         self.ensemble.on_commit = self._on_committed
         self.ensemble.on_write = self._on_write
+        self.ensemble.on_read = self._on_read
         self.ensemble.start()
         for name in self._server_names:
             host, world = self.universe.start(name)
@@ -223,6 +224,14 @@ class ScheduledRun(ABC):
             self.history.states.on_refused(op.path for op in ops)
             self._on_refused(writer)
         return loss
+
+    def _on_read(self, session: int, paths: Callable[[], Sequence[str]]) -> InjectedFailure | None:
+        """The injected failure of this ZooKeeper read, or None."""
+        if not self.injection_points.any_set:
+            return None
+        reader = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
+        loss = self.injection_points.step(Step(StepKind.READ, reader, 0, " ".join(paths())))
+        return loss if loss in DISCONNECTS else None
 
     def _record_violation(self, what: str) -> None:
         """Keep the first violation, and wake the run so that it ends."""

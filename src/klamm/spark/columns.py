@@ -1,4 +1,4 @@
-"""Records as Arrow columns. Arrow copies the bytes; we only say where they lie.
+"""Records as Arrow columns. Arrow copies the bytes; this module computes only where they are.
 
 The trick: a binary array laid over the raw buffer, with offsets `.., start, end, start, end, ..`, has every slice as an
 element; `take` of the needed elements copies them in C++.

@@ -1,4 +1,4 @@
-"""Fetched record batches into Arrow record batches, without a Python object per record."""
+"""Converts fetched record batches to Arrow record batches, without a Python object per record."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What becomes of each option of Kafka's consumer and producer behind `kafka.`: obeyed, without effect, or refused.
+"""How options `kafka.NAME` with the configs of Kafka's clients are handled: applied, without effect, or refused.
 
 Those obeyed are in `option_table`. Source: ConsumerConfig.java, ProducerConfig.java, SslConfigs.java, SaslConfigs.java.
 """

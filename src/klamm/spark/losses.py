@@ -1,4 +1,4 @@
-"""Requested records that are gone: what is known of them, and what the option onDataLoss makes of it."""
+"""Requested records that are lost: which and why, and the handling that the option onDataLoss selects."""
 
 import logging
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Which partitions, and from where to where: what the options say, before any broker is asked.
+"""The partitions, starts and ends that the options select, before any broker is asked.
 
 Source: KafkaSourceProvider.scala (`getKafkaOffsetRangeLimit`, `validateBatchOptions`), JsonUtils.scala.
 """

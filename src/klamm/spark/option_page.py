@@ -1,4 +1,4 @@
-"""The tables of options in docs/spark.md, drawn from the tables in the code."""
+"""The tables of options in docs/spark.md, generated from the tables in the code."""
 
 from klamm.spark.kafka_options import NO_EFFECT, REFUSED
 from klamm.spark.option_table import TABLE, Reads

@@ -1,4 +1,4 @@
-"""From the text of one option to its value; each raises ValueError with what is wrong and what to give instead."""
+"""Parsers of option values; each raises ValueError with what is wrong and what to give instead."""
 
 import re
 from collections.abc import Callable
@@ -65,6 +65,8 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 def parse_pattern(text: str) -> str:
     """Return a Java regular expression in Python's syntax. Raises ValueError."""
+    if not text.strip():
+        raise ValueError("it is empty; give a regular expression, .* for all topics")
     translated = to_python(text)
     try:
         re.compile(translated)

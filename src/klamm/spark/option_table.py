@@ -1,4 +1,4 @@
-"""Every option that the source obeys, with its default and its meaning. Source: KafkaSourceProvider.scala."""
+"""Every option of the source, with its default and its meaning. Source: KafkaSourceProvider.scala."""
 
 from collections.abc import Callable
 from enum import Flag, auto

@@ -1,4 +1,4 @@
-"""The options of `format("klamm")`: Spark's names for its Kafka source, and the Kafka client's names behind `kafka.`.
+"""The options of `format("klamm")`: Spark's names for its Kafka source, and the Kafka client's names after `kafka.`.
 
 Source: KafkaSourceProvider.scala; which rules are kept is in the table's parsers and in `read_options`.
 """

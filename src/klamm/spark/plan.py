@@ -1,4 +1,4 @@
-"""From options to what a batch read reads: offset ranges, what is lost of them, and how many bytes their offsets have.
+"""Plans a batch read from its options: the offset ranges, the lost records, and the bytes per offset.
 
 Source: KafkaOffsetReaderAdmin.scala (`getOffsetRangesFromUnresolvedOffsets`).
 """

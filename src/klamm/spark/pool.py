@@ -1,4 +1,4 @@
-"""Clients that stay open between the tasks of one Spark worker: connections, versions and leaders are known already.
+"""Clients that stay open between the tasks of one Spark worker: with their connections, API versions and leaders.
 
 A worker runs one task at a time, but may leave one half read and begin another: a client is lent to one reader only.
 """

@@ -1,4 +1,4 @@
-"""How far a micro-batch goes: the limits by rows and bytes, shared among partitions. Facts in, offsets out.
+"""Where a micro-batch ends: its limits in rows and bytes, divided among the partitions. No I/O.
 
 Source: KafkaMicroBatchStream.scala (`rateLimit`, `delayBatch`).
 """

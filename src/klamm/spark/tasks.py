@@ -1,4 +1,4 @@
-"""What a Spark worker does with one task: read its ranges, apply the filter, and hand on Arrow record batches."""
+"""What a Spark worker does with one task: read its ranges, apply the filter, and return Arrow record batches."""
 
 import sys
 from collections.abc import Iterator
@@ -60,9 +60,10 @@ def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientP
         return
     with read_client(world, job.options, pool) as brokers:
         for offset_range in task.ranges:
-            selection = RecordSelection(*offset_range[:3], values.read)
+            partition, _, end, _ = offset_range
             for found in RangeReader(brokers, offset_range):
                 if not isinstance(found, LostRange):
+                    selection = RecordSelection(partition, found.start, end, values.read)
                     for rows in decode(found.run, selection, found.aborted):
                         yield values.apply(job.wanted.apply(rows), brokers)
                 elif job.options.reports_losses:

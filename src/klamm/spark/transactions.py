@@ -1,4 +1,4 @@
-"""Which batches a `read_committed` reader passes over. Source: CompletedFetch.java (clients)."""
+"""Which batches a `read_committed` reader skips. Source: CompletedFetch.java (clients)."""
 
 from collections.abc import Collection
 from functools import partial

@@ -208,7 +208,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("klamm_log_damaged_ranges_mended", COUNTER, "", (), "",
                   "Damaged ranges that were replaced by the records of another replica."),
         MetricRow("klamm_log_damaged_ranges", GAUGE, "", (), "",
-                  "Damaged ranges that are known and not mended: fetches of them get CORRUPT_MESSAGE."),
+                  "Damaged ranges that are known and not repaired yet: fetches of them get CORRUPT_MESSAGE."),
         MetricRow("klamm_log_scrubbed_bytes", COUNTER, "bytes", (), "",
                   "Bytes of closed segments that were read to look for damage."),
         MetricRow("klamm_log_time_since_last_scrub_ms", GAUGE, "ms", (), "",

@@ -1,4 +1,4 @@
-"""Decompression in small steps: memory and time between two steps do not grow with what the content unfolds to.
+"""Decompression in small steps: memory and time between two steps do not grow with the decompressed size.
 
 Snappy has two framings: blocks behind snappy-java's 8-byte magic, and one bare block (librdkafka). A block is one step.
 Source: CompressionType.java, SnappyFactory.java.

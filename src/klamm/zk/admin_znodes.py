@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.topic_ids import id_from_text
 from klamm.zk.znodes import (
     CLUSTER_ID,
     CONFIG_CHANGES,
@@ -18,7 +17,6 @@ from klamm.zk.znodes import (
     ISR_CHANGES,
     LOG_DIR_EVENTS,
     MAX_INT64,
-    MIGRATION,
     PREFERRED_ELECTION,
     PRODUCER_ID_BLOCK,
     REASSIGN_PARTITIONS,
@@ -178,15 +176,6 @@ def decode_cluster_id(payload: bytes | None) -> str:
     return decode_json(CLUSTER_ID, payload, _ClusterId).id
 
 
-def is_well_formed_cluster_id(text: str) -> bool:
-    """Whether the text encodes 16 bytes in base64."""
-    try:
-        id_from_text(text)
-    except ValueError:
-        return False
-    return True
-
-
 class FinalizedFeatures(NamedTuple):
     """The content of `/feature`."""
 
@@ -271,9 +260,3 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
 class _Migration(msgspec.Struct):
     kraft_controller_id: int
     kraft_controller_epoch: int
-
-
-def decode_migration(payload: bytes | None) -> tuple[int, int]:
-    """Id and epoch of the KRaft controller in `/migration`; klamm reads this znode and never writes it."""
-    read = decode_json(MIGRATION, payload, _Migration)
-    return read.kraft_controller_id, read.kraft_controller_epoch

@@ -15,8 +15,6 @@ from klamm.zk.states import ENDED
 from klamm.zk.transport import Driver
 
 T = TypeVar("T")
-BuildRead: TypeAlias = Callable[[Sequence[str]], Request[list[T] | None]]
-"""Makes a request that reads these paths."""
 BuildMultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
 """Makes a multiRead request for these paths below a chroot."""
 

@@ -153,11 +153,6 @@ def broker_id_of(child: str) -> BrokerId | None:
     return BrokerId(number) if number <= MAX_INT32 and str(number) == child else None
 
 
-def sequence_number(child: str, prefix: str) -> str:
-    """The digits of a sequential child: `isr_change_0000000007` gives `0000000007`."""
-    return child.removeprefix(prefix)
-
-
 # ---- reading and writing JSON
 
 

@@ -47,6 +47,7 @@ from tests.simulation.injected_bugs.failover import (
     reassignments_forgotten_in_failover,
     states_not_loaded,
 )
+from tests.simulation.injected_bugs.handlers import elections_wait_for_live_replicas, handlers_wait_for_brokers
 from tests.simulation.injected_bugs.leaders_and_isrs import (
     dead_leaders_stay,
     elected_in_isr_order,
@@ -262,6 +263,8 @@ MUTANTS = (
     Mutant("aq", "", "topics get each other's configs", configs_mixed_up, (44,)),
     Mutant("ar", "", "a broker's own config is taken for all's", own_config_taken_for_all_brokers, (44,)),
     Mutant("as", "", "the config follower ends at an error", config_follower_ends_at_the_first_error, (35, 44, 45)),
+    Mutant("at", "KAFKA-4360", "handlers wait for brokers", handlers_wait_for_brokers, (45,)),
+    Mutant("au", "KAFKA-4360", "handlers wait for live replicas", elections_wait_for_live_replicas, (45,)),
 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.client.test_routing import ONE
+from tests.unit.client.test_routing import ONE, TWO
 
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import ConnectionLost, RequestRefused, Unreachable
@@ -14,7 +14,7 @@ from klamm.client.reader import LIMITS, Gap, LogReader
 from klamm.client.steps import Running, Steps, Wait
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import TopicPartition
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.messages import (
     BatchIndexAndErrorMessage,
@@ -40,15 +40,19 @@ from klamm.wire.messages import (
 )
 from klamm.wire.records import CorruptRecords, NewRecord, batches, build_batch, records
 
-P0 = TopicPartition("orders", 0)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Client:
-    """`AsyncClient` without connections: one broker that leads everything."""
+    """`AsyncClient` without connections: broker `leader` leads everything."""
 
     def __init__(self) -> None:
         self.cluster = ClusterMetadata([ONE], asyncio.get_running_loop().time)
         self.answer: Callable[[Any], Any] = lambda _message: None
+        self.leader = 1
+        self.asked: list[Address] = []
+        """Whom other requests than Metadata and InitProducerId went to."""
+        self.in_flight = self.most_in_flight = 0
         self.told: list[ProduceRequest] = []
         self.tell_error: Exception | None = None
 
@@ -59,9 +63,15 @@ class Client:
                 await asyncio.sleep(step.seconds)
                 running.send(None)
                 continue
+            message = step.request.body(min(step.request.newest, 4))
+            if isinstance(message, ProduceRequest | FetchRequest):
+                self.asked.append(step.address)
+                self.in_flight += 1
+                self.most_in_flight = max(self.most_in_flight, self.in_flight)
             await asyncio.sleep(0.001)
+            self.in_flight -= isinstance(message, ProduceRequest | FetchRequest)
             try:
-                answer = self._answer(step.request.body(min(step.request.newest, 4)))
+                answer = self._answer(message)
             except ConnectionLost as error:
                 running.throw(error)
             else:
@@ -76,9 +86,10 @@ class Client:
     def _answer(self, message: Any) -> Any:
         match message:
             case MetadataRequest():
-                partitions = [MetadataResponsePartition(partition_index=0, leader_id=1)]
+                partitions = [MetadataResponsePartition(partition_index=n, leader_id=self.leader) for n in (0, 1)]
                 topics = [MetadataResponseTopic(name="orders", partitions=partitions)]
-                return MetadataResponse(brokers=[MetadataResponseBroker(BrokerId(1), *ONE)], topics=topics)
+                brokers = [MetadataResponseBroker(n, *address) for n, address in ((1, ONE), (2, TWO))]
+                return MetadataResponse(brokers=brokers, topics=topics)
             case InitProducerIdRequest():
                 return InitProducerIdResponse(producer_id=77, producer_epoch=3)
         return self.answer(message)
@@ -106,15 +117,19 @@ class Leader:
         self.sequences: list[tuple[int, int]] = []
         self.stored: list[bytes | None] = []
         self.requests = 0
+        self.is_asked = asyncio.Event()
 
     def produce(self, message: Any) -> Any:
         assert isinstance(message, ProduceRequest)
         self.requests += 1
+        self.is_asked.set()
         code = self.codes.pop(0) if self.codes else 0
         if isinstance(code, Exception):
             raise code
-        content = message.topic_data[0].partition_data[0].records
-        assert content is not None
+        answers = [self._store(p.index, p.records, code) for p in message.topic_data[0].partition_data]
+        return ProduceResponse([TopicProduceResponse("orders", answers)])
+
+    def _store(self, number: int, content: Any, code: int) -> PartitionProduceResponse:
         [header] = batches(content)
         if header.record_count > self.max_records:
             code = ErrorCode.MESSAGE_TOO_LARGE
@@ -122,9 +137,7 @@ class Leader:
             self.sequences.append((header.base_sequence, header.record_count))
             self.stored += [r.value for r in records(content, header)]
         errors = [BatchIndexAndErrorMessage(1, "no key")] if code == ErrorCode.INVALID_RECORD else []
-        return ProduceResponse(
-            [TopicProduceResponse("orders", [PartitionProduceResponse(0, code, record_errors=errors)])]
-        )
+        return PartitionProduceResponse(number, code, record_errors=errors)
 
 
 async def send(client: Client, count: int, **settings: Any) -> Producer:
@@ -193,6 +206,56 @@ def test_a_batch_that_is_too_large_is_split(is_idempotent: bool) -> None:
         assert producer.delivered.records == 10
         if is_idempotent:
             assert [s for s, _ in leader.sequences] == [0, 2, 5, 7]
+
+    play(body)
+
+
+def test_records_that_come_after_a_split_have_sequences_of_their_own() -> None:
+    async def body(client: Client) -> None:
+        leader = Leader(client, max_records=3)
+        producer = Producer(client, ProducerSettings(timeout_s=10))  # type: ignore[arg-type]
+        await producer.start()
+        for number in range(4):
+            producer.add(P0, NewRecord(b"%d" % number), str(number))
+        await leader.is_asked.wait()
+        await asyncio.sleep(0)  # the producer has the answer, and splits the batch
+        producer.add(P0, NewRecord(b"4"), "4")
+        await producer.flush()
+        assert leader.sequences == [(0, 2), (2, 2), (4, 1)]
+        assert leader.stored == numbers(5)
+        await producer.close()
+
+    play(body)
+
+
+def test_a_leader_that_moved_is_looked_up_again() -> None:
+    async def body(client: Client) -> None:
+        leader = Leader(client)
+
+        def move(message: Any) -> Any:
+            client.leader = 2
+            client.answer = leader.produce
+            raise ConnectionLost("one:1 is gone")
+
+        client.answer = move
+        await send(client, 1)
+        assert client.asked == [ONE, TWO]
+
+    play(body)
+
+
+def test_a_leader_gets_one_request_at_a_time() -> None:
+    async def body(client: Client) -> None:
+        leader = Leader(client)
+        producer = Producer(client, ProducerSettings(timeout_s=10))  # type: ignore[arg-type]
+        await producer.start()
+        for number in range(20):
+            producer.add(P1 if number % 2 else P0, NewRecord(b"%d" % number), "")
+            await asyncio.sleep(0.0003)
+        await producer.flush()
+        await producer.close()
+        assert client.most_in_flight == 1
+        assert leader.requests > 2
 
     play(body)
 
@@ -285,6 +348,12 @@ def test_a_fetch_moves_the_position_behind_the_batch() -> None:
         assert (found.position, found.next_position, found.end, found.is_at_end) == (3, 10, 10, True)
         found = await read(client, 3, read_committed=True)
         assert found.end == 7
+        log = Log(client)
+        reader = LogReader(client, {P0: 3}, LIMITS, 10, lambda _gap: None)  # type: ignore[arg-type]
+        reader.start()
+        assert [(await reader.take()).next_position for _ in range(2)] == [10, 10]
+        assert log.fetched[:2] == [3, 10]
+        await reader.close()
 
     play(body)
 

@@ -46,6 +46,7 @@ class MemoryOffsetsLog:
         self.errors: list[ErrorCode] = []
         self.held: list[asyncio.Future[None]] | None = None
         self.acks: list[int] = []
+        self.max_bytes = 1_048_588
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
         self.acks.append(acks)
@@ -67,6 +68,9 @@ class MemoryOffsetsLog:
         for number in numbers or range(len(held)):
             if not held[number].done():
                 held[number].set_result(None)
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
 
     def bounds(self, partition: int) -> LogBounds | None:
         return LogBounds(0, self.ends.get(partition, 0))

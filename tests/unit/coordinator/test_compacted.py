@@ -36,6 +36,9 @@ class OnePartition:
         self.log.update_high_watermark(self.log.end_offset)
         return Appended(ErrorCode.NONE, info.first_offset)
 
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.log.config.max_message_bytes
+
     def bounds(self, partition: int) -> LogBounds | None:
         return LogBounds(self.log.start_offset, self.log.end_offset)
 

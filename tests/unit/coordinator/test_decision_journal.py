@@ -8,9 +8,17 @@ from tests.support.controller_room import ListSink
 from tests.unit.coordinator import transactions_room
 from tests.unit.coordinator.groups_room import GROUP, Room, play
 
-from klamm.coordinator.decision_journal import FLUSH_DELAY_S, GROUPS, MAX_LISTED, DecisionJournal
+from klamm.client.group_member import encoded_assignment
+from klamm.coordinator.decision_journal import (
+    FLUSH_DELAY_S,
+    GROUPS,
+    MAX_ASSIGNMENT_BYTES,
+    MAX_LISTED,
+    DecisionJournal,
+)
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers.rebalance import LATE_JOIN_S
+from klamm.coordinator.member import Member
 from klamm.coordinator.requests import LeavingMember
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -107,6 +115,22 @@ def test_removed_offsets_are_listed_up_to_a_limit() -> None:
         assert [(e.facts["count"], len(e.facts["partitions"]["t"])) for e in found] == [
             (MAX_LISTED, MAX_LISTED), (MAX_LISTED + 10, MAX_LISTED)
         ]  # fmt: skip
+
+    play(body)
+
+
+def test_large_assignments_are_not_decoded() -> None:
+    async def body(room: Room) -> None:
+        group = Group(GROUP, 0)
+        group.protocol_type = "consumer"
+        for name, count in (("small", 10), ("large", MAX_ASSIGNMENT_BYTES // 4), ("late", 1)):
+            assignment = encoded_assignment([TopicPartition("t", n) for n in range(count)])
+            member = Member(name, None, "c", "/h", 1, 1, "consumer", (("range", b""),), assignment)
+            group.members[name] = member
+        room.journal.assigned(group)
+        [assigned] = await room.journaled()
+        shown = {o["member"]: o["partitions"] for o in assigned.facts["owners"]}
+        assert shown == {"small": {"t": list(range(10))}, "large": {}, "late": {}}
 
     play(body)
 

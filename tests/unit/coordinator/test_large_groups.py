@@ -1,14 +1,18 @@
-"""A group of 10,000 members: it rebalances, is stored and loaded, and its members can all go."""
+"""Groups of 10,000 members, and groups and commits larger than the log accepts."""
 
 import asyncio
+from unittest.mock import patch
 
-from tests.unit.coordinator.groups_room import GROUP, Room, play
+import pytest
+from tests.unit.coordinator.groups_room import GROUP, P0, Room, play, settle
 
+from klamm.coordinator import offsets_topic
 from klamm.coordinator.requests import LeavingMember
 from klamm.coordinator.states import EMPTY, STABLE
 from klamm.model.errors import ErrorCode
 
 MEMBERS = 10_000
+LIMIT = 1_000
 
 
 def test_group_of_ten_thousand_members_rebalances_is_loaded_and_empties() -> None:
@@ -28,5 +32,41 @@ def test_group_of_ten_thousand_members_rebalances_is_loaded_and_empties() -> Non
         assert set(left.members) == {ErrorCode.NONE}
         assert other.group().state is EMPTY
         await other.groups.close()
+
+    play(body)
+
+
+@pytest.mark.parametrize("of_metadata", [LIMIT, 0])
+def test_group_larger_than_the_log_accepts_is_refused_without_building_its_record(of_metadata: int) -> None:
+    async def body(room: Room) -> None:
+        room.log.max_bytes = LIMIT
+        join = room.join(protocols=(("range", b"m" * of_metadata),))
+        await asyncio.sleep(room.settings.group_initial_rebalance_delay_ms / 1000 + 0.5)
+        result = await join
+        with patch.object(offsets_topic, "build_batch", side_effect=AssertionError):
+            sync = room.sync(result, {result.member_id: b"a" * (LIMIT + 1 - of_metadata)})
+            await settle()
+        assert (await sync).error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+    play(body)
+
+
+def test_group_as_large_as_the_log_accepts_is_stored() -> None:
+    async def body(room: Room) -> None:
+        join = room.join(protocols=(("range", b"m" * LIMIT),))
+        await asyncio.sleep(room.settings.group_initial_rebalance_delay_ms / 1000 + 0.5)
+        result = await join
+        room.log.max_bytes = LIMIT + 1
+        assert (await room.sync(result, {result.member_id: b"a"})).error is ErrorCode.NONE
+
+    play(body)
+
+
+def test_commit_larger_than_the_log_accepts_is_refused_without_building_its_batch() -> None:
+    async def body(room: Room) -> None:
+        room.log.max_bytes = 10
+        with patch.object(offsets_topic, "build_batch", side_effect=AssertionError):
+            assert await room.commit({P0: 5}) == {P0: ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert room.fetch([P0]) == {P0: -1}
 
     play(body)

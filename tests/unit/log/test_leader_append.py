@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
         ErrorCode.INVALID_RECORD,
     ),
     "unknown codec": (changed(attributes=6), ErrorCode.INVALID_RECORD),
-    "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.INVALID_RECORD),
+    "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.CORRUPT_MESSAGE),
 }
 
 

@@ -13,7 +13,8 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.history.trace import Event, EventBegan, RequestUnanswered
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.nodes.broker import NodeContext, ReceivedRequest, StubBroker
+from klamm.sim.nodes.broker import NodeContext, StubBroker
+from klamm.sim.nodes.faulty_requests import ReceivedRequest
 from klamm.sim.nodes.replicas import Replica
 from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.world import Universe
@@ -88,7 +89,7 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
     async def scenario() -> None:
         nobody = NodeContext(lambda event: None, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
-        handle = broker._with_faults_on_control_request(
+        handle = broker.requests.on_control_request(
             lambda request, message: taken.append((message.controller_epoch, request.client_id))
         )
 
@@ -100,13 +101,13 @@ def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> No
             if asyncio.iscoroutine(answer):
                 await answer
 
-        broker.request_delay_s = 2.0
+        broker.requests.delay_s = 2.0
         waiting = [asyncio.ensure_future(order(3, what)) for what in ("first", "second")]
         await asyncio.sleep(1.0)
-        broker.request_delay_s = 0.0
+        broker.requests.delay_s = 0.0
         await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
         await order(3, "last")
-        assert not broker._control_request_queues
+        assert not broker.requests._queues
 
     loop.run(scenario())
     assert taken == [(4, "of the next controller"), (3, "first"), (3, "second"), (3, "sent again"), (3, "last")]
@@ -161,10 +162,10 @@ def test_request_unanswered_after_session_expiry_is_reported(answered_s: float |
     async def scenario() -> None:
         node_context = NodeContext(told.append, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, node_context)
-        broker._unanswered[1] = ApiKey.ALTER_PARTITION.name
+        broker.requests.unanswered[1] = ApiKey.ALTER_PARTITION.name
         broker._on_controller_event(EventBegan(BrokerId(1), 1, None, Expire(), ()))
         if answered_s is not None:
-            asyncio.get_running_loop().call_later(answered_s, broker._unanswered.pop, 1)
+            asyncio.get_running_loop().call_later(answered_s, broker.requests.unanswered.pop, 1)
         await asyncio.sleep(5.0)
 
     loop.run(scenario())

@@ -13,6 +13,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import RequestQueued, StateWritten, Term, TopicZnode
 from klamm.sim.invariants.request_contents import (
+    is_new_marks_new_replicas,
     leader_and_isr_carries_the_newest_state,
     metadata_carries_the_newest_state,
 )
@@ -23,6 +24,7 @@ P = TopicPartition("a", 0)
 BOTH = ReplicaAssignment((ONE, TWO))
 TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
 PARTITION = Partition("a", 0, BOTH)
+FIRST = LeaderAndIsr(ONE, 0, (ONE, TWO), 1, 0)
 EARLIER, NEWEST = LeaderAndIsr(ONE, 3, (ONE,), 1, 4), LeaderAndIsr(ONE, 3, (ONE, TWO), 1, 5)
 
 
@@ -59,3 +61,18 @@ def test_stale_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_wr
         history.states.on_refused(["/controller_epoch", "/brokers/topics/a/partitions/0/state"])
 
     assert (rule(history, RequestQueued(TERM, TWO, 5, make(told))) is not None) is is_found
+
+
+@pytest.mark.parametrize(("elected_at", "is_found"), [(4, True), (6, False)], ids=["by it", "before its election"])
+def test_is_new_is_demanded_for_a_partition_that_this_controller_created(elected_at: int, is_found: bool) -> None:
+    """Its event may have begun before its election."""
+    history = history_of(
+        controllers={"epoch": 1, "terms": {1: TERM}, "began_at": {(ONE, 1): 3}, "elected_at": {1: elected_at}}
+    )
+    history.topics.znodes["a"] = TopicZnode(None, {0: BOTH}, 1)
+    history.at.zxid = 5
+    history.absorb(StateWritten(P, None, FIRST, BOTH.replicas, 7))
+
+    assert (
+        is_new_marks_new_replicas(history, RequestQueued(TERM, TWO, 5, leader_and_isr(FIRST))) is not None
+    ) is is_found

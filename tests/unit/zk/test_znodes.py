@@ -31,7 +31,6 @@ def test_znode_paths_are_those_of_kafka() -> None:
     assert znodes.broker_path(0) == "/brokers/ids/0"
     assert znodes.config_path("topics", "a") == znodes.topic_config_path("a")
     assert znodes.delete_topic_path("a") == "/admin/delete_topics/a"
-    assert znodes.sequence_number("isr_change_0000000007", "isr_change_") == "0000000007"
 
 
 # ---- /controller
@@ -354,8 +353,6 @@ def test_the_cluster_id_znode_has_the_id_as_text_and_a_string_version() -> None:
 
     assert admin.encode_cluster_id("kJ8m0Y3mQ5q0k3h3yQmD1A") == payload
     assert admin.decode_cluster_id(payload) == "kJ8m0Y3mQ5q0k3h3yQmD1A"
-    assert admin.is_well_formed_cluster_id("kJ8m0Y3mQ5q0k3h3yQmD1A")
-    assert not admin.is_well_formed_cluster_id("x")
 
 
 def test_the_feature_znode_of_both_versions_is_decoded() -> None:
@@ -385,12 +382,6 @@ def test_producer_id_block_znodes_decode_to_what_was_encoded() -> None:
     for no_id in (b"x", b"-1", b"4000", b"9" * 20):
         with pytest.raises(MalformedZnode, match="/latest_producer_id_block"):
             admin.decode_producer_id_block(payload.replace(b"3000", no_id))
-
-
-def test_a_kraft_migration_znode_is_decoded() -> None:
-    payload = b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":5,"kraft_metadata_offset":1}'
-
-    assert admin.decode_migration(payload) == (3000, 5)
 
 
 def test_a_new_topic_id_survives_encoding_and_decoding() -> None:

@@ -25,7 +25,10 @@ from klamm.wire.messages import (
     FetchResponsePartitionData,
 )
 
-FETCH: Final = Offered(ApiKey.FETCH, 4, 17)
+FETCH: Final = Offered(ApiKey.FETCH, 0, 17)
+_FIRST_WITH_MAGIC_1: Final = 2
+_FIRST_WITH_MAGIC_2: Final = 4
+_FIRST_WITH_ZSTD: Final = 10
 _FIRST_WITH_STORAGE_ERROR: Final = 6
 _FIRST_WITH_FOLLOWER_READS: Final = 11
 _FIRST_WITH_CURRENT_LEADER: Final = 12
@@ -70,6 +73,8 @@ class Fetch:
             max_bytes=most,
             isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
             leader_only=version < _FIRST_WITH_FOLLOWER_READS,
+            magic=(version >= _FIRST_WITH_MAGIC_1) + (version >= _FIRST_WITH_MAGIC_2),
+            knows_zstd=version >= _FIRST_WITH_ZSTD,
         )
         partitions = [
             FetchPartition(

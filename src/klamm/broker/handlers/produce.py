@@ -29,13 +29,15 @@ from klamm.wire.messages import (
     TopicProduceResponse,
 )
 from klamm.wire.records import BatchHeader, Codec, CorruptRecords, header_at
-from klamm.wire.records.batch import MAGIC
+from klamm.wire.records.batch import MAGIC, produced_entry_size
 
-PRODUCE: Final = Offered(ApiKey.PRODUCE, 3, 11)
+PRODUCE: Final = Offered(ApiKey.PRODUCE, 0, 11)
+_FIRST_WITH_BATCHES: Final = 3
 _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_CURRENT_LEADER: Final = 10
 _FIRST_WITH_ABORTABLE: Final = 11
 _NO_ACKS: Final = 0
+_MAGIC_AT: Final = 16
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -93,11 +95,7 @@ class Produce:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
             return AppendResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if not records:
-            return AppendResult(ErrorCode.INVALID_RECORD)
-        if request.version < _FIRST_WITH_ZSTD and _is_zstd(records):
-            return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        return None
+        return _refusal_of_batch(records or b"", request.version)
 
     async def _unverified(
         self, request: Request, transactional_id: str, batches: Mapping[TopicPartition, Records]
@@ -207,6 +205,35 @@ def _unverified_result(error: ErrorCode) -> AppendResult:
         message=f"The partition is not in the open transaction of this producer ({error.name}). Abort the "
         "transaction and begin another one.",
     )
+
+
+def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
+    """Why the records are not what this version of the request has; None where they are.
+
+    That is one batch. Old versions have any number of messages, which the log looks at, or a batch; where there is
+    nothing, nothing is appended, and that succeeds, as in Apache Kafka.
+    """
+    is_old = version < _FIRST_WITH_BATCHES
+    try:
+        size = produced_entry_size(records)
+        if is_old and (size is None or records[_MAGIC_AT] < MAGIC):
+            return AppendResult() if size is None else None
+        if size is None:
+            return _invalid(f"there is no complete record batch; a Produce request of version {version} has one")
+        if (magic := records[_MAGIC_AT]) != MAGIC:
+            return _invalid(f"the records have magic {magic}; a Produce request of version {version} has magic {MAGIC}")
+        if not is_old and version < _FIRST_WITH_ZSTD and _is_zstd(records):
+            return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if produced_entry_size(records, size) is not None:
+            return _invalid("there is more than one record batch for this partition; send one")
+    except CorruptRecords as error:
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"{error}. Send the batch again.")
+    return None
+
+
+def _invalid(problem: str) -> AppendResult:
+    """The result for records that are not what the version of the request has."""
+    return AppendResult(ErrorCode.INVALID_RECORD, message=f"{problem}. Update or replace the producer's client.")
 
 
 def _is_zstd(records: Records) -> bool:

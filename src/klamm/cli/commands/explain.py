@@ -101,9 +101,10 @@ def _inputs(subject: Subject, sources: Sources, disk: Disk) -> ExplainInputs:
         inputs = read_inputs(sources, disk, subject.needed_lines)
     except (CannotExplain, CannotRead) as error:
         if live is None:
-            raise CannotExplain(f"{error} {problem}") from error
+            raise CannotExplain(f"{error}; {problem}") from error
         inputs = ExplainInputs([], "the journal, which cannot be read", None)
-    return inputs._replace(live=live, live_problem=problem)
+    is_stale = inputs.may_be_stale and live is None
+    return inputs._replace(live=live, live_problem=problem, may_be_stale=is_stale)
 
 
 def _ask_live(

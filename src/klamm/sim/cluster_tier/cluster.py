@@ -42,11 +42,12 @@ from klamm.sim.cluster_tier.trace import (
     Send,
 )
 from klamm.sim.cluster_tier.watch import DiskWatch, describe
-from klamm.sim.disk import PowerLoss, SimulatedDisk
+from klamm.sim.disk import SimulatedDisk
 from klamm.sim.faults.table import heal_surroundings
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import Row
 from klamm.sim.loop import SimulatedLoop
+from klamm.sim.power_loss import PowerLoss
 from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.script import Script
 

@@ -2,16 +2,15 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from klamm.log.names import LOG, PARTITION_METADATA, DirectoryKind, offset_of, parse_directory
+from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
-from klamm.sim.disk import Inode, SimulatedDisk
+from klamm.sim.disk import SimulatedDisk
+from klamm.sim.power_loss import Inode
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid
 from klamm.wire.records.record import records
-
-_METADATA_KEY: Final = "topic_id:"
 
 
 class StoredBatch(NamedTuple):
@@ -194,14 +193,6 @@ class DiskLogs:
     def has_failed_directory(self) -> bool:
         """Whether an injected fault made a log directory of this disk fail."""
         return any(self.disk.is_failed(f"/{root}") for root in self.disk.children("/"))
-
-    def topic_id_of(self, log: ReplicaLog) -> str:
-        """The topic id in the log's `partition.metadata`; empty where there is no such file."""
-        inode = self.disk.inode(f"{log.directory}/{PARTITION_METADATA}")
-        if inode is None:
-            return ""
-        lines = bytes(inode.content).decode().splitlines()
-        return next((s.removeprefix(_METADATA_KEY).strip() for s in lines if s.startswith(_METADATA_KEY)), "")
 
     def _read(self, path: str) -> ReplicaLog:
         """Return the log whose segment files lie in the directory `path`."""

@@ -6,7 +6,8 @@ from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, call_aft
 from klamm.sim.faults.aim import all_nodes, controllers, draw_node, node_names
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.links import cut_for
-from klamm.sim.nodes.broker import ReceivedRequest, StubBroker
+from klamm.sim.nodes.broker import StubBroker
+from klamm.sim.nodes.faulty_requests import ReceivedRequest
 from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.wire.api import ApiKey
 from klamm.zk.operations import Delete
@@ -74,13 +75,13 @@ def handle_control_requests_slowly(cluster: ClusterUnderTest, draw: Draw) -> Non
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     broker = cluster.nodes[number].broker
     cluster.log(f"node {number} takes {takes_s} s for each control request, for {for_s} s")
-    broker.request_delay_s = takes_s
+    broker.requests.delay_s = takes_s
     call_after(cluster, for_s, _end_delay, broker)
 
 
 def _end_delay(broker: StubBroker) -> None:
     """Let the broker answer control requests without delay again."""
-    broker.request_delay_s = 0.0
+    broker.requests.delay_s = 0.0
 
 
 def redeliver_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
@@ -89,7 +90,7 @@ def redeliver_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
     node = cluster.nodes[number]
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 1.0, 5.0)) * rng.random())
     which = draw("which", lambda rng: sorted(rng.sample(range(8), 3)))
-    orders = [node.broker.received[n] for n in which if n < len(node.broker.received)]
+    orders = [node.broker.requests.received[n] for n in which if n < len(node.broker.requests.received)]
     if orders:
         cluster.log(f"{len(orders)} control requests reach node {number} once more, after {after_s} s")
         call_after(cluster, after_s, _redeliver, cluster, number, orders)
@@ -113,7 +114,7 @@ def duplicate_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
         if not left:
             cluster.injection_points.remove(injection)
         number = step.target if kind is StepKind.CONTROL_REQUEST else step.actor
-        had = [r for r in cluster.nodes[number].broker.received if r.request.api_key is ApiKey.LEADER_AND_ISR]
+        had = [r for r in cluster.nodes[number].broker.requests.received if r.request.api_key is ApiKey.LEADER_AND_ISR]
         if len(had) >= back:
             cluster.log(f"the LeaderAndIsr request {back} before the last comes twice to node {number}")
             call_after(cluster, after_s, _redeliver, cluster, number, [had[-back]])
@@ -142,7 +143,7 @@ def expire_follower_during_isr_change(cluster: ClusterUnderTest, draw: Draw) -> 
         )
         cluster.ensemble.end_session(session)
         broker = cluster.nodes[step.actor].broker
-        broker.request_delay_s = takes_s
+        broker.requests.delay_s = takes_s
         call_after(cluster, 3 * takes_s, _end_delay, broker)
         return InjectedFailure.BEFORE
 

@@ -1,4 +1,4 @@
-"""Steps of the cluster at which faults can be injected: ZooKeeper writes, control requests, requests to the controller.
+"""Steps of the cluster at which faults can be injected: writes to and reads of ZooKeeper, and requests.
 
 An injection gets a step just before it happens, when everything around it can still be changed.
 """
@@ -15,20 +15,21 @@ class StepKind(StrEnum):
     """Kinds of steps at which a fault can be injected."""
 
     WRITE = "write"
+    READ = "read"  # of a znode or of several, with its watch; not a ping
     CONTROL_REQUEST = "order"  # of the controller
     BROKER_REQUEST = "ask"  # a broker asks the controller
 
 
 class Step(NamedTuple):
-    """One ZooKeeper write or request, just before it happens."""
+    """One ZooKeeper write or read, or a request, just before it happens."""
 
     kind: StepKind
     actor: int
-    """The node that writes, orders as controller, or asks; 0 where it is no node's."""
+    """The node that writes or reads, orders as controller, or asks; 0 where it is no node's."""
     target: int
-    """The broker that gets the order, the controller that is asked; 0 for a write."""
+    """The broker that gets the order, the controller that is asked; 0 for a write or a read."""
     what: str
-    """The paths written, or the name of the request."""
+    """The paths written or read, or the name of the request."""
 
     @property
     def becomes_controller(self) -> bool:

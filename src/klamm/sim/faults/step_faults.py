@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.sim.actions import ScheduledCluster, call_after, restart
+from klamm.sim.faults.foreign_writes import write_to_what_is_read
 from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.zk.operations import Delete
@@ -104,6 +105,21 @@ def first_operation_refused(cluster: ScheduledCluster, step: Step) -> InjectedFa
     return None if step.target else InjectedFailure.FAILED
 
 
+def foreign_write_before_read(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """Another client changes what the node is about to read; no effect on a write or a request."""
+    if step.kind is StepKind.READ:
+        write_to_what_is_read(cluster, step.what.split()[0])
+    return None
+
+
+def notice_lost_after_read(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
+    """The read happens and its connection breaks; then another client changes what was read. No effect on others."""
+    if step.kind is not StepKind.READ:
+        return None
+    call_after(cluster, 0.0, write_to_what_is_read, cluster, step.what.split()[0])
+    return InjectedFailure.AFTER
+
+
 STEP_FAULTS: Final[dict[str, StepFault]] = {
     "crash before": crash_before,
     "crash after": crash_after,
@@ -119,13 +135,23 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "receiver bounce": receiver_bounce,
     "refused": last_operation_refused,
     "wholly refused": first_operation_refused,
+    "foreign write": foreign_write_before_read,
+    "notice lost": notice_lost_after_read,
 }
 
 ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
 _ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
 
 
+_ONLY_FOR_READS: Final = frozenset({"foreign write", "notice lost"})
+_WITHOUT_EFFECT: Final = {
+    StepKind.WRITE: _ONLY_FOR_REQUESTS | _ONLY_FOR_READS,
+    StepKind.READ: _ONLY_FOR_REQUESTS | ONLY_FOR_WRITES,
+    StepKind.CONTROL_REQUEST: ONLY_FOR_WRITES | _ONLY_FOR_READS,
+    StepKind.BROKER_REQUEST: ONLY_FOR_WRITES | _ONLY_FOR_READS,
+}
+
+
 def faults_of(kind: StepKind) -> list[str]:
     """Names of the step faults that have an effect on a step of this kind."""
-    idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else ONLY_FOR_WRITES
-    return [name for name in STEP_FAULTS if name not in idle]
+    return [name for name in STEP_FAULTS if name not in _WITHOUT_EFFECT[kind]]

@@ -91,7 +91,7 @@ def heal_without_restarts(cluster: ClusterUnderTest) -> None:
     heal_surroundings(cluster)
     for node in cluster.nodes.values():
         node.broker.lagging.clear()
-        node.broker.request_delay_s = 0.0
+        node.broker.requests.delay_s = 0.0
 
 
 def heal_surroundings(cluster: ScheduledCluster) -> None:

@@ -149,6 +149,15 @@ class EventEnded(NamedTuple):
     """ZooKeeper failed in it, or the controller was deposed: what is left half done is tried again, or nobody's."""
 
 
+class HandlerWaits(NamedTuple):
+    """A controller handles an event for so long while its process runs and ZooKeeper serves it."""
+
+    broker: BrokerId
+    incarnation: int
+    event: events.Event
+    undisturbed_s: float
+
+
 class UncleanDefaultChanged(NamedTuple):
     """`unclean.leader.election.enable` of a node changed at run time, where a topic says nothing else."""
 
@@ -327,6 +336,7 @@ Event: TypeAlias = (
     | EventEnded
     | UncleanDefaultChanged
     | UnexpectedError
+    | HandlerWaits
     | ConfigChangeEnded
     | ConfigsApplied
     | RequestUnanswered

@@ -1,1 +1,1 @@
-"""What must hold, numbered: after every event, and once all is well again. The table is in `table.py`."""
+"""The invariants of the controller tier, checked at every event or at rest. `table.py` numbers them."""

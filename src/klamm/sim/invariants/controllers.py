@@ -10,6 +10,7 @@ from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import (
     EventEnded,
+    HandlerWaits,
     PartitionMoved,
     ReplicaMoved,
     RequestSent,
@@ -18,6 +19,9 @@ from klamm.sim.history.trace import (
 )
 from klamm.sim.invariants.views import Cluster, acting
 from klamm.zk import znodes
+
+_HANDLER_LIMIT_S: Final = 10.0
+"""Some hundred exchanges with ZooKeeper at simulated speed, and the wait for one lost connection."""
 
 
 def controllers_have_no_unexpected_errors(history: History, event: UnexpectedError) -> str | None:
@@ -62,6 +66,14 @@ def _says_not_controller(asked: events.Answered[object]) -> bool:
         return answer == asked.refusal(ErrorCode.NOT_CONTROLLER)
     error = getattr(answer, "error_code", getattr(answer, "error", None))
     return error in (None, ErrorCode.NOT_CONTROLLER)
+
+
+def handlers_end_in_time(history: History, event: HandlerWaits) -> str | None:
+    """No event is handled for longer than 10 s while the controller's process runs and ZooKeeper serves it."""
+    if event.undisturbed_s <= _HANDLER_LIMIT_S:
+        return None
+    what = type(event.event).__name__
+    return f"broker {event.broker} handles {what} for {event.undisturbed_s:.0f} s, and ZooKeeper serves it"
 
 
 def watches_are_set(cluster: Cluster) -> str | None:

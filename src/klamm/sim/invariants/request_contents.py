@@ -78,7 +78,9 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     Except for replicas that a reassignment adds, for which it is repeated (`updateLeaderEpochAndSendRequest`), and in
     klamm for replicas whose earlier log the broker reported as deleted, also if it reported that in this term before a
     topic of the same name came up: the controller handles the report afterwards, and the broker ignores an equal epoch.
+    What an earlier controller created is not new to one that reads it in failover (`initializeReplicaState`).
     """
+    elected_at = history.controllers.elected_at.get(event.term.epoch, 0)
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
@@ -90,7 +92,7 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
         )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
-        begins = history.states.created_at[p] > began_at and newest.partition_epoch == 0
+        begins = history.states.created_at[p] > max(began_at, elected_at) and newest.partition_epoch == 0
         if begins and broker in newest.isr and not told.is_new and (p, broker) not in history.requests.told_as_new:
             return f"{p}: broker {broker} is not sent is_new for its replica"
     return None

@@ -14,6 +14,7 @@ from klamm.sim.history.trace import (
     ControllerElected,
     Event,
     EventEnded,
+    HandlerWaits,
     LeaderAndIsrApplied,
     LogsDestroyed,
     PartitionMoved,
@@ -162,6 +163,7 @@ ALWAYS: Final = (
     ),
     Row(62, isr.new_isr_members_have_followed, _WRITTEN, "KAFKA-7128, KAFKA-12751"),
     Row(44, config_changes.applied_configs_were_stored, (ConfigsApplied,)),
+    Row(45, controllers.handlers_end_in_time, (HandlerWaits,), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
     Row(45, config_changes.config_changes_are_announced, (ConfigChangeEnded,)),
     Row(45, config_changes.notifications_stay_for_15_minutes, _MUTATION),
 )

@@ -5,20 +5,16 @@ followers that stopped fetching from the ISR, and adds those that fetch, because
 """
 
 import asyncio
-import itertools
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
 from klamm.broker.crash_guard import CrashGuard
-from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
+from klamm.broker.dispatch import Dispatcher, Request, Route
 from klamm.broker.handlers import control, controller_apis
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.isr_znodes import IsrZnodes
@@ -35,16 +31,15 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
-from klamm.net.server import CloseConnection, Server
+from klamm.net.server import Server
 from klamm.replication.instructions import (
-    PartitionInstruction,
     answer_instructions,
     instructions_of,
     stop_instructions_of,
 )
 from klamm.runtime.time_slices import CountedSlices
 from klamm.runtime.world import World
-from klamm.sim.faults.injection_points import Injection, Step, StepKind
+from klamm.sim.faults.injection_points import Injection
 from klamm.sim.history.trace import (
     ConfigsApplied,
     Event,
@@ -62,16 +57,14 @@ from klamm.sim.history.trace import (
 from klamm.sim.hosts import Host
 from klamm.sim.nodes.configs import KeptConfigs
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
+from klamm.sim.nodes.faulty_requests import FaultyRequests, ReceivedRequest, can_detect_staleness
+from klamm.sim.nodes.proposals import NEWEST_ALTER_PARTITION, ProposedIsr, alter_partition_request
 from klamm.sim.nodes.replicas import Logs, Replica, Replicas
 from klamm.sim.nodes.settings import PORT, NodeSettings, controller_settings_of, node_config
-from klamm.sim.zookeeper.ensemble import InjectedFailure
 from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionRequest,
-    AlterPartitionRequestPartitionData,
-    AlterPartitionRequestTopicData,
-    BrokerState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaPartitionError,
@@ -87,36 +80,10 @@ from klamm.zk.watches import WatchEvent
 
 _ISR_CHECK_INTERVAL_S: Final = 1.0
 _CONNECT_RETRY_S: Final = 0.5
-_MAX_RECEIVED_KEPT: Final = 8
 _CONTROLLER_TIMEOUT_S: Final = 5.0
 _ANSWER_LIMIT_AFTER_EXPIRY_S: Final = 1.0
 """Long enough for a term's end, and for those who asked while it came, on a host that takes milliseconds for a step."""
-_ALTER_PARTITION_VERSION: Final = 3
 _ALTER_PARTITION_BY_NAME: Final = 1
-
-
-class ProposedIsr(NamedTuple):
-    """The ISR that a leader requests with AlterPartition, with the epochs of the first attempt."""
-
-    topic_id: UUID
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[BrokerId, ...]
-
-
-class ReceivedRequest(NamedTuple):
-    """A control request that reached a broker."""
-
-    request: Request
-    message: Any
-
-
-@dataclass(slots=True, eq=False)
-class ControlRequestQueue:
-    """Delayed control requests of one controller epoch; the lock keeps their order of arrival."""
-
-    length: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class NodeContext(NamedTuple):
@@ -145,7 +112,6 @@ class StubBroker:
         self._world = world
         self._on_event = node_context.on_event
         self._fetches = node_context.fetches
-        self._step = node_context.step
         self.config = node_config(number, node_settings)
         self.sessions = ZooKeeperSessions(world, self.config, CrashGuard(world, self.config))
         self.sessions.add_listener(self)
@@ -155,12 +121,7 @@ class StubBroker:
         self.replicas = Replicas(self.number, node_context.logs)
         self.lagging: dict[BrokerId, None] = {}
         """Followers that fall behind, as far as this leader sees."""
-        self.received: deque[ReceivedRequest] = deque(maxlen=_MAX_RECEIVED_KEPT)
-        """The last orders that reached it, or an earlier run of its process."""
-        self.request_delay_s = 0.0
-        """How long it takes for each order."""
-        self._control_request_queues: dict[int, ControlRequestQueue] = {}
-        """What it has not come to yet, by controller epoch."""
+        self.requests = FaultyRequests(self.number, node_context.step)
         self.broker_epoch = -1
         self.is_ready = False
         """It is registered and serves, and does not leave."""
@@ -176,13 +137,10 @@ class StubBroker:
         self._server = Server(world.network, server_limits(self.config))
         settings = controller_settings_of(self.config, self.number, node_settings)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
-        self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
+        self._alter_version = NEWEST_ALTER_PARTITION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
         writes_isrs = not settings.controller_owns_partition_state
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
-        self._numbers = itertools.count()
-        self._unanswered: dict[int, str] = {}
-        """What is asked of its controller and not answered, by name."""
         self._observer = ControllerObserver(self.number, incarnation, settings, self._on_controller_event)
         self.controller = Controller(
             world,
@@ -289,11 +247,11 @@ class StubBroker:
         versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
-            Route(control.LEADER_AND_ISR, self._with_faults_on_control_request(self._leader_and_isr)),
-            Route(control.UPDATE_METADATA, self._with_faults_on_control_request(self._update_metadata)),
-            Route(control.STOP_REPLICA, self._with_faults_on_control_request(self._stop_replica)),
-            Route(controller_apis.ALTER_PARTITION, self._with_faults_on_broker_request(asked.alter_partition)),
-            Route(controller_apis.CONTROLLED_SHUTDOWN, self._with_faults_on_broker_request(asked.controlled_shutdown)),
+            Route(control.LEADER_AND_ISR, self.requests.on_control_request(self._leader_and_isr)),
+            Route(control.UPDATE_METADATA, self.requests.on_control_request(self._update_metadata)),
+            Route(control.STOP_REPLICA, self.requests.on_control_request(self._stop_replica)),
+            Route(controller_apis.ALTER_PARTITION, self.requests.on_broker_request(asked.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self.requests.on_broker_request(asked.controlled_shutdown)),
         ]
 
     def replay(self, order: ReceivedRequest) -> None:
@@ -301,7 +259,9 @@ class StubBroker:
         if not self.is_ready:
             return  # who is not registered yet does not serve
         request, message = order
-        if message.controller_epoch == self.replicas.controller_epoch and not self._can_detect_staleness(order):
+        if message.controller_epoch == self.replicas.controller_epoch and not can_detect_staleness(
+            self.replicas, order
+        ):
             return
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
@@ -310,87 +270,6 @@ class StubBroker:
                 self._update_metadata(request, message)
             case ApiKey.STOP_REPLICA:
                 self._stop_replica(request, message)
-
-    def _can_detect_staleness(self, order: ReceivedRequest) -> bool:
-        """Whether the broker can detect that this redelivered control request of the current controller epoch is stale.
-
-        It cannot for UpdateMetadata, for replicas that it no longer hosts, for StopReplica without a leader epoch, and
-        for LeaderAndIsr without topic ids for a recreated topic, because its leader epochs began again.
-        """
-        request, message = order
-        match request.api_key:
-            case ApiKey.LEADER_AND_ISR:
-                return all(self._instruction_can_detect_staleness(o) for o in instructions_of(message, request.version))
-            case ApiKey.STOP_REPLICA:
-                stops = stop_instructions_of(message, request.version)
-                return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
-            case _:
-                return False
-
-    def _instruction_can_detect_staleness(self, order: PartitionInstruction) -> bool:
-        """Whether the leader epoch or topic id of this LeaderAndIsr partition shows that it is stale."""
-        p = order.topic_partition
-        is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
-        return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
-
-    def _with_faults_on_control_request(self, handler: Handle) -> Handle:
-        """Wrap a handler of control requests: faults may delay them or break the connection."""
-
-        def handle(request: Request, message: Any) -> Any:
-            """Record the request and answer it, late where earlier requests of this controller epoch are late."""
-            self.received.append(ReceivedRequest(request, message))
-            is_late = self.request_delay_s or message.controller_epoch in self._control_request_queues
-            return handle_late(request, message) if is_late else handle_now(request, message)
-
-        async def handle_late(request: Request, message: Any) -> Any:
-            """Answer the request after `request_delay_s`, in the order of arrival."""
-            async with self._in_arrival_order(message.controller_epoch):
-                await asyncio.sleep(self.request_delay_s)
-                return handle_now(request, message)
-
-        def handle_now(request: Request, message: Any) -> Any:
-            """Answer the request; an injected fault may disconnect before or after it takes effect."""
-            loss = self._step(Step(StepKind.CONTROL_REQUEST, message.controller_id, self.number, request.api_key.name))
-            _disconnect_if(loss, InjectedFailure.BEFORE)
-            answer = handler(request, message)
-            _disconnect_if(loss, InjectedFailure.AFTER)
-            return answer
-
-        return handle
-
-    @asynccontextmanager
-    async def _in_arrival_order(self, controller_epoch: int) -> AsyncIterator[None]:
-        """Wait until earlier control requests of the same controller epoch are handled.
-
-        Requests of another controller may overtake: epochs fence them.
-        """
-        backlog = self._control_request_queues.setdefault(controller_epoch, ControlRequestQueue())
-        backlog.length += 1
-        try:
-            async with backlog.turn:
-                yield
-        finally:
-            backlog.length -= 1
-            if not backlog.length:
-                del self._control_request_queues[controller_epoch]
-
-    def _with_faults_on_broker_request(self, handler: Handle) -> Handle:
-        """Wrap a handler of requests to this controller: faults may break the connection before or after it."""
-
-        async def handle(request: Request, message: Any) -> Any:
-            """Answer a request of another broker; an injected fault may disconnect before or after it takes effect."""
-            loss = self._step(Step(StepKind.BROKER_REQUEST, message.broker_id, self.number, request.api_key.name))
-            _disconnect_if(loss, InjectedFailure.BEFORE)
-            number = next(self._numbers)
-            self._unanswered[number] = request.api_key.name
-            try:
-                answer = await handler(request, message)
-            finally:
-                del self._unanswered[number]
-            _disconnect_if(loss, InjectedFailure.AFTER)
-            return answer
-
-        return handle
 
     def _request_error(self, message: Any) -> ErrorCode:
         """The error that rejects a control request as a whole (old broker or controller epoch), or NONE."""
@@ -438,15 +317,15 @@ class StubBroker:
     def _on_controller_event(self, event: Event) -> None:
         """Pass on an event of this node's controller; after a session expiry, report requests that stay unanswered."""
         self._on_event(event)
-        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._unanswered:
+        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self.requests.unanswered:
             asyncio.get_running_loop().call_later(
-                _ANSWER_LIMIT_AFTER_EXPIRY_S, self._report_unanswered, dict(self._unanswered)
+                _ANSWER_LIMIT_AFTER_EXPIRY_S, self._report_unanswered, dict(self.requests.unanswered)
             )
 
     def _report_unanswered(self, asked: Mapping[int, str]) -> None:
         """Report each of these requests that still has no response."""
         for number, what in asked.items():
-            if number in self._unanswered:
+            if number in self.requests.unanswered:
                 self._on_event(RequestUnanswered(self.number, what))
 
     def _report_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
@@ -482,14 +361,18 @@ class StubBroker:
         }
         if not asked:
             return
-        build = partial(self._alter_partition, asked)
+
+        def build(version: int) -> AlterPartitionRequest:
+            """Build the request for this version, with the broker epoch of the attempt."""
+            return alter_partition_request(self.number, self.broker_epoch, asked, version)
+
         if self._isr_znodes is None:
             answer = await self._channel.ask(
                 ApiKey.ALTER_PARTITION, self._alter_version, build, is_not_controller_anywhere
             )
         else:
             try:
-                answer = await self._isr_znodes.send(build, _ALTER_PARTITION_VERSION)
+                answer = await self._isr_znodes.send(build, NEWEST_ALTER_PARTITION)
             except KlammError:
                 return  # no ZooKeeper: a second later the same is proposed again
         names = {a.topic_id: p.topic for p, a in asked.items()}
@@ -503,29 +386,6 @@ class StubBroker:
     def _report_roles(self, partitions: Iterable[TopicPartition]) -> None:
         """Report the current leader or follower role of these replicas to the simulation."""
         self._on_event(ReplicaRolesChanged(self.number, self.incarnation, self.replicas.roles(partitions)))
-
-    def _alter_partition(self, asked: Mapping[TopicPartition, ProposedIsr], version: int) -> AlterPartitionRequest:
-        """Build the AlterPartition request for these proposed ISRs."""
-        topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
-        for p, proposal in asked.items():
-            data = AlterPartitionRequestPartitionData(
-                partition_index=p.partition,
-                leader_epoch=proposal.leader_epoch,
-                partition_epoch=proposal.partition_epoch,
-            )
-            if version < _ALTER_PARTITION_VERSION:
-                data.new_isr = proposal.isr
-            else:
-                data.new_isr_with_epochs = [BrokerState(broker_id=b, broker_epoch=-1) for b in proposal.isr]
-            key = p.topic, proposal.topic_id
-            topics.setdefault(key, AlterPartitionRequestTopicData(*key)).partitions.append(data)
-        return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
-
-
-def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> None:
-    """Break the connection if the injected failure is of this moment."""
-    if loss is moment:
-        raise CloseConnection(f"injected failure: the connection is broken {moment.value} a request")
 
 
 @dataclass(slots=True)

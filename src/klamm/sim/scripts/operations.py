@@ -94,6 +94,12 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "unclean election": [*_OUT_OF_SYNC, *_at_begin("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
     "unclean election by config": [*_OUT_OF_SYNC, *_at_begin("allow unclean", {"topic": "t2", "allowed": True})],
     "unclean election by default": [*_OUT_OF_SYNC, *_at_begin("allow unclean by default", {"allowed": True})],
+    "configs change": [
+        *_at_begin("change config", {"type": "topics", "entity": "t1", "value": 1}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "change config", {"type": "topics", "entity": "t1", "value": 2}),
+        ScheduledAction(BEGINS_AT_S + 1, "change config", {"type": "brokers", "entity": "<default>", "value": 3}),
+        ScheduledAction(BEGINS_AT_S + 2, "change config", {"type": "brokers", "entity": "2", "value": 4}),
+    ],
     "leaders go home by themselves": _kill_actions(1, at_s=11.0, back_s=4.0),
     "override drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
     "cancel drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),

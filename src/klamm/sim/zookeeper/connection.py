@@ -7,6 +7,7 @@ while none is reachable, and so do all requests behind it.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from typing import Final, Protocol, cast
 
 from klamm.sim.zookeeper import packets
@@ -25,6 +26,10 @@ from klamm.zk.watches import WatchEvent
 _PING_XID: Final = -2
 _AUTH_XID: Final = -4
 _WRITES: Final = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE})
+_FAULTY_READS: Final = frozenset(
+    {Opcode.EXISTS, Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL}
+)
+"""Where faults may be injected: all reads but pings, and the watches that a new connection sets again."""
 _FOR_THE_LEADER: Final = _WRITES | {Opcode.MULTI, Opcode.SET_ACL, Opcode.SYNC, Opcode.CLOSE_SESSION}
 _FOUR_LETTER_WORDS: Final = (b"ruok", b"srvr")
 
@@ -304,14 +309,25 @@ class ServerConnection(asyncio.Protocol):
     def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
         """Handle a request from this server's own tree."""
         server = self._server
+        loss = None
+        if opcode in _FAULTY_READS:
+            loss = self._ensemble.on_read(self.session_id, lambda: packets.paths_read(opcode, copy(reader)))
+        if loss is InjectedFailure.BEFORE:
+            self.drop()
+            return
         zxid = server.tree.zxid
         try:
             body = answer(server.tree, server.watchers, opcode, reader, self, self._who)
         except RequestRejected as refused:
-            if refused.code is ZkCode.UNIMPLEMENTED:
+            if loss is InjectedFailure.AFTER:
+                self.drop()
+            elif refused.code is ZkCode.UNIMPLEMENTED:
                 self._write(packets.reply(xid, -1, refused.code))
                 self.drop()
             else:
                 self._write(packets.reply(xid, zxid, refused.code))
         else:
+            if loss is InjectedFailure.AFTER:
+                self.drop()
+                return
             self._write(packets.reply(_PING_XID if opcode == Opcode.PING else xid, zxid, 0, body))

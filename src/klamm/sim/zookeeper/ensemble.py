@@ -112,6 +112,8 @@ class Ensemble:
         """Told of every write that changed something, after the fact, with the operations that asked for it."""
         self.on_write: Callable[[int, Sequence[Op]], InjectedFailure | None] = lambda session, ops: None
         """Asked before each write of a session: a fault, or none."""
+        self.on_read: Callable[[int, Callable[[], Sequence[str]]], InjectedFailure | None] = lambda session, paths: None
+        """Asked before each read of a session, which may set a watch: a fault that breaks the connection, or none."""
         self.may_answer_connect: Callable[[int], bool] = lambda session: True
         """Asked before a client is told of its session: false, and the connection breaks instead (KAFKA-14845)."""
         self.ephemerals_outlive_session_s: Callable[[], float] = lambda: 0.0

@@ -91,6 +91,13 @@ def read_multi(reader: Reader) -> Iterator[tuple[int, Op]]:
         yield opcode, read_operation(opcode, reader)
 
 
+def paths_read(opcode: int, reader: Reader) -> list[str]:
+    """The paths that a request reads: one, or those of a multi-read."""
+    if opcode == Opcode.MULTI_READ:
+        return [path for _, path in read_multi_read(reader)]
+    return [reader.text()]
+
+
 def read_multi_read(reader: Reader) -> Iterator[tuple[int, str]]:
     """Decode the reads of a multi-read: (opcode, path)."""
     while (opcode := _next_item(reader)) != -1:

@@ -37,6 +37,8 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 """The base timestamp is the time from which on compaction drops the batch's tombstones, or its end marker."""
+USED_ATTRIBUTES: Final = 0x7F
+"""All other bits are cleared where a broker writes a header anew."""
 
 _PREFIX: Final = struct.Struct(">qi")
 _ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it
@@ -150,6 +152,23 @@ def entry_size(buffer: Buffer, position: int = 0) -> int:
     return int(length) + PREFIX_BYTES
 
 
+def produced_entry_size(buffer: Buffer, position: int = 0) -> int | None:
+    """The size of the complete batch or message at `position` of a Produce request; None where none is complete.
+
+    Raises CorruptRecords for a length or a magic that cannot be, also of an incomplete one. Source:
+    ByteBufferLogInputStream.java.
+    """
+    left = len(buffer) - position
+    if left < PREFIX_BYTES:
+        return None
+    size = entry_size(buffer, position)
+    if left < IDENTIFYING_BYTES:
+        return None
+    if not 0 <= (magic := buffer[position + IDENTIFYING_BYTES - 1]) <= MAGIC:
+        raise CorruptRecords(f"the entry at byte {position} has magic {magic}, valid are 0, 1 and 2")
+    return size if size <= left else None
+
+
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Decode the batch header at `position`; the records need not be in the buffer. Raises CorruptRecords."""
     if position + HEADER_BYTES <= len(buffer):
@@ -232,7 +251,7 @@ def stamped_header(
 ) -> bytes:
     """The 61 header bytes of a batch with LogAppendTime and a new CRC; the records stay unchanged."""
     checked = _CHECKED_HEADER.pack(
-        header.attributes | LOG_APPEND_TIME_BIT,
+        header.attributes & USED_ATTRIBUTES | LOG_APPEND_TIME_BIT,
         header.last_offset_delta,
         header.base_timestamp,
         log_append_time_ms,

@@ -1,4 +1,4 @@
-"""What a node tells about itself and the cluster. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
+"""The cluster: API versions, metadata, brokers, features. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
 
 TABLE = """
 api Metadata 3 0-12 flexible 9+

@@ -1,4 +1,4 @@
-"""What controller and brokers tell each other. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
+"""Messages between controller and brokers. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
 
 TABLE = """
 api LeaderAndIsr 4 0-7 flexible 4+

@@ -1,4 +1,4 @@
-"""What the coordinators keep in `__consumer_offsets` and `__transaction_state`, and what members say of themselves.
+"""Records of `__consumer_offsets` and `__transaction_state`, and the metadata that group members send.
 
 Notation: `klamm.wire.notation`; facts: Kafka 3.9.
 """

@@ -1,4 +1,4 @@
-"""Creating, growing, deleting, electing and moving. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
+"""Topics: creation, growth, deletion, elections, reassignments. Notation: `klamm.wire.notation`; facts: Kafka 3.9."""
 
 TABLE = """
 api CreateTopics 19 0-7 flexible 5+

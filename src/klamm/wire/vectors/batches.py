@@ -1,4 +1,4 @@
-"""The record batches of one fetched run of bytes: their chain, their headers as columns, their checksums.
+"""The record batches of one fetched run of bytes: where each begins, their headers as columns, their checksums.
 
 Source: DefaultRecordBatch.java (magic 2), AbstractRecords.java (the log overhead of 12 bytes).
 """

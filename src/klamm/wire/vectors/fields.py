@@ -1,4 +1,4 @@
-"""The fields of all records at once: deltas, and where keys, values and headers lie in the raw buffer.
+"""The fields of all records at once: deltas, and where keys, values and headers are in the raw buffer.
 
 Source: DefaultRecord.java. A record's body is: attributes (1 byte), timestamp delta, offset delta, key length, key,
 value length, value, number of headers, headers; numbers are varints, a length of -1 means null.

@@ -1,1 +1,1 @@
-"""What must hold in a cluster of whole nodes, by subject; `table` numbers it all."""
+"""The invariants of clusters of whole nodes, by subject; `table` numbers them."""

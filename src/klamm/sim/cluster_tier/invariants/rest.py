@@ -1,4 +1,4 @@
-"""What must hold once all is healed and had time: nothing is lost, replicas agree, nothing is stuck."""
+"""Invariants of a healed cluster at rest: nothing is lost, replicas are equal, no work is stuck."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,164 @@
+"""Converts a produced message set of format 0 or 1 to one batch of format 2. Source: LogValidator.java (3.9).
+
+With an inter-broker protocol of 3.0 and newer Apache Kafka stores nothing else, whatever message.format.version says.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from klamm.log.append_rules import WRONG_CLIENT, AppendRules, check_size
+from klamm.log.errors import AppendRefused, RecordError
+from klamm.log.preparation import (
+    MAX_DECOMPRESSED_BYTES,
+    MAX_RECORD_ERRORS,
+    Preparation,
+    Refusal,
+    check_records,
+    join_within_limit,
+    prepare,
+)
+from klamm.model.errors import ErrorCode
+from klamm.runtime.disk import Buffer
+from klamm.wire.compression import Codec, compress_pieces
+from klamm.wire.records.batch import (
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecords,
+    crc_is_valid,
+    header_at,
+    produced_entry_size,
+    sealed_batch,
+)
+from klamm.wire.records.legacy import Message, is_compressed, messages_of
+from klamm.wire.records.record import NewRecord, append_record
+
+_MAGIC_AT: Final = 16
+_MAX_INLINE_BYTES: Final = 2 * 1024
+
+
+def is_legacy(records: Buffer) -> bool:
+    """Whether the records begin with a message of format 0 or 1."""
+    return len(records) > _MAGIC_AT and records[_MAGIC_AT] < MAGIC
+
+
+def is_small(records: Buffer) -> bool:
+    """Whether the conversion takes less than a millisecond, so that the event loop can do it."""
+    has_wrapper = len(records) > _MAGIC_AT + 1 and records[_MAGIC_AT + 1] & 0x07
+    return len(records) <= _MAX_INLINE_BYTES and not has_wrapper
+
+
+def prepare_any(preparation: Preparation) -> bytes | Refusal:
+    """Like `prepare`, also for messages of format 0 and 1."""
+    if not is_legacy(preparation.batch):
+        return prepare(preparation)
+    try:
+        return _convert(preparation)
+    except AppendRefused as refused:
+        return Refusal(refused.code, refused.message, refused.record_errors)
+
+
+def _convert(preparation: Preparation) -> bytes:
+    """The batch to append. Raises AppendRefused."""
+    content, rules, now_ms = preparation
+    headers = _checked_headers(content, rules)
+    source = headers[0].codec
+
+    def messages() -> Iterator[Message]:
+        """The messages, decoded again each time: all at once may take much more memory than their bytes."""
+        for header in headers:
+            yield from messages_of(content, header, MAX_DECOMPRESSED_BYTES)
+
+    try:
+        count, base_timestamp = _check_messages(headers[0], messages())
+        checked = ((message.timestamp, True, message.key is not None) for message in messages())
+        facts = check_records(rules, now_ms, count, checked)
+    except CorruptRecords as error:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{error}. {WRONG_CLIENT}") from error
+    target = source if rules.codec is None else rules.codec
+    pieces = compress_pieces(target, _encoded_records(messages(), base_timestamp), rules.level)
+    payload = join_within_limit(pieces, rules)
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=target,
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=facts.max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=count,
+    )
+    return sealed_batch(header, payload)
+
+
+def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
+    """The headers of the message set; an incomplete message at its end is left out. Raises AppendRefused."""
+    headers: list[BatchHeader] = []
+    try:
+        position = 0
+        while (size := produced_entry_size(content, position)) is not None:
+            headers.append(header_at(content, position))
+            position += size
+        for number, header in enumerate(headers):
+            check_size(header.size, rules)
+            if not crc_is_valid(content, header):
+                raise CorruptRecords(f"message {number}: its CRC does not match its bytes")
+    except CorruptRecords as error:
+        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the messages again.") from error
+    if any(header.magic != headers[0].magic for header in headers):
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"the messages are of different formats. {WRONG_CLIENT}")
+    if len(headers) > 1 and any(map(is_compressed, headers)):
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD, "a compressed message is not alone in its partition. Send one for each partition."
+        )
+    if any(header.magic and header.attributes & LOG_APPEND_TIME_BIT for header in headers):
+        raise AppendRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            "a message has timestamp type LogAppendTime, which only a broker may set. Send CreateTime.",
+        )
+    return headers
+
+
+def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[int, int]:
+    """Check what is within a compressed message; the number of messages and the first timestamp.
+
+    Raises AppendRefused, CorruptRecords.
+    """
+    count, first_timestamp = 0, NO_TIMESTAMP
+    nested: list[int] = []
+    for count, message in enumerate(messages, 1):
+        if count == 1:
+            first_timestamp = message.timestamp
+        if not is_compressed(wrapper):
+            continue
+        if not message.has_valid_crc:
+            raise AppendRefused(
+                ErrorCode.CORRUPT_MESSAGE, "the CRC of a message within a compressed one is wrong. Send it again."
+            )
+        if message.magic != wrapper.magic:
+            raise CorruptRecords("a compressed message contains another format than its own")
+        if message.codec is not Codec.NONE and len(nested) < MAX_RECORD_ERRORS:
+            nested.append(count - 1)
+    if nested:
+        text = "the message is compressed, and so is the one around it: send it uncompressed within"
+        errors = [RecordError(n, text) for n in nested]
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"record {nested[0]}: {text}", errors)
+    return count, first_timestamp
+
+
+def _encoded_records(messages: Iterator[Message], base_timestamp: int) -> Iterator[bytes]:
+    """The messages as records of format 2, one after the other."""
+    for delta, message in enumerate(messages):
+        encoded = bytearray()
+        append_record(encoded, NewRecord(message.value, message.key, message.timestamp), delta, base_timestamp)
+        yield bytes(encoded)
