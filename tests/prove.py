@@ -32,6 +32,7 @@ CLIENTS = tuple(f"tests/clients/test_{name}.py" for name in ("foreign_groups", "
 CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")
 TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")
 REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
+CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--all-connector-cases")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
@@ -63,6 +64,7 @@ STEPS = (
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
     Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
 )

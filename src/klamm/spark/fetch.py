@@ -28,6 +28,8 @@ MIN_FETCH_BYTES: Final = 64 * 1024
 
 
 class Fetched(NamedTuple):
+    start: int
+    """The offset from which was read; the first batch may begin before it, with records that are deleted or read."""
     run: Run
     aborted: list[Aborted] | None
     """None where the reader takes uncommitted records too."""
@@ -88,11 +90,11 @@ class RangeReader:
                 f"{READ_AGAIN}"
             )
         self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
-        self._position = run.next_offset
+        start, self._position = self._position, run.next_offset
         self._send_ahead()
         if not self._options.read_committed:
-            return Fetched(run, None)
-        return Fetched(run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
+            return Fetched(start, run, None)
+        return Fetched(start, run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
 
     def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
         """The complete batches of a fetch response."""

@@ -65,6 +65,8 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 def parse_pattern(text: str) -> str:
     """Return a Java regular expression in Python's syntax. Raises ValueError."""
+    if not text.strip():
+        raise ValueError("it is empty; give a regular expression, .* for all topics")
     translated = to_python(text)
     try:
         re.compile(translated)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from klamm.model.errors import KlammError
@@ -84,6 +84,7 @@ def register(spark: SparkSession) -> None:
 def _chosen_settings() -> Mapping[str, str]:
     """The settings that spark-submit or the environment chose for this process."""
     if environment_variable("PYSPARK_GATEWAY_PORT"):  # spark-submit started Java before this process
+        SparkContext._ensure_initialized()  # connects to it; before that a SparkConf does not have its settings
         return dict(SparkConf().getAll())
     words = shlex.split(environment_variable("PYSPARK_SUBMIT_ARGS") or "")
     chosen = {"spark.remote": remote} if (remote := environment_variable("SPARK_REMOTE")) else {}

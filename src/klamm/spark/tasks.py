@@ -60,9 +60,10 @@ def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientP
         return
     with read_client(world, job.options, pool) as brokers:
         for offset_range in task.ranges:
-            selection = RecordSelection(*offset_range[:3], values.read)
+            partition, _, end, _ = offset_range
             for found in RangeReader(brokers, offset_range):
                 if not isinstance(found, LostRange):
+                    selection = RecordSelection(partition, found.start, end, values.read)
                     for rows in decode(found.run, selection, found.aborted):
                         yield values.apply(job.wanted.apply(rows), brokers)
                 elif job.options.reports_losses:

@@ -13,7 +13,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
-from klamm.sim.disk import PowerLoss
+from klamm.sim.power_loss import PowerLoss
 
 LAMPS = TopicPartition("lamps", 0)
 TOPIC_ID = UUID(int=9)

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 from tests.unit.spark.fetching import ORDERS, SMALL_FETCHES, after_fetches, orders, world_of_orders
-from tests.unit.spark.scripts import log, logged, offsets_read, plan, scripted
+from tests.unit.spark.scripts import job, log, logged, offsets_read, plan, scripted
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import DataLoss
-from klamm.spark.ranges import OffsetRange
+from klamm.spark.ranges import OffsetRange, TaskRanges
+from klamm.spark.tasks import read_task
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest
 
@@ -34,6 +35,15 @@ class TestLoss:
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 90), failOnDataLoss="false")
 
         assert read == list(range(60, 90))
+
+    def test_deleted_records_of_a_batch_that_is_kept_are_not_read(self) -> None:
+        world = scripted(orders_0=log(0, 100, per_batch=50))
+        world.cluster.logs[ORDERS].start = 20
+
+        with logged("orders-0: offsets 0 to 19 are lost"):
+            read = offsets_read(world, orders(0, 100), failOnDataLoss="false")
+
+        assert read == list(range(20, 100))
 
     def test_a_range_that_is_wholly_lost_gives_no_rows_if_loss_is_allowed(self) -> None:
         with logged("offsets 10 to 49 are lost"):
@@ -72,6 +82,17 @@ class TestLoss:
         with logged("offsets 0 to 99 are lost: topic orders does not exist"):
             assert offsets_read(world, *ranges, failOnDataLoss="false") == []
         assert world.now < 5
+
+    def test_a_topic_deleted_before_its_range_is_read_is_one_row_of_the_report(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.delete_topic("orders")
+
+        wanted = job(("offset", "dataLoss"), {"onDataLoss": "report"})
+        [rows] = read_task(world, wanted, TaskRanges(tuple(ranges)))
+
+        [row] = rows.to_pylist()
+        assert (row["offset"], row["dataLoss"]["endOffset"]) == (0, 100)
 
     def test_a_recreated_topic_is_data_loss_and_none_of_its_records_are_read(self) -> None:
         world = world_of_orders()

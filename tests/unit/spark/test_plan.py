@@ -2,12 +2,14 @@
 
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
-from tests.unit.spark.scripts import log, logged, plan, scripted
+from tests.unit.spark.scripts import log, logged, options, plan, scripted
 
 from klamm.client.errors import Unreachable
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss
+from klamm.spark.plan import plan_ranges
+from klamm.spark.read_client import read_client
 from klamm.wire.messages import ListOffsetsRequest
 
 
@@ -181,6 +183,15 @@ class TestTopicIds:
 
         with logged("topic orders does not exist"):
             assert planned(world, subscribe="orders,payments", failOnDataLoss="false") == {"payments-0": (0, 10)}
+
+    def test_only_the_partitions_of_a_deleted_topic_are_reported_as_lost(self, world: ScriptedWorld) -> None:
+        delete_when_planned(world)
+
+        with read_client(world, options(subscribe="orders,payments", onDataLoss="report")) as brokers:
+            found = plan_ranges(brokers)
+
+        assert {str(lost.topic_partition) for lost in found.lost} == {"orders-0", "orders-1", "orders-2"}
+        assert all("topic orders does not exist" in lost.reason for lost in found.lost)
 
 
 def delete_when_planned(world: ScriptedWorld) -> None:

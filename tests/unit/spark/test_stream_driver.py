@@ -211,6 +211,16 @@ class TestAvailableNow:
         query.driver.fix_end()
         assert query.run() == offsets(2, 0, 4)
 
+    def test_a_partition_that_was_not_there_when_the_end_was_fixed_is_no_data_loss(self, world: ScriptedWorld) -> None:
+        query = Query(world)
+        query.run()
+        append(world, 3)
+        query.restart()
+        world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+        query.driver.fix_end()
+
+        assert query.run() is None
+
     def test_a_minimum_does_not_keep_it_waiting(self, world: ScriptedWorld) -> None:
         query = Query(world, minOffsetsPerTrigger="1000", startingOffsets="earliest", maxOffsetsPerTrigger="2000")
         query.driver.fix_end()

@@ -15,6 +15,7 @@ from klamm.spark.ranges import TaskRanges
 from klamm.spark.schema import Columns
 from klamm.spark.tasks import Job, read_task
 from klamm.spark.value_column import BadValue
+from klamm.wire.messages import ProduceRequest
 from klamm.wire.records import records
 from klamm.wire.records.batch import header_at
 
@@ -69,8 +70,14 @@ def test_bad_values_go_to_the_topic_of_dead_letters_with_where_they_were(world: 
     assert [r.timestamp for r in letters] == [1_001, 1_003]
 
 
-def test_dead_letters_are_written_again_after_a_lost_connection_or_a_moved_leader(world: ScriptedWorld) -> None:
-    world.cluster.errors[TopicPartition("dead", 0)] = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
+def test_dead_letters_follow_the_leader_and_are_written_once(world: ScriptedWorld) -> None:
+    world.cluster.errors[TopicPartition("dead", 0)] = [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    def move(broker: int, request: object) -> None:
+        if isinstance(request, ProduceRequest):
+            world.cluster.logs[TopicPartition("dead", 0)].leader = 2
+
+    world.cluster.on_request = move
 
     assert len(read(world, ("offset", "value"), onDecodeError="deadletter:dead")) == 3
     assert len(world.cluster.logs[TopicPartition("dead", 0)].batches) == 1

@@ -7,8 +7,9 @@ from klamm.log.names import LOG
 from klamm.model.ids import TopicPartition
 from klamm.sim.actions import Draw, ScheduledCluster, call_after, restart
 from klamm.sim.cluster_tier.history import TierHistory
-from klamm.sim.disk import PowerLoss, SimulatedDisk
+from klamm.sim.disk import SimulatedDisk
 from klamm.sim.faults.aim import draw_node
+from klamm.sim.power_loss import PowerLoss
 
 _MAX_S: Final = 10.0
 _CALLS: Final = ("write", "write", "sync", "sync", "truncate", "rename", "open", "read")

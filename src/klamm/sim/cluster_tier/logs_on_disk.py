@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
-from klamm.sim.disk import Inode, SimulatedDisk
+from klamm.sim.disk import SimulatedDisk
+from klamm.sim.power_loss import Inode
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid
 from klamm.wire.records.record import records

@@ -1,0 +1,24 @@
+"""Each option of Apache Kafka's own consumer and producer is in one of the tables of the source."""
+
+import re
+
+import pytest
+from tests.support import apache_kafka
+
+from klamm.spark.kafka_options import reason_without_effect, refusal
+from klamm.spark.option_table import BY_NAME
+
+
+@pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
+def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(client: str) -> None:
+    if why := apache_kafka.why_missing():
+        pytest.skip(why)
+    page = apache_kafka.run_tool(f"org.apache.kafka.clients.{client}").stdout.decode()
+    names = set(re.findall(r'<a id="\w+?_([a-z.0-9]+)"', page))
+    assert len(names) > 50, page[:500]
+
+    known = {
+        n for n in names if f"kafka.{n}" in BY_NAME or reason_without_effect(f"kafka.{n}") or refusal(f"kafka.{n}")
+    }
+
+    assert sorted(names - known) == []

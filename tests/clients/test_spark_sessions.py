@@ -1,0 +1,84 @@
+"""`session()` under spark-submit, and `register()` in a plain session whose first python3 has no klamm."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from klamm.runtime.java import java_home
+
+SUBMIT = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+TIMEOUT_S = 180
+SMALL = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1")
+
+SESSION = """
+from klamm.spark import session
+spark = session("submitted", cores=1)
+for name in ("spark.master", "spark.app.name", "spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled"):
+    print(name, "is", spark.conf.get(name))
+print("pinned", spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1")
+"""
+REGISTER = """
+from pyspark.sql import SparkSession
+from klamm.spark import register
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "x", "kafka.default.api.timeout.ms": "300"}
+def read():
+    try:
+        spark.read.format("klamm").options(**options).load().count()
+    except Exception as error:
+        return str(error)
+print("before:", "DATA_SOURCE_NOT_FOUND" in read())
+register(spark)
+print("after:", "no connection to 127.0.0.1:9" in read())
+"""
+
+
+def run(command: list[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        command, env=dict(environment), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's variables without those that choose an interpreter."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYSPARK", "SPARK", "VIRTUAL_ENV"))}
+    return {**kept, "JAVA_HOME": java_home()}
+
+
+def test_a_session_under_spark_submit_keeps_the_master_and_settings_chosen_there(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(SESSION)
+    environment = clean_environment() | {"PYSPARK_PYTHON": sys.executable}
+    chosen = ("--master", "local[3]", "--conf", "spark.sql.session.timeZone=Europe/Rome")
+
+    lines = run([str(SUBMIT), *chosen, *SMALL, str(script)], environment).splitlines()
+
+    assert "spark.master is local[3]" in lines
+    assert "spark.sql.session.timeZone is Europe/Rome" in lines
+    assert "spark.sql.python.filterPushdown.enabled is true" in lines
+    assert "pinned False" in lines
+
+
+def test_register_makes_the_source_known_where_the_first_python3_has_no_klamm(tmp_path: Path) -> None:
+    other = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
+    if other is None:
+        pytest.skip("there is no python3 besides the one that runs the tests")
+    script = tmp_path / "plain.py"
+    script.write_text(REGISTER)
+    # an interpreter that finds nothing beside its own library stands for one without klamm
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {other} "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    environment = clean_environment() | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    lines = run([sys.executable, str(script)], environment).splitlines()
+
+    assert lines[-2:] == ["before: True", "after: True"]
