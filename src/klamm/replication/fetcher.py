@@ -444,14 +444,17 @@ class Fetcher:
                 offset = max(leader_start, own_end)
                 if leader_start > own_end:
                     partition.restart_at(leader_start)
+            was_refused_inside = offset == followed.fetch_offset
             log.warning(
-                "fetch offset was out of range on the leader: fetching goes on at another offset",
+                "fetch offset was out of range on the leader: fetching goes on from the new offset",
                 partition=str(topic_partition),
                 was=followed.fetch_offset,
                 now=offset,
             )
             followed.continue_from(offset)
             self._session.set_position(topic_partition, followed.position())
+            if was_refused_inside:
+                self._delay(topic_partition)  # the leader refuses an offset of its own log, and may do so again
         except PartitionRefused as refusal:
             self._on_partition_error(topic_partition, followed, refusal.code, epoch)
         except StorageFailed as error:

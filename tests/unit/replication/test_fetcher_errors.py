@@ -47,6 +47,17 @@ def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
 
 
+def test_an_offset_inside_the_leaders_log_that_is_refused_again_is_fetched_after_a_backoff(follow: Follow) -> None:
+    refusals = [answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)) for _ in range(100)]
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await asyncio.sleep(1)
+        assert 3 <= len(leader.fetches()) <= 12
+        assert cluster.log(1).end_offset == 3
+
+    follow(scenario, *refusals, records=(3,), offsets=(9, 1) * 100)
+
+
 @pytest.mark.parametrize(
     ("offsets", "fails"),
     [
