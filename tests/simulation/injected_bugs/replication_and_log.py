@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from tests.simulation.injected_bugs.mutant import Mutant, Patch
 
+from klamm.coordinator.handlers.ownership import Ownership
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.log import Log
@@ -84,6 +85,15 @@ def gaps_survive_recovery(patch: Patch) -> None:
     patch.setattr(loader.Loader, "_end_before_gap", lambda self, rebuilt, limit: None)
 
 
+def groups_not_loaded(patch: Patch) -> None:
+    """A new coordinator does not read the committed offsets that its predecessor stored."""
+
+    async def load(self: Ownership, number: int, loading: Any) -> int:
+        return 0
+
+    patch.setattr(Ownership, "load", load)
+
+
 MUTANTS: Final = (
     Mutant("43", "KAFKA-1211", "a new follower truncates to its high watermark", truncates_to_high_watermark, (58, 64)),
     Mutant("44", "KAFKA-6361", "a leader does not look for divergence", fetches_without_epoch, (58, 63)),
@@ -91,9 +101,10 @@ MUTANTS: Final = (
     Mutant("46", "KAFKA-7128", "a follower joins below the leader's epoch", joins_at_the_high_watermark, (62, 58)),
     Mutant("46a", "KAFKA-7128", "a follower joins with its first fetch", joins_at_once, (62, 58)),
     Mutant("48", "KAFKA-7415", "the start of a leader epoch is not recorded", epoch_start_not_recorded, (65, 63, 58)),
-    Mutant("50", "KAFKA-13091", "the high watermark is the leader's log end", high_watermark_of_the_leader, (58,)),
+    Mutant("50", "KAFKA-13091", "the high watermark is the leader's log end", high_watermark_of_the_leader, (58, 74)),
     Mutant("53", "KAFKA-15583", "min.insync.replicas is ignored", high_watermark_under_min_isr, (74,)),
     Mutant("49", "KAFKA-7786", "responses of earlier leader epochs are applied", stale_divergence_applied, (64, 42)),
     Mutant("60", "KAFKA-3919", "recovery goes on behind a gap", gaps_survive_recovery, (70, 53, 58)),
     Mutant("h", "", "klamm.sync.before.ack is ignored", never_syncs_before_ack, (48, 58)),
+    Mutant("g", "", "a new coordinator does not load its groups", groups_not_loaded, (57,)),
 )

@@ -10,8 +10,8 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.consumer import records_from
-from klamm.sim.cluster_tier.history import TierHistory, TopicFacts
-from klamm.sim.cluster_tier.invariants.clients import high_watermark_is_monotone
+from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TierHistory, TopicFacts
+from klamm.sim.cluster_tier.invariants.clients import committed_offsets_are_kept, high_watermark_is_monotone
 from klamm.sim.cluster_tier.invariants.logs import (
     acknowledged_records_are_on_min_isr_disks,
     recovery_points_are_on_the_device,
@@ -20,11 +20,12 @@ from klamm.sim.cluster_tier.invariants.rest import (
     FinalRead,
     epoch_files_agree_with_batches,
     every_partition_is_led,
+    groups_have_a_coordinator,
     isrs_are_whole,
     only_assigned_replicas_have_logs,
 )
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import Acknowledged, Polled, PowerLost, Send
+from klamm.sim.cluster_tier.trace import Acknowledged, CommitEnded, CommittedOffsetRead, Polled, PowerLost, Send
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import TopicZnode
@@ -101,6 +102,7 @@ class Resting:
         history.states.versions[ORDERS] = [state]
         self.final_reads = {ORDERS: FinalRead()}
         self.tree = Tree()
+        self.unread_groups: dict[str, str] = {}
         self.mistakes: list[str] = []
 
     def write_epochs(self, text: str) -> None:
@@ -154,3 +156,33 @@ def test_replica_on_a_device_that_died_counts_for_an_acknowledged_record() -> No
     other.fail("/data1")
 
     assert acknowledged_records_are_on_min_isr_disks(cluster.tier, event) is None
+
+
+def test_committed_offset_is_the_newest_that_was_stored_or_one_without_an_answer() -> None:
+    history = TierHistory(History(), {})
+    history.topics["orders"] = FACTS
+
+    def read(offset: int) -> str | None:
+        return committed_offsets_are_kept(history, CommittedOffsetRead("g", ORDERS, offset))
+
+    assert read(-1) is None
+    for offset in (1, 2):
+        history.on_commit_ended(CommitEnded("g", ORDERS, offset, is_stored=True))
+    assert "committed offset of g is 1; 2 was stored" in str(read(1))
+    assert read(-1) is not None
+    assert read(2) is None
+    history.on_commit_ended(CommitEnded("g", ORDERS, 3, is_stored=False))
+    assert read(2) is None
+    assert read(3) is None
+    history.on_destroyed(OFFSETS_TOPIC, 0)
+    assert read(1) is None
+
+
+def test_group_without_a_coordinator_is_accepted_only_where_its_topic_is_damaged() -> None:
+    cluster = Resting()
+    cluster.unread_groups["g"] = "no coordinator"
+    assert groups_have_a_coordinator(cluster) == "group g: no coordinator"
+
+    cluster.tier.on_destroyed(OFFSETS_TOPIC, 0)
+
+    assert groups_have_a_coordinator(cluster) is None

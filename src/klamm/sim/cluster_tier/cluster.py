@@ -16,6 +16,7 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import call_after, restart
+from klamm.sim.cluster_tier.clients.committer import Committer
 from klamm.sim.cluster_tier.clients.consumer import Consumer
 from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
@@ -32,6 +33,7 @@ from klamm.sim.cluster_tier.options import WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     ClientEvent,
+    CommitEnded,
     DiskEvent,
     NodeStarted,
     Polled,
@@ -77,6 +79,7 @@ class ClusterTier(ScheduledRun):
         self.tier = TierHistory(self.history, self._disk_logs)
         self.operator: AsyncClient
         self.final_reads: dict[TopicPartition, FinalRead] = {}
+        self.unread_groups: dict[str, str] = {}
         self.mistakes: list[str] = []
         self.sent = 0
         self.effects = 0
@@ -122,6 +125,8 @@ class ClusterTier(ScheduledRun):
             self._start_producer(number)
         for number in range(1, self.options.consumers + 1):
             self._start_consumer(number)
+        for number in range(1, self.options.committers + 1):
+            self._start_committer(number)
 
     def start(self, number: int) -> None:
         """Start a process of a node with the files that its disk kept."""
@@ -166,13 +171,20 @@ class ClusterTier(ScheduledRun):
         self.loop.kill(node.host)
         call_after(self, _RESTART_S, restart, self, node.number)
 
-    async def stop_in_order(self, number: int) -> None:
-        """Stop a node as SIGTERM does, with a controlled shutdown, and end its process."""
+    def stop_in_order(self, number: int, back_s: float) -> None:
+        """Stop a node as SIGTERM does; once its process has ended, start it again after this time."""
         node = self._nodes[number]
-        if node.node is not None:
-            await self.loop.spawn(node.host, node.node.stop(), "stop")
-        if node.host.is_alive:
+        if node.node is None:
+            self._on_stopped(node, back_s)
+            return
+        stopped = self.loop.spawn(node.host, node.node.stop(), "stop")
+        stopped.add_done_callback(lambda _: self._on_stopped(node, back_s), context=self.loop.main_host.context)
+
+    def _on_stopped(self, node: SimulatedNode, back_s: float) -> None:
+        """End the process of a stopped node, and start it again later, unless a fault has ended it already."""
+        if not self.is_over and node.host.is_alive:
             self.loop.kill(node.host)
+            call_after(self, back_s, restart, self, node.number)
 
     @property
     def _node_settings(self) -> NodeSettings:
@@ -225,6 +237,33 @@ class ClusterTier(ScheduledRun):
             await Consumer(name, client, rng, self._readable, self._tell).run()
 
         self.loop.spawn(host, run(), name)
+
+    def _start_committer(self, number: int) -> None:
+        """Start a client that commits offsets of a group of its own, on a host of its own."""
+        name = f"group-{number}"
+        host, world = self.universe.start(name)
+        rng = Rng(f"{self.seed}/{name}")
+
+        def partition() -> TopicPartition | None:
+            """The partition to commit for; none once all is healed: what was stored must survive what follows."""
+            return None if self.is_healed else next(iter(self._readable()), None)
+
+        async def run() -> None:
+            """Commit offsets until all is healed."""
+            client = open_client(world, name, self.options.nodes, PORT)
+            await Committer(name, client, rng, partition, self._tell).run()
+
+        self.loop.spawn(host, run(), name)
+
+    async def _read_groups(self) -> None:
+        """Read the committed offsets of all groups, from the operator's machine."""
+        readable = self._readable()
+        for group, partition in list(self.tier.commits):
+            if partition in readable:
+                async with open_client(self.admin, f"final {group}", self.options.nodes, PORT) as client:
+                    reader = Committer(group, client, Rng(group), lambda: None, self._tell)
+                    if why := await reader.read(partition):
+                        self.unread_groups[group] = why
 
     def _writable(self) -> Sequence[TopicPartition]:
         """The partitions to which producers may send; empty after they were stopped."""
@@ -315,6 +354,8 @@ class ClusterTier(ScheduledRun):
                 self.effects += WARM_UP_S <= self.loop.now < self._heal_at_s
             case Polled():
                 self.tier.on_polled(event)
+            case CommitEnded():
+                self.tier.on_commit_ended(event)
             case PositionLost():
                 self.tier.on_position_lost(event)
             case PowerLost():
@@ -348,6 +389,7 @@ class ClusterTier(ScheduledRun):
         await self._sleep_until(self.loop.now + _QUIET_S)
         self._raise_violation()
         self.final_reads = await read_to_the_end(self.admin, self.options.nodes, PORT, self._readable(), self._tell)
+        await self._read_groups()
         await self._sleep_until(self.loop.now + _SMALL_FILES_S)
         self._raise_violation()
         for row in AT_REST:

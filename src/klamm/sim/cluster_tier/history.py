@@ -7,7 +7,15 @@ from typing import Final, NamedTuple
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import Acknowledged, Polled, PositionLost, PowerLost, Send, SendState
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    CommitEnded,
+    Polled,
+    PositionLost,
+    PowerLost,
+    Send,
+    SendState,
+)
 from klamm.sim.history.history import History
 
 ACKS_ALL: Final = -1
@@ -25,6 +33,24 @@ class TopicFacts(NamedTuple):
     may_be_unclean: bool = False
     is_gone: bool = False
     """Its deletion was asked for: what becomes of its records has no meaning."""
+
+
+OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
+"""The nodes are configured with one partition of it."""
+
+
+@dataclass(slots=True)
+class GroupCommits:
+    """What a client knows of the offsets that it committed for one partition."""
+
+    stored: int = -1
+    """The newest that the coordinator said to be stored."""
+    open: set[int] = field(default_factory=set)
+    """Those without an answer: any of them may be stored, also after a newer one."""
+
+    def allows(self, offset: int) -> bool:
+        """Whether the coordinator may tell this offset."""
+        return offset == self.stored or offset in self.open
 
 
 @dataclass(slots=True)
@@ -50,6 +76,8 @@ class TierHistory:
     """From this offset on a device lost what some replica had: no promise without a sync covers it."""
     destroyed: dict[TopicPartition, int] = field(default_factory=dict)
     """From this offset on a device destroyed what some replica had synced."""
+    commits: dict[tuple[str, TopicPartition], GroupCommits] = field(default_factory=dict)
+    """By group and partition."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
 
@@ -118,6 +146,14 @@ class TierHistory:
     def on_started(self, node: BrokerId) -> None:
         """Count a start of the node's process."""
         self.runs[node] = self.runs.get(node, 0) + 1
+
+    def on_commit_ended(self, event: CommitEnded) -> None:
+        """Note a commit of a group's offset."""
+        known = self.commits.setdefault((event.group, event.partition), GroupCommits())
+        if event.is_stored:
+            known.stored = event.offset
+        else:
+            known.open.add(event.offset)
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""

@@ -1,6 +1,5 @@
 """What operators do meanwhile: topics, replicas, leaders, configs and processes, by the requests of Kafka's tools."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
@@ -56,8 +55,8 @@ class OperatedCluster(ScheduledCluster, Protocol):
         """The greatest number of partitions of a new topic, and the number of log directories of each node."""
         ...
 
-    async def stop_in_order(self, number: int) -> None:
-        """Stop a node as SIGTERM does."""
+    def stop_in_order(self, number: int, back_s: float) -> None:
+        """Stop a node as SIGTERM does, and start it again."""
 
 
 Operation = Callable[[OperatedCluster, Draw], Awaitable[None]]
@@ -143,13 +142,13 @@ async def elect_preferred(cluster: OperatedCluster, draw: Draw) -> None:
 
 async def elect_unclean(cluster: OperatedCluster, draw: Draw) -> None:
     """An unclean election is requested for a partition without a leader; its records may be lost from then on."""
-    leaderless = sorted(p for p, v in cluster.history.states.versions.items() if not v[-1].has_leader)
+    versions, topics = cluster.history.states.versions, cluster.tier.topics
+    leaderless = sorted(p for p, v in versions.items() if p.topic in topics and not v[-1].has_leader)
     found: list[Any] = draw("partition", lambda rng: list(rng.choice(leaderless)) if leaderless else [])
     if not found:
         return
     topic, number = found
-    if topic in cluster.tier.topics:
-        cluster.tier.topics[topic] = cluster.tier.topics[topic]._replace(may_be_unclean=True)
+    topics[topic] = topics[topic]._replace(may_be_unclean=True)
     cluster.log(f"an unclean leader of {topic}-{number} is elected")
     wanted = [ElectLeadersRequestTopicPartitions(topic, (number,))]
     await _ask(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(1, wanted, _ASK_MS))
@@ -171,9 +170,7 @@ async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
     back_s = draw("back_s", lambda rng: rng.choice((0.0, 1.0, 8.0)) * rng.random())
     if cluster.nodes[number].host.is_alive and not cluster.nodes[number].host.is_paused:
         cluster.log(f"node {number} is stopped in order, back after {back_s} s")
-        await cluster.stop_in_order(number)
-        await asyncio.sleep(back_s)
-        cluster.start(number)
+        cluster.stop_in_order(number, back_s)
 
 
 def _topics(cluster: OperatedCluster) -> list[str]:

@@ -35,6 +35,8 @@ class Options:
     """How often high watermarks and recovery points go to the disk."""
     producers: int
     consumers: int
+    committers: int
+    """Clients that commit offsets of a group each."""
     device_s: float
     """How long a call to the device takes."""
     pause_s: float
@@ -66,6 +68,7 @@ class Options:
             checkpoint_ms=rng.choice((500, 2_000, 5_000)),
             producers=rng.choice((1, 2, 3)),
             consumers=rng.choice((1, 2)),
+            committers=Rng(f"{seed}/committers").choice((0, 1, 2)),
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),
             work=rng.choice((0.2, 0.3, 0.5)),
@@ -93,6 +96,7 @@ class Options:
             checkpoint_ms=5_000,
             producers=2,
             consumers=1,
+            committers=1,
             device_s=0.0,
             pause_s=1.0,
             work=0.3,

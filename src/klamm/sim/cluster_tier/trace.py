@@ -76,6 +76,24 @@ class PositionLost(NamedTuple):
     position: int
 
 
+class CommitEnded(NamedTuple):
+    """A commit of a group's offset was answered or given up."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    is_stored: bool
+    """Whether the coordinator said so; else the offset may be stored, now or a little later."""
+
+
+class CommittedOffsetRead(NamedTuple):
+    """The coordinator told the committed offset of a group; -1 where it knows none."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
 class Truncated(NamedTuple):
     """A process is about to cut records off the end of a log."""
 
@@ -110,5 +128,5 @@ class NodeStarted(NamedTuple):
     node: int
 
 
-ClientEvent = Acknowledged | SequenceRefused | Polled | CorruptPoll | PositionLost
+ClientEvent = Acknowledged | SequenceRefused | Polled | CorruptPoll | PositionLost | CommitEnded | CommittedOffsetRead
 DiskEvent = Truncated | WrittenAfterError | PowerLost | NodeStarted

@@ -5,12 +5,17 @@ Timeouts are not affected by wrong clocks, because they use the event loop's tim
 
 from typing import Final
 
+from klamm.model.ids import BrokerId
 from klamm.sim.actions import Draw, ScheduledCluster, call_after, restart
 from klamm.sim.faults.aim import draw_node
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.zookeeper.ensemble import InjectedFailure
+from klamm.zk.operations import Create, Set
+from klamm.zk.process_ends import process_end_path
+from klamm.zk.znodes import PROCESS_ENDS
 
 _MAX_S: Final = 20.0
+_KILLED: Final = b'{"version":1,"signal":9,"timestamp":"1700000000000"}'
 _STEPS: Final = (0.0005, 0.003)
 
 
@@ -22,6 +27,32 @@ def kill(cluster: ScheduledCluster, draw: Draw) -> None:
     back_s = draw("back_s", lambda rng: rng.choice((0.0, 0.1, 2.0, _MAX_S)) * rng.random())
     cluster.log(f"node {number} is killed, back after {back_s} s")
     cluster.loop.kill(node.host)
+    call_after(cluster, back_s, restart, cluster, number)
+
+
+def kill_with_guard(cluster: ScheduledCluster, draw: Draw) -> None:
+    """A process is killed, and its crash guard records that and closes its session; it restarts before or after."""
+    number, node = draw_node(cluster, draw)
+    if not node.host.is_alive:
+        return
+    session = node.session
+    guard_s = draw("guard_s", lambda rng: rng.choice((0.0, 0.05, 1.0)) * rng.random())
+    back_s = draw("back_s", lambda rng: rng.choice((0.0, 0.1, 2.0, _MAX_S)) * rng.random())
+    cluster.log(f"node {number} is killed, its guard closes its session after {guard_s} s, back after {back_s} s")
+
+    def close_session() -> None:
+        """Write the record and end the session, as the guard's process does; it gives up without a quorum."""
+        if not session or not cluster.ensemble.has_quorum:
+            return
+        path = process_end_path(BrokerId(number))
+        if cluster.ensemble.tree.get(path) is not None:
+            cluster.ensemble.write(session, [Set(path, _KILLED)], ())
+        elif cluster.ensemble.tree.get(PROCESS_ENDS) is not None:
+            cluster.ensemble.write(session, [Create(path, _KILLED)], ())
+        cluster.ensemble.end_session(session)
+
+    cluster.loop.kill(node.host)
+    call_after(cluster, guard_s, close_session)
     call_after(cluster, back_s, restart, cluster, number)
 
 

@@ -22,6 +22,7 @@ class FaultRow(NamedTuple):
 
 FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(1, "kill", processes.kill, "is killed, back"),
+    FaultRow(1, "kill with guard", processes.kill_with_guard, "its guard closes its session"),
     FaultRow(1, "kill next controllers", processes.kill_next_controllers, "s after it became controller"),
     FaultRow(2, "power loss", processes.power_loss, "loses power"),
     FaultRow(3, "pause", processes.pause, "is paused for"),

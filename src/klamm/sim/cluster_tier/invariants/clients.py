@@ -1,7 +1,14 @@
 """What clients may rely on; judged from their requests and answers alone. Names as in Jepsen's checker for Kafka."""
 
-from klamm.sim.cluster_tier.history import ACKS_ALL, TierHistory, records_told, was_refused
-from klamm.sim.cluster_tier.trace import Acknowledged, CorruptPoll, Polled, PositionLost, SequenceRefused
+from klamm.sim.cluster_tier.history import ACKS_ALL, OFFSETS_TOPIC, GroupCommits, TierHistory, records_told, was_refused
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    CommittedOffsetRead,
+    CorruptPoll,
+    Polled,
+    PositionLost,
+    SequenceRefused,
+)
 
 
 def offsets_are_consistent(history: TierHistory, event: Acknowledged | Polled) -> str | None:
@@ -97,3 +104,18 @@ def only_whole_batches_are_served(history: TierHistory, event: CorruptPoll) -> s
     if event.partition in history.destroyed:
         return None
     return f"{event.partition}: {event.consumer} gets damaged records: {event.why}"
+
+
+def committed_offsets_are_kept(history: TierHistory, event: CommittedOffsetRead) -> str | None:
+    """A coordinator tells the offset that was committed last, also after the group moved to it.
+
+    Not where a device lost a part of `__consumer_offsets`, or the topic of the offset was deleted.
+    """
+    known = history.commits.get((event.group, event.partition), GroupCommits())
+    facts = history.topics.get(event.partition.topic)
+    if facts is None or facts.is_gone or not history.is_untouched(OFFSETS_TOPIC) or known.allows(event.offset):
+        return None
+    return (
+        f"{event.partition}: the committed offset of {event.group} is {event.offset}; {known.stored} was stored, and"
+        f" {sorted(known.open)} may have been"
+    )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.sim.cluster_tier.history import TierHistory
+from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TierHistory
 from klamm.sim.cluster_tier.invariants.logs import epoch_entries_of, problem_of
 from klamm.sim.cluster_tier.logs_on_disk import BatchIdentity, ReplicaLog
 from klamm.sim.zookeeper.tree import Tree
@@ -40,6 +40,11 @@ class RestingCluster(Protocol):
         ...
 
     @property
+    def unread_groups(self) -> Mapping[str, str]:
+        """Groups whose committed offsets could not be read, and why."""
+        ...
+
+    @property
     def tree(self) -> Tree:
         """The znodes that ZooKeeper has committed."""
         ...
@@ -53,7 +58,11 @@ class RestingCluster(Protocol):
 def every_partition_is_led(cluster: RestingCluster) -> str | None:
     """Every partition has a leader to which a record can be written with acks=all and read again."""
     for p, read in cluster.final_reads.items():
-        if read.error and not (read.is_damaged and p in cluster.tier.destroyed) and not _leader_is_damaged(cluster, p):
+        if (
+            read.error
+            and not (read.is_damaged and p in cluster.tier.destroyed)
+            and not _is_stuck_behind_damage(cluster, p)
+        ):
             return f"{p}: {cluster.tier.state(p)}: {read.error}"
     return None
 
@@ -62,18 +71,25 @@ def isrs_are_whole(cluster: RestingCluster) -> str | None:
     """The ISR of every partition contains all replicas."""
     for p, versions in cluster.tier.zookeeper.states.versions.items():
         replicas = cluster.tier.zookeeper.topics.replicas(p)
-        if set(versions[-1].isr) != set(replicas) and not _leader_is_damaged(cluster, p):
+        if set(versions[-1].isr) != set(replicas) and not _is_stuck_behind_damage(cluster, p):
             return f"{p}: ISR {versions[-1].isr} of replicas {replicas}: {versions[-1]}"
     return None
 
 
-def _leader_is_damaged(cluster: RestingCluster, p: TopicPartition) -> bool:
-    """Whether a bit of the leader's log flipped: followers refuse the batch for ever, in Kafka as well."""
+def _is_stuck_behind_damage(cluster: RestingCluster, p: TopicPartition) -> bool:
+    """Whether a bit flipped in the leader's log, or in the leader epoch of a follower's batch, which no CRC covers.
+
+    Followers refuse such a batch of the leader for ever, and the leader refuses fetches in such an epoch, in Kafka as
+    well.
+    """
     state = cluster.tier.state(p)
     if p not in cluster.tier.destroyed or state is None or not state.has_leader:
         return False
-    log = cluster.tier.disks[state.leader].of(p)
-    return log is not None and log.damage is not None
+    logs = [log for b in cluster.tier.zookeeper.topics.replicas(p) if (log := cluster.tier.disks[b].of(p)) is not None]
+    if any(batch.header.partition_leader_epoch > state.leader_epoch for log in logs for batch in log.batches()):
+        return True
+    own_log = cluster.tier.disks[state.leader].of(p)
+    return own_log is not None and problem_of(own_log) is not None
 
 
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
@@ -92,7 +108,7 @@ def nothing_is_pending(cluster: RestingCluster) -> str | None:
     for name, znode in cluster.tier.zookeeper.topics.znodes.items():
         for number, assignment in znode.partitions.items():
             is_moving = assignment.adding or assignment.removing
-            if is_moving and not _leader_is_damaged(cluster, TopicPartition(name, number)):
+            if is_moving and not _is_stuck_behind_damage(cluster, TopicPartition(name, number)):
                 return f"{name}-{number} still moves: {assignment}"
     return None
 
@@ -101,6 +117,8 @@ def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
     """Every record that was acknowledged with acks=all, or read by a consumer, can be read at the end of the run."""
     history = cluster.tier
     for p, read in cluster.final_reads.items():
+        if read.error:
+            continue  # `every_partition_is_led` judges that
         end, found = history.promised_end(p), dict(read.records)
         values = {value: offset for offset, value in read.records}
         for value, offset in history.acknowledged.get(p, {}).items():
@@ -112,6 +130,13 @@ def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
             if offset >= read.log_start and found.get(offset) != value:
                 return f"{p}: {value!r} was at {offset}; now {found.get(offset)!r} is"
     return None
+
+
+def groups_have_a_coordinator(cluster: RestingCluster) -> str | None:
+    """The committed offsets of every group can be read, where `__consumer_offsets` is undamaged."""
+    if OFFSETS_TOPIC in cluster.tier.destroyed:
+        return None
+    return next((f"group {group}: {why}" for group, why in cluster.unread_groups.items()), None)
 
 
 def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:

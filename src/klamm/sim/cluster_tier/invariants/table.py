@@ -5,6 +5,7 @@ from typing import Any, Final
 from klamm.sim.cluster_tier.invariants import clients, logs, rest
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
+    CommittedOffsetRead,
     CorruptPoll,
     NodeStarted,
     Polled,
@@ -38,6 +39,7 @@ ALWAYS: Final = (
     Row(61, clients.polls_end_at_the_high_watermark, (Polled,)),
     Row(61, clients.high_watermark_is_monotone, (Polled,), "KAFKA-13091"),
     Row(54, clients.positions_stay_valid, (PositionLost,)),
+    Row(57, clients.committed_offsets_are_kept, (CommittedOffsetRead,)),
     Row(73, clients.only_whole_batches_are_served, (CorruptPoll,)),
     Row(58, logs.in_sync_replicas_have_what_is_committed, (StateWritten, Acknowledged, Polled), "KIP-101, KIP-320"),
     Row(62, logs.joining_replicas_have_the_leaders_epoch, (StateWritten,), "KAFKA-7128"),
@@ -53,6 +55,7 @@ AT_REST: Final = (
     Row(42, rest.isrs_are_whole, (), "KAFKA-12751, KAFKA-14144"),
     Row(43, rest.nothing_is_pending, (), "KAFKA-4214, KAFKA-6650"),
     Row(48, rest.acknowledged_records_are_read),
+    Row(57, rest.groups_have_a_coordinator),
     Row(50, rest.idempotent_records_are_there_once),
     Row(63, rest.replicas_are_identical, (), "KAFKA-6361"),
     Row(70, rest.logs_are_whole),
