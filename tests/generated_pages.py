@@ -10,7 +10,7 @@ from tests.support.api_errors import as_markdown as coordinator_errors_page
 
 from klamm.sim.faults.table import faults_as_markdown
 from klamm.sim.invariants.table import as_markdown as invariants_page
-from klamm.spark.option_page import options_as_markdown
+from klamm.spark.option_table import options_as_markdown
 from klamm.telemetry.metric_table import as_markdown as metrics_page
 
 DOCS: Final = Path(__file__).parents[1] / "docs"

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.support import apache_kafka
+from tests.support.clean_shutdown import clean_shutdown_epochs
 
 from klamm.config.topic_config import TopicConfig
 from klamm.embedded.nodes import make_nodes
@@ -233,7 +234,7 @@ async def test_apache_kafka_opens_klamms_log_directory_and_klamm_opens_it_again(
 
     ours = manager()
     await ours.load()
-    assert ours.clean_shutdown_epoch is not None
+    assert None not in clean_shutdown_epochs(ours)
     config = TopicConfig.parse({"segment.bytes": "6000"})
     log = ours.get_or_create(ORDERS, config, UUID(int=77), is_new=True)
     end = fill(log)
@@ -264,6 +265,6 @@ async def test_apache_kafka_opens_klamms_log_directory_and_klamm_opens_it_again(
     assert {p: s.last_offset for p, s in back.producers.by_id.items()} == {
         p: s.last_offset for p, s in log.producers.by_id.items()
     }
-    assert again.clean_shutdown_epoch is not None
+    assert None not in clean_shutdown_epochs(again)
     assert not [line for line in said.splitlines() if "orders-0" in line and ("WARN" in line or "ERROR" in line)], said
     await again.close()

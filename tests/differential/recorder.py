@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.support.frames import read_frames
+
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import real_world
 from klamm.wire.api import api
-from klamm.wire.frames import FrameReader, decode_request_header, encode_response
+from klamm.wire.frames import decode_request_header, encode_response
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -139,23 +141,21 @@ class Recorder:
             writer.close()
 
     async def _serve_frames(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames = FrameReader()
-        while data := await reader.read(65536):
-            for frame in frames.feed(data):
-                header, at = decode_request_header(frame)
-                about = api(header.api_key)
-                message = about.request.decode(frame, header.api_version, at)
-                self.received.append((header.api_version, message))
-                if (gate := self._gates.get(about.name)) is not None:
-                    self.is_holding = True
-                    await gate.wait()
-                    self.is_holding = False
-                if self._to_break[about.name]:
-                    self._to_break[about.name] -= 1
-                    return
-                answer = self._answer(about.name, header.api_version, message) or about.response()
-                parts = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
-                writer.write(b"".join(parts))
+        async for frame in read_frames(reader):
+            header, at = decode_request_header(frame)
+            about = api(header.api_key)
+            message = about.request.decode(frame, header.api_version, at)
+            self.received.append((header.api_version, message))
+            if (gate := self._gates.get(about.name)) is not None:
+                self.is_holding = True
+                await gate.wait()
+                self.is_holding = False
+            if self._to_break[about.name]:
+                self._to_break[about.name] -= 1
+                return
+            answer = self._answer(about.name, header.api_version, message) or about.response()
+            parts = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
+            writer.write(b"".join(parts))
 
     def _answer(self, name: str, version: int, message: Any) -> Any:
         """The response, with an entry for every partition; None if an empty response is right."""

@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
+from tests.support.frames import read_frames
+
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import real_world
 from klamm.wire.api import api
-from klamm.wire.frames import FrameReader, decode_request_header, encode_response
+from klamm.wire.frames import decode_request_header, encode_response
 from klamm.zk.client import ZooKeeper
 from klamm.zk.registrar import BrokerRegistrar
 
@@ -61,13 +63,11 @@ class RecorderBroker:
         raise AssertionError(f"broker {self.number} never heard of {topic}-{number}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames = FrameReader()
-        while data := await reader.read(65536):
-            for frame in frames.feed(data):
-                header, at = decode_request_header(frame)
-                about = api(header.api_key)
-                message = about.request.decode(frame, header.api_version, at)
-                self.received.append((about.name, header.api_version, message))
-                parts = encode_response(header.api_key, header.api_version, header.correlation_id, about.response())
-                writer.write(b"".join(parts))
+        async for frame in read_frames(reader):
+            header, at = decode_request_header(frame)
+            about = api(header.api_key)
+            message = about.request.decode(frame, header.api_version, at)
+            self.received.append((about.name, header.api_version, message))
+            parts = encode_response(header.api_key, header.api_version, header.correlation_id, about.response())
+            writer.write(b"".join(parts))
         writer.close()

@@ -28,6 +28,9 @@ Bootstrap = Annotated[
         help="brokers of the cluster, klamm's or Apache Kafka's: HOST:PORT[,HOST:PORT]",
     ),
 ]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="show progress on stderr; default: on a terminal")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="give up after this many seconds")]
 Wait = Annotated[bool, typer.Option("--wait", help="return when the change is complete, or at --timeout")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")]

@@ -51,7 +51,6 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: ApiVersions | None = None
         self._reason = f"{peer}: connection closed"
         self._loop = asyncio.get_running_loop()
-        self._gone: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
     async def open(cls, world: World, host: str, port: int, client_id: str, timeout_s: float) -> Self:
@@ -152,21 +151,15 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection now; requests in flight fail with ConnectionLost."""
         self._fail_and_close(f"{self.peer}: this side closed the connection")
 
-    async def wait_closed(self) -> None:
-        """Wait until the connection is lost."""
-        await asyncio.shield(self._gone)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport of the new connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the requests without response, and end `wait_closed`."""
+        """Fail the requests without response."""
         self._fail_and_close(
             f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection"
         )
-        if not self._gone.done():
-            self._gone.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the part of the receive buffer where asyncio shall put the next bytes."""

@@ -124,12 +124,6 @@ class LogManager:
         """Return the path of the log directory that holds the partition; None where the partition has no log here."""
         return self._registry.directory_of(partition)
 
-    @property
-    def clean_shutdown_epoch(self) -> int | None:
-        """The broker epoch of the last shutdown; None unless all directories were shut down cleanly with it."""
-        epochs = {d.clean_epoch for d in self._registry.directories.values() if d.is_online}
-        return epochs.pop() if len(epochs) == 1 else None
-
     def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         """The config of a topic with these overrides. Raises InvalidConfig."""
         return TopicConfig.parse(overrides or {}, self._defaults)

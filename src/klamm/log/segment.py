@@ -9,7 +9,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles, SharedFile
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import DamagedRange
 from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer

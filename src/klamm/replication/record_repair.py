@@ -13,7 +13,7 @@ import structlog
 
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import DamagedRange
 from klamm.log.repair.mending import CannotMend, mend_segment
 from klamm.log.segment import Segment
 from klamm.model.errors import ErrorCode, KlammError

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.losses import LostRange
+from klamm.spark.errors import LostRange
 from klamm.wire.vectors.fields import Fields, HeaderFields, Slices
 from klamm.wire.vectors.varints import Longs
 

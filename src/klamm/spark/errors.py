@@ -1,22 +1,47 @@
-"""What ends a read: each text names topic, partition, offset and what to do."""
+"""What ends a read, and which records are lost: each text names topic, partition, offset and what to do."""
 
-from typing import Final
+import logging
+from typing import Final, NamedTuple
 
 from klamm.model.errors import KlammError
+from klamm.model.ids import TopicPartition
+from klamm.spark.option_parsers import OnDataLoss
 
 READ_AGAIN: Final = "Read again; if it fails in the same way, the log on the leader of this partition is damaged."
+_LOG: Final = logging.getLogger("klamm.spark")
+"""Spark shows what its workers log in the table function python_worker_logs()."""
 
 
 class BadOption(KlammError):
     """An option that is unknown, misspelt, contradicts another one, or has a value that cannot be."""
 
 
+class LostRange(NamedTuple):
+    """The offsets from `first` to before `end` of one partition; `end` None where nobody knows it any more."""
+
+    topic_partition: TopicPartition
+    first: int
+    end: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        which = f"from {self.first} on" if self.end is None else f"{self.first} to {self.end - 1}"
+        return f"{self.topic_partition}: offsets {which} are lost: {self.reason}"
+
+
 class DataLoss(KlammError):
     """Records of the requested range are gone; `lost` says which and why."""
 
-    def __init__(self, lost: object) -> None:
+    def __init__(self, lost: LostRange) -> None:
         self.lost = str(lost)
         super().__init__(
             f"{lost}. To read on without these records, set the option onDataLoss to skip, or to report for a row "
             "that says what is lost."
         )
+
+
+def pass_over(lost: LostRange, on_data_loss: OnDataLoss) -> None:
+    """Log that a lost range is skipped. Raises DataLoss where the option onDataLoss is `fail`."""
+    if on_data_loss is OnDataLoss.FAIL:
+        raise DataLoss(lost)
+    _LOG.warning("records are passed over, as the option onDataLoss is %s: %s", on_data_loss, lost)

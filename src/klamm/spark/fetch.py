@@ -15,8 +15,7 @@ from klamm.client.read_committed import Aborted
 from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.spark.errors import READ_AGAIN
-from klamm.spark.losses import LostRange, pass_over
+from klamm.spark.errors import READ_AGAIN, LostRange, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sizes import GUESSED_BYTES

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from klamm.client.cluster import TopicGone
 from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
 from klamm.model.ids import TopicPartition
-from klamm.spark.errors import BadOption
+from klamm.spark.errors import BadOption, LostRange, pass_over
 from klamm.spark.filters import EVERY_ROW, RowFilter
-from klamm.spark.losses import LostRange, pass_over
 from klamm.spark.offsets import Bound
 from klamm.spark.partitions import check_complete, find_partitions, warn_without_ids
 from klamm.spark.ranges import MIN_TASK_OFFSETS, OffsetRange, TaskLimits, TaskRanges, plan_tasks

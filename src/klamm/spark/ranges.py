@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.losses import LostRange
+from klamm.spark.errors import LostRange
 from klamm.spark.sizes import GUESSED_BYTES
 
 MIN_TASK_OFFSETS: Final = 10_000  # a task costs some milliseconds, in which this many records are read

@@ -9,8 +9,7 @@ from klamm.client.cluster import TopicGone, topic_ids_of
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
-from klamm.spark.errors import BadOption
-from klamm.spark.losses import LostRange, pass_over
+from klamm.spark.errors import BadOption, LostRange, pass_over
 from klamm.spark.options import ReadOptions
 from klamm.spark.partitions import check_complete, find_partitions, find_topics, partitions_of, warn_without_ids
 from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from klamm.model.topic_ids import id_to_text
-from klamm.spark.losses import LostRange
+from klamm.spark.errors import LostRange
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.stream_offsets import StreamOffset
 

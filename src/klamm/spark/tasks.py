@@ -10,9 +10,9 @@ from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
 from klamm.runtime.memory import freeze_objects
 from klamm.spark.columns import lost_rows
 from klamm.spark.decoder import RecordSelection, decode
+from klamm.spark.errors import LostRange
 from klamm.spark.fetch import RangeReader
 from klamm.spark.filters import RowFilter
-from klamm.spark.losses import LostRange
 from klamm.spark.options import ReadOptions
 from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges

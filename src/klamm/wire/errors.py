@@ -68,20 +68,5 @@ class UnencodableField(WireError):
         self.reason = reason
 
 
-class MalformedFrame(WireError):
-    """A size prefix that is negative or over the limit; the connection must be closed.
-
-    `frames` are those that were complete before it.
-    """
-
-    def __init__(self, size: int, max_bytes: int, frames: list[bytes]) -> None:
-        super().__init__(
-            f"a frame announces {size} bytes, valid are 0 to {max_bytes}; close the connection: "
-            "where the next frame begins is unknown"
-        )
-        self.size = size
-        self.frames = frames
-
-
 class MalformedHeader(WireError):
     """A frame too short for its header."""

@@ -6,18 +6,14 @@ from typing import Any, Final, NamedTuple
 from klamm.wire.api import ApiKey, api
 from klamm.wire.codec import WireMessage, join_small
 from klamm.wire.compile_encode import Parts
-from klamm.wire.errors import MalformedFrame, MalformedHeader
+from klamm.wire.errors import MalformedHeader
 from klamm.wire.source import ParseError, skip_tagged
-
-MAX_REQUEST_BYTES: Final = 104_857_600
-"""`socket.request.max.bytes` by default."""
 
 _SIZE: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH: Final = struct.Struct(">h")
 _FRAMED_REQUEST: Final = struct.Struct(">ihhi")
 _FRAMED_RESPONSE: Final = struct.Struct(">ii")
-_SMALL_CHUNK_BYTES: Final = 4096
 _UNSUPPORTED_VERSION: Final = b"\x00\x23"
 
 
@@ -120,76 +116,3 @@ def _skip_tagged(frame: bytes, at: int) -> int:
         raise MalformedHeader(
             f"header, tagged fields at byte {at}: they do not fit into the frame of {len(frame)} bytes"
         ) from None
-
-
-class FrameReader:
-    """Cuts a stream of bytes into frames.
-
-    Holds at most one incomplete frame; memory is that of the bytes fed, whatever size they announce. What was fed
-    is copied once, into its frame.
-    """
-
-    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._prefix = b""
-        self._size: int | None = None
-        self._chunks: list[bytearray | memoryview] = []
-        self._have = 0
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The number of bytes received of the incomplete frame."""
-        return self._have + len(self._prefix)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add received bytes; returns the frames now complete, without their sizes.
-
-        Raises MalformedFrame with the frames before it; the connection cannot go on after that.
-        """
-        frames: list[bytes] = []
-        at, stop = 0, len(data)
-        while at < stop or self._size == 0:
-            if self._size is None:
-                at = self._read_size(data, at, frames)
-                continue
-            end = at + self._size - self._have
-            if end > stop:
-                self._buffer_partial(data, at)
-                break
-            frames.append(self._join_frame(data, at, end))
-            at = end
-        return frames
-
-    def _read_size(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        """Read as much of a frame's size as has arrived; returns the position after it."""
-        end = at + _SIZE.size - len(self._prefix)
-        self._prefix += data[at:end]
-        if len(self._prefix) == _SIZE.size:
-            (size,) = _SIZE.unpack(self._prefix)
-            if not 0 <= size <= self._max_bytes:
-                raise MalformedFrame(size, self._max_bytes, frames)
-            self._size = size
-            self._prefix = b""
-        return min(end, len(data))
-
-    def _buffer_partial(self, data: bytes, at: int) -> None:
-        """Keep part of a frame; small chunks share one buffer, so that memory stays near the frame's size."""
-        rest = len(data) - at
-        self._have += rest
-        last = self._chunks[-1] if self._chunks else None
-        if rest >= _SMALL_CHUNK_BYTES:
-            self._chunks.append(memoryview(data)[at:])
-        elif isinstance(last, bytearray):
-            last += data[at:]
-        else:
-            self._chunks.append(bytearray(data[at:]))
-
-    def _join_frame(self, data: bytes, at: int, end: int) -> bytes:
-        """The complete frame from the buffered parts and the rest in `data`."""
-        frame = data[at:end]
-        if self._have:
-            frame = b"".join((*self._chunks, memoryview(data)[at:end]))
-            self._chunks = []
-            self._have = 0
-        self._size = None
-        return frame

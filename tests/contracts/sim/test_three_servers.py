@@ -143,80 +143,89 @@ async def wait_for(expected: str, attempt: Callable[[], Awaitable[str]]) -> str:
     return found
 
 
-async def run_scenario(three: Three) -> list[Any]:
-    told: list[Any] = []
+Record = Callable[..., None]
+"""Notes what was done and what the servers answered."""
 
-    def record(what: str, *seen: Any) -> None:
-        told.append((what, *seen))
+
+async def run_scenario(three: Three) -> list[Any]:
+    """What clients see while sessions move between the servers, and while servers stop and start."""
+    seen: list[Any] = []
+
+    def record(what: str, *answers: Any) -> None:
+        seen.append((what, *answers))
 
     leader, first, second = three.ports
     other = Raw(second)
     record("a second client", await other.open_session())
     at = {leader: Raw(leader), first: Raw(first), second: other}
     record("one at each of the others", await at[leader].open_session(), await at[first].open_session())
+    await move_a_session("follower", first, three, at, record)
+    await move_a_session("leader", leader, three, at, record)
+    await lose_servers(three, record)
+    return seen
+
+
+async def move_a_session(where: str, port: int, three: Three, at: dict[int, Raw], record: Record) -> None:
+    """Open a session at one server, reconnect to it at others with its watches, and close it."""
+    leader, first, second = three.ports
+    other, path = at[second], f"/{where}"
 
     async def sync_server(port: int) -> int:
         """Return the port after its server has applied all writes: it rejects clients that have seen more."""
         await at[port].sync()
         return port
 
-    for where, port in (("follower", first), ("leader", leader)):
-        early, late, path = Raw(port), Raw(second), f"/{where}"
-        record(f"a session at the {where}", await early.open_session(), await early.create(path, True))
-        record("watches", await early.exists(path, True), await early.exists("/" + where + "-new", True))
-        await sync_server(second)
-        record("it moves", await late.open_session(early))
-        record("the earlier connection reads", await early.exists("/"))
-        record("the earlier connection writes", await early.create("/never"))
-        record("it did not", await late.sync(), await late.exists("/never"))
-        await other.create(f"/{where}-new")
-        body = jute.LONG.pack(late.last_zxid) + jute.texts([path]) + jute.texts([f"/{where}-new"]) + jute.texts([])
-        await late.sync()
-        record("it sets its watches again", await late.ask(Opcode.SET_WATCHES, body, -8), list(late.events))
-        wrong = Raw(await sync_server(first))
-        record("a wrong password elsewhere", await wrong.open_session(late, password=b"x" * 16))
-        record("it lives on", await late.exists(path))
-        record("it has seen more than any server", await Raw(first).open_session(late, ahead=1_000))
-        last = Raw(await sync_server(leader))
-        record("it ends at another server", await last.open_session(late), await late.ask(Opcode.CLOSE_SESSION, b""))
-        await other.sync()
-        record("its znode is gone", await other.exists(path))
-    record(
-        "one that will fall silent",
-        await (silent := Raw(second)).open_session(timeout_ms=2_000),
-        await silent.create("/s", True),
-    )
-    record("and one that will not", await (keeper := Raw(second)).open_session(), await keeper.create("/keeper", True))
+    early, late = Raw(port), Raw(second)
+    record(f"a session at the {where}", await early.open_session(), await early.create(path, True))
+    record("watches", await early.exists(path, True), await early.exists(f"{path}-new", True))
+    await sync_server(second)
+    record("it moves", await late.open_session(early))
+    record("the earlier connection reads", await early.exists("/"))
+    record("the earlier connection writes", await early.create("/never"))
+    record("it did not", await late.sync(), await late.exists("/never"))
+    await other.create(f"{path}-new")
+    body = jute.LONG.pack(late.last_zxid) + jute.texts([path]) + jute.texts([f"{path}-new"]) + jute.texts([])
+    await late.sync()
+    record("it sets its watches again", await late.ask(Opcode.SET_WATCHES, body, -8), list(late.events))
+    wrong = Raw(await sync_server(first))
+    record("a wrong password elsewhere", await wrong.open_session(late, password=b"x" * 16))
+    record("it lives on", await late.exists(path))
+    record("it has seen more than any server", await Raw(first).open_session(late, ahead=1_000))
+    last = Raw(await sync_server(leader))
+    record("it ends at another server", await last.open_session(late), await late.ask(Opcode.CLOSE_SESSION, b""))
+    await other.sync()
+    record("its znode is gone", await other.exists(path))
+
+
+async def lose_servers(three: Three, record: Record) -> None:
+    """Stop one, two and all three servers; one session is kept all the while, another expires."""
+    second = three.ports[2]
+    silent, keeper = Raw(second), Raw(second)
+    record("one that will fall silent", await silent.open_session(timeout_ms=2_000), await silent.create("/s", True))
+    record("and one that will not", await keeper.open_session(), await keeper.create("/keeper", True))
     await three.stop(1)
     record("two of three", await keeper.create("/two"))
     await three.stop(0)
 
-    async def alone() -> str:
-        return await keeper.exists("/")
-
-    record("one of three", await wait_for("closed", alone), await Raw(second).open_session(keeper))
-    await three.start(0)
-
-    async def back() -> str:
+    async def reconnect() -> str:
         nonlocal keeper
         again = Raw(second)
         if (found := await again.open_session(keeper)) == "same session":
             keeper = again
         return found
 
-    record(
-        "two again", await wait_for("same session", back), await keeper.create("/again"), await keeper.exists("/keeper")
-    )
+    closed = await wait_for("closed", lambda: keeper.exists("/"))
+    record("one of three", closed, await Raw(second).open_session(keeper))
+    await three.start(0)
+    same = await wait_for("same session", reconnect)
+    record("two again", same, await keeper.create("/again"), await keeper.exists("/keeper"))
     await three.stop(0, 2)
     record("none", await Raw(second).open_session(keeper))
     await three.start(0, 1, 2)
-    record("all anew", await wait_for("same session", back), await keeper.sync(), await keeper.exists("/keeper"))
-
-    async def forgotten() -> str:
-        return await keeper.exists("/s")
-
-    record("the silent one expires", await wait_for("answered -101", forgotten), await Raw(second).open_session(silent))
-    return told
+    same = await wait_for("same session", reconnect)
+    record("all anew", same, await keeper.sync(), await keeper.exists("/keeper"))
+    expired = await wait_for("answered -101", lambda: keeper.exists("/s"))
+    record("the silent one expires", expired, await Raw(second).open_session(silent))
 
 
 @pytest.mark.timeout(240)

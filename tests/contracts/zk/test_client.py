@@ -7,14 +7,17 @@ from itertools import count
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.security import make_digest_acl_credential
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
-from klamm.zk.acl import CREATOR_ALL_ACL, OPEN_ACL, digest_acl
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode, NotEmpty, ZkCode
 from klamm.zk.operations import Check, Create, Delete, Set
 from klamm.zk.watches import EventType, WatchEvent
+
+KAFKA_ACL = Acl(Permission.ALL, "digest", make_digest_acl_credential("kafka", "secret"))
 
 _chroots = count(1)
 
@@ -146,10 +149,10 @@ async def test_ephemeral_znodes_are_deleted_when_the_session_closes(
 
 async def test_a_client_with_credentials_reads_znodes_behind_an_acl(zk: ZooKeeper, kazoo: KazooClient) -> None:
     await zk.add_auth("digest", b"kafka:secret")
-    await zk.create("/mine", b"x", acl=CREATOR_ALL_ACL)
+    await zk.create("/mine", b"x", acl=[Acl(Permission.ALL, "auth", "")])
     acl, _ = await zk.get_acl("/mine")
 
-    assert acl == [digest_acl("kafka", "secret")]
+    assert acl == [KAFKA_ACL]
     with pytest.raises(NoAuthError):
         await asyncio.to_thread(kazoo.get, "/mine")
     await asyncio.to_thread(kazoo.add_auth, "digest", "kafka:secret")
@@ -158,7 +161,7 @@ async def test_a_client_with_credentials_reads_znodes_behind_an_acl(zk: ZooKeepe
 
 
 async def test_a_client_without_credentials_gets_no_auth(zk: ZooKeeper) -> None:
-    await zk.create("/closed", b"x", acl=[digest_acl("kafka", "secret")])
+    await zk.create("/closed", b"x", acl=[KAFKA_ACL])
 
     with pytest.raises(NoAuth):
         await zk.get("/closed")

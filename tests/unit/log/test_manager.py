@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.clean_shutdown import clean_shutdown_epochs
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -37,7 +38,7 @@ async def test_restart_restores_logs_high_watermarks_and_leader_epochs(world: Wo
     back = second.get(ORDERS)
     assert back is not None
     assert (values_of(back), back.high_watermark, back.epochs.entries) == (["a", "b"], 1, ((5, 0),))
-    assert second.clean_shutdown_epoch == 77
+    assert clean_shutdown_epochs(second) == {77}
     await second.close()
 
 

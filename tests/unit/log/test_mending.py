@@ -13,7 +13,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import DamagedRange
 from klamm.log.repair.mending import CannotMend, mend_segment
 from klamm.log.repair.scrubber import LogScrubber
 from klamm.log.settings import ScrubberSettings

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.clean_shutdown import clean_shutdown_epochs
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -128,7 +129,7 @@ async def test_failure_while_loading_makes_the_next_start_unclean(world: World, 
     again = LogManager(world, [str(tmp_path)], 1, "mine")
     await again.load()
 
-    assert again.clean_shutdown_epoch is None
+    assert clean_shutdown_epochs(again) == {None}
     await again.close()
 
 

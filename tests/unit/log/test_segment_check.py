@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from klamm.log.repair.checking import CheckedSegment, Place, Progress, check_segment
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import CheckedSegment, DamagedRange, Place, Progress, check_segment
 from klamm.runtime.randomness import Rng
 from klamm.sim.disk import SimulatedDisk
 from klamm.wire.records import NewRecord, build_batch

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.zk import jute
-from klamm.zk.acl import OPEN_ACL, Acl, digest_acl
+from klamm.zk.acl import OPEN_ACL, Acl
 from klamm.zk.errors import BadVersion, NoNode, ZkCode, ZkError, error_of
 from klamm.zk.jute import MalformedPacket, Reader
 
@@ -42,10 +42,6 @@ def test_encoded_acls_decode_to_themselves() -> None:
     acl = [*OPEN_ACL, Acl(5, "digest", "user:hash")]
 
     assert Reader(jute.acls(acl)).acls() == acl
-
-
-def test_a_digest_acl_equals_zookeepers() -> None:
-    assert digest_acl("super", "admin") == Acl(31, "digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
 
 
 LIES = {

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from klamm.cli.admin.client import parse_addresses
-from klamm.cli.options import LOCAL, Bootstrap
+from klamm.cli.options import LOCAL, Bootstrap, Progress
 from klamm.cli.records.consume import ConsumeOptions, check_options, consume
 from klamm.cli.records.positions import parse_start
 from klamm.cli.records.printing import Printer
@@ -21,49 +21,65 @@ _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
 _HEARTBEATS_PER_SESSION: Final = 3
 _MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
 
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic; repeatable")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="partition; repeatable; default: all")
+]
+Start = Annotated[
+    str | None,
+    typer.Option("--offset", "-o", help="start: beginning (default), end, stored, an offset, -N before the end"),
+]
+From = Annotated[str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")]
+Since = Annotated[str | None, typer.Option("--since", help="start so long ago, for example 10m")]
+Until = Annotated[str | None, typer.Option("--until", help="end before records of this time")]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"),
+]
+InstanceId = Annotated[str | None, typer.Option("--instance-id", help="static member of the group")]
+SessionTimeout = Annotated[
+    float, typer.Option("--session-timeout", min=0.001, help="seconds until the group removes a silent member")
+]
+Commit = Annotated[bool, typer.Option("--commit/--no-commit", help="commit offsets of the group")]
+ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="exit at the end of all partitions")]
+Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after so many records")]
+Form = Annotated[
+    str | None, typer.Option("--format", "-f", help=r"for example '%t %p %o %k: %s\n'; see the documentation")
+]
+AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="print JSON lines")]
+KeyDelimiter = Annotated[
+    str | None, typer.Option("--key-delimiter", "-K", help="print the key and this before the payload")
+]
+Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="printed after each record")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="print NULL for what is null")]
+IsolationLevel = Annotated[str, typer.Option("--isolation-level", help="read_committed or read_uncommitted")]
+ReadTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="give up when a partition cannot be read for these seconds")
+]
+
 
 def command(
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic; repeatable")] = None,
+    topic: Topics = None,
     bootstrap: Bootstrap = LOCAL,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="partition; repeatable; default: all")
-    ] = None,
-    offset: Annotated[
-        str | None,
-        typer.Option("--offset", "-o", help="start: beginning (default), end, stored, an offset, -N before the end"),
-    ] = None,
-    from_: Annotated[str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="start so long ago, for example 10m")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="end before records of this time")] = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"),
-    ] = None,
-    instance_id: Annotated[str | None, typer.Option("--instance-id", help="static member of the group")] = None,
-    session_timeout: Annotated[
-        float, typer.Option("--session-timeout", min=0.001, help="seconds until the group removes a silent member")
-    ] = 45.0,
-    commit: Annotated[bool, typer.Option("--commit/--no-commit", help="commit offsets of the group")] = True,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="exit at the end of all partitions")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after so many records")] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", "-f", help=r"for example '%t %p %o %k: %s\n'; see the documentation")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="print JSON lines")] = False,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="print the key and this before the payload")
-    ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="printed after each record")] = r"\n",
-    null: Annotated[bool, typer.Option("--null", "-Z", help="print NULL for what is null")] = False,
-    isolation_level: Annotated[
-        str, typer.Option("--isolation-level", help="read_committed or read_uncommitted")
-    ] = "read_committed",
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="give up when a partition cannot be read for these seconds")
-    ] = 60.0,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="show progress on stderr; default: on a terminal")
-    ] = None,
+    partition: Partitions = None,
+    offset: Start = None,
+    from_: From = None,
+    since: Since = None,
+    until: Until = None,
+    group: Group = None,
+    instance_id: InstanceId = None,
+    session_timeout: SessionTimeout = 45.0,
+    commit: Commit = True,
+    exit_at_end: ExitAtEnd = False,
+    count: Count = None,
+    form: Form = None,
+    as_json: AsJsonLines = False,
+    key_delimiter: KeyDelimiter = None,
+    delimiter: Delimiter = r"\n",
+    null: Null = False,
+    isolation_level: IsolationLevel = "read_committed",
+    timeout: ReadTimeout = 60.0,
+    progress: Progress = None,
 ) -> None:
     """Print the records of topics, until Ctrl-C or an end: --exit, --count, --until."""
     if isolation_level not in _ISOLATION:

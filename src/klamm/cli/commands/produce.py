@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from klamm.cli.admin.client import parse_addresses
-from klamm.cli.options import LOCAL, Bootstrap
+from klamm.cli.options import LOCAL, Bootstrap, Progress
 from klamm.cli.records.produce import ProduceOptions, check_options, produce
 from klamm.cli.records.running import run_stream
 from klamm.cli.records.text import parse_delimiter
@@ -18,40 +18,55 @@ from klamm.wire.compression import Codec
 
 _ACKS = {"0": NO_ACKS, "1": 1, "all": ALL_IN_SYNC, "-1": ALL_IN_SYNC}
 
+Files = Annotated[
+    list[str] | None, typer.Argument(help="each is one message, or with --lines many; default: standard input")
+]
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="topic of all records")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="partition of all records")]
+Partitioner = Annotated[
+    str | None, typer.Option("--partitioner", help="murmur2 as Apache Kafka (default), or crc32 as kcat")
+]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="key of all records")]
+KeyDelimiter = Annotated[
+    str | None, typer.Option("--key-delimiter", "-K", help=r"parts key and payload in a line, for example '\t'")
+]
+Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="parts the messages")]
+Headers = Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE; repeatable")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="send empty keys and payloads as null")]
+AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")]
+Lines = Annotated[bool, typer.Option("--lines", "-l", help="read files by lines")]
+Compression = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")]
+Acks = Annotated[str, typer.Option("--acks", help="0, 1 or all")]
+Idempotent = Annotated[
+    bool | None, typer.Option("--idempotent/--not-idempotent", help="no duplicates by retries; needs --acks all")
+]
+BatchBytes = Annotated[
+    int, typer.Option("--batch-bytes", min=1, max=1 << 30, help="most bytes of a batch before compression")
+]
+SendTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="give up when a partition takes no records for these seconds")
+]
+
 
 def command(
-    files: Annotated[
-        list[str] | None, typer.Argument(help="each is one message, or with --lines many; default: standard input")
-    ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="topic of all records")] = None,
+    files: Files = None,
+    topic: Topic = None,
     bootstrap: Bootstrap = LOCAL,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="partition of all records")] = None,
-    partitioner: Annotated[
-        str | None, typer.Option("--partitioner", help="murmur2 as Apache Kafka (default), or crc32 as kcat")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="key of all records")] = None,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help=r"parts key and payload in a line, for example '\t'")
-    ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="parts the messages")] = r"\n",
-    header: Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE; repeatable")] = None,
-    null: Annotated[bool, typer.Option("--null", "-Z", help="send empty keys and payloads as null")] = False,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")] = False,
-    lines: Annotated[bool, typer.Option("--lines", "-l", help="read files by lines")] = False,
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")] = "none",
-    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all")] = "all",
-    idempotent: Annotated[
-        bool | None, typer.Option("--idempotent/--not-idempotent", help="no duplicates by retries; needs --acks all")
-    ] = None,
-    batch_bytes: Annotated[
-        int, typer.Option("--batch-bytes", min=1, max=1 << 30, help="most bytes of a batch before compression")
-    ] = MAX_BATCH_BYTES,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="give up when a partition takes no records for these seconds")
-    ] = 60.0,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="show progress on stderr; default: on a terminal")
-    ] = None,
+    partition: Partition = None,
+    partitioner: Partitioner = None,
+    key: Key = None,
+    key_delimiter: KeyDelimiter = None,
+    delimiter: Delimiter = r"\n",
+    header: Headers = None,
+    null: Null = False,
+    as_json: AsJsonLines = False,
+    lines: Lines = False,
+    compression: Compression = "none",
+    acks: Acks = "all",
+    idempotent: Idempotent = None,
+    batch_bytes: BatchBytes = MAX_BATCH_BYTES,
+    timeout: SendTimeout = 60.0,
+    progress: Progress = None,
 ) -> None:
     """Produce records from standard input or files: each line is one, until the input ends or Ctrl-C."""
     settings = ProducerSettings(

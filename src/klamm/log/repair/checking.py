@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.log.repair.batch_reader import BatchReader
-from klamm.log.repair.damage import DamagedRange
 from klamm.runtime.disk import Disk
 from klamm.wire.records.batch import NO_LEADER_EPOCH, BatchHeader, CorruptRecords
 
@@ -17,6 +16,19 @@ MAX_RANGES: Final = 100
 """A segment with more of them is replaced from the last one to its end."""
 _MAX_CANDIDATES: Final = 100_000
 _INDEX_ENTRY: Final = struct.Struct(">ii")
+
+
+class DamagedRange(NamedTuple):
+    """Bytes of a segment file that are not the batches that were written there, and the offsets that they had.
+
+    Both ends are exclusive.
+    """
+
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+    reason: str
 
 
 class CheckedSegment(NamedTuple):

@@ -15,8 +15,7 @@ from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.log import Log
 from klamm.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from klamm.log.open_files import OpenFiles
-from klamm.log.repair.checking import CheckedSegment, Place, check_segment
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import CheckedSegment, DamagedRange, Place, check_segment
 from klamm.log.segment import Segment
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import Buffer, Disk

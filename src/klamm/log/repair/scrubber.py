@@ -7,8 +7,7 @@ from typing import Final, Protocol
 import structlog
 
 from klamm.log.log import Log
-from klamm.log.repair.checking import CheckedSegment, Place, Progress, check_segment
-from klamm.log.repair.damage import DamagedRange
+from klamm.log.repair.checking import CheckedSegment, DamagedRange, Place, Progress, check_segment
 from klamm.log.segment import Segment
 from klamm.log.settings import ScrubberSettings
 from klamm.model.ids import TopicPartition

@@ -55,7 +55,6 @@ from klamm.sim.history.trace import (
     UnexpectedError,
 )
 from klamm.sim.hosts import Host
-from klamm.sim.nodes.configs import KeptConfigs
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
 from klamm.sim.nodes.faulty_requests import FaultyRequests, ReceivedRequest, can_detect_staleness
 from klamm.sim.nodes.proposals import NEWEST_ALTER_PARTITION, ProposedIsr, alter_partition_request
@@ -73,11 +72,13 @@ from klamm.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from klamm.zk.configs import DEFAULT_ENTITY
 from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 
+_UNCLEAN: Final = "unclean.leader.election.enable"
 _ISR_CHECK_INTERVAL_S: Final = 1.0
 _CONNECT_RETRY_S: Final = 0.5
 _CONTROLLER_TIMEOUT_S: Final = 5.0
@@ -417,3 +418,26 @@ class Node:
     def waits_for_alter_partition(self) -> bool:
         """Whether a replica of the node has proposed an ISR and has no answer yet."""
         return any(r.proposal is not None for r in self.broker.replicas.hosted.values())
+
+
+class KeptConfigs:
+    """Keeps changed configs, and starts the elections that they allow; gets the changes as in production."""
+
+    def __init__(
+        self, broker: BrokerId, controller: Controller, on_applied: Callable[[Mapping[str, Mapping[str, str]]], None]
+    ) -> None:
+        """`on_applied` gets the configs by entity, the path below `/config`."""
+        self._broker = broker
+        self._controller = controller
+        self._on_applied = on_applied
+
+    async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """Keep the overrides of these topics; where one allows unclean elections, tell the controller."""
+        self._on_applied({f"topics/{topic}": own for topic, own in overrides.items()})
+        for topic, own in overrides.items():
+            if own.get(_UNCLEAN) == "true":
+                self._controller.unclean_election_enabled(topic)
+
+    async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Keep the configs of all brokers, and of this one."""
+        self._on_applied({f"brokers/{DEFAULT_ENTITY}": cluster, f"brokers/{self._broker}": broker})

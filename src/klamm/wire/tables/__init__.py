@@ -9,13 +9,10 @@ from klamm.wire.tables import (
     coordinator_records,
     data,
     groups,
-    log_dirs,
     security,
     topics,
     transactions,
 )
 
-TABLES: Final = tuple(
-    m.TABLE for m in (data, cluster, control, groups, topics, configs, log_dirs, transactions, security)
-)
+TABLES: Final = tuple(m.TABLE for m in (data, cluster, control, groups, topics, configs, transactions, security))
 RECORD_TABLES: Final = (coordinator_records.TABLE,)
