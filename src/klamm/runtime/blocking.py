@@ -3,11 +3,18 @@
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
+
 Buffer = bytes | bytearray | memoryview
+
+
+def new_lock() -> threading.Lock:
+    """Return a lock for data that several threads use."""
+    return threading.Lock()
 
 
 class BlockingConnection(Protocol):

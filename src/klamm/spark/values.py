@@ -3,7 +3,6 @@
 A second Python process behind the source would cost more than the read itself.
 """
 
-import io
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -100,7 +99,7 @@ def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
     """The values as rows. Raises ArrowInvalid where one is not exactly one object of the schema."""
     joined = b"\n".join(_numbered(i, value) for i, value in enumerate(values))
     table = arrow_json.read_json(
-        io.BytesIO(joined),
+        pa.BufferReader(joined),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
         parse_options=arrow_json.ParseOptions(
             explicit_schema=schema.append(_NUMBER), unexpected_field_behavior="ignore"

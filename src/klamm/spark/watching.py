@@ -2,7 +2,6 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Self
@@ -16,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from klamm.model.cluster import parse_addresses
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
-from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.blocking import RealBlockingWorld, new_lock
 from klamm.spark.errors import BadOption
 from klamm.spark.group_offsets import GroupOffsets
 from klamm.spark.lag import Progress, metrics, progress_of
@@ -36,7 +35,7 @@ class Watch:
         self._name = query.name or self._id
         self._offsets = offsets
         self._registry = registry
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._progress: Progress | None = None
         self._rows = 0
         self._batch_ms = 0.0
