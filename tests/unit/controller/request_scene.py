@@ -27,6 +27,32 @@ from klamm.runtime.time_slices import CountedSlices
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
 
+KAFKA_REQUEST_VERSIONS = {
+    # LeaderAndIsr, UpdateMetadata, StopReplica: ControllerChannelManager.scala (3.9)
+    "0.8.2": (0, 0, 0),
+    "0.9.0": (0, 1, 0),
+    "0.10.0-IV0": (0, 1, 0),
+    "0.10.0-IV1": (0, 2, 0),
+    "0.10.1-IV2": (0, 2, 0),
+    "0.10.2-IV0": (0, 3, 0),
+    "0.11.0-IV2": (0, 3, 0),
+    "1.0-IV0": (1, 4, 0),
+    "2.1-IV2": (1, 4, 0),
+    "2.2-IV0": (2, 5, 1),
+    "2.3-IV1": (2, 5, 1),
+    "2.4-IV0": (3, 5, 1),
+    "2.4-IV1": (4, 6, 2),
+    "2.5-IV0": (4, 6, 2),
+    "2.6-IV0": (4, 6, 3),
+    "2.8-IV0": (4, 6, 3),
+    "2.8-IV1": (5, 7, 3),
+    "3.1-IV0": (5, 7, 3),
+    "3.2-IV0": (6, 7, 3),
+    "3.3-IV3": (6, 7, 3),
+    "3.4-IV0": (7, 8, 4),
+    "3.9-IV0": (7, 8, 4),
+}
+
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))

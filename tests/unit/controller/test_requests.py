@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.controller_room import words
-from tests.unit.controller.request_scene import Scene, ids, lisr, umr, waiting
+from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS, Scene, ids, lisr, umr, waiting
 
 from klamm.controller.control_requests import (
     ControlItem,
@@ -15,7 +15,6 @@ from klamm.controller.control_requests import (
 )
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
-from klamm.controller.settings import parse_ibp, request_versions
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
@@ -23,43 +22,8 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.net.encoded_messages import EncodedMessage
 from klamm.sim.nodes.control_messages import partition_states
 
-IBPS = {
-    "0.8.2": (0, 0, 0),
-    "0.9.0": (0, 1, 0),
-    "0.10.0-IV0": (0, 1, 0),
-    "0.10.0-IV1": (0, 2, 0),
-    "0.10.1-IV2": (0, 2, 0),
-    "0.10.2-IV0": (0, 3, 0),
-    "0.11.0-IV2": (0, 3, 0),
-    "1.0-IV0": (1, 4, 0),
-    "2.1-IV2": (1, 4, 0),
-    "2.2-IV0": (2, 5, 1),
-    "2.4-IV0": (3, 5, 1),
-    "2.4-IV1": (4, 6, 2),
-    "2.5-IV0": (4, 6, 2),
-    "2.6-IV0": (4, 6, 3),
-    "2.8-IV0": (4, 6, 3),
-    "2.8-IV1": (5, 7, 3),
-    "3.1-IV0": (5, 7, 3),
-    "3.2-IV0": (6, 7, 3),
-    "3.3": (6, 7, 3),
-    "3.4-IV0": (7, 8, 4),
-    "3.9": (7, 8, 4),
-}
 
-
-@pytest.mark.parametrize(("ibp", "versions"), IBPS.items(), ids=IBPS)
-def test_control_request_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
-    assert request_versions(parse_ibp(ibp)) == versions
-
-
-@pytest.mark.parametrize("text", ["", "3", "three.nine", "3.9-IVx", "1.2.3.4"])
-def test_an_invalid_inter_broker_protocol_version_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_ibp(text)
-
-
-@pytest.mark.parametrize("ibp", IBPS)
+@pytest.mark.parametrize("ibp", KAFKA_REQUEST_VERSIONS)
 async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
     scene = Scene(ibp)
     [p] = scene.partitions

@@ -1,35 +1,11 @@
 """What depends on the protocol version of the controller: versions of requests, and features of the protocol."""
 
 import pytest
+from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS
 
 from klamm.controller.settings import FIRST_WITH_PRODUCER_IDS, ControllerSettings, parse_ibp, request_versions
 from klamm.model.ids import BrokerId
 
-KAFKA_REQUEST_VERSIONS = {
-    # LeaderAndIsr, UpdateMetadata, StopReplica: ControllerChannelManager.scala (3.9)
-    "0.8.2": (0, 0, 0),
-    "0.9.0": (0, 1, 0),
-    "0.10.0-IV0": (0, 1, 0),
-    "0.10.0-IV1": (0, 2, 0),
-    "0.10.1-IV2": (0, 2, 0),
-    "0.10.2-IV0": (0, 3, 0),
-    "0.11.0-IV2": (0, 3, 0),
-    "1.0-IV0": (1, 4, 0),
-    "2.1-IV2": (1, 4, 0),
-    "2.2-IV0": (2, 5, 1),
-    "2.3-IV1": (2, 5, 1),
-    "2.4-IV0": (3, 5, 1),
-    "2.4-IV1": (4, 6, 2),
-    "2.5-IV0": (4, 6, 2),
-    "2.6-IV0": (4, 6, 3),
-    "2.8-IV0": (4, 6, 3),
-    "2.8-IV1": (5, 7, 3),
-    "3.1-IV0": (5, 7, 3),
-    "3.2-IV0": (6, 7, 3),
-    "3.3-IV3": (6, 7, 3),
-    "3.4-IV0": (7, 8, 4),
-    "3.9-IV0": (7, 8, 4),
-}
 LAST_OF_VERSION = {
     "3.9": (3, 9, 9),
     "2.8-IV1": (2, 8, 1),

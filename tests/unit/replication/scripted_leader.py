@@ -97,6 +97,13 @@ class Leader:
         ]
 
 
+def new_fetcher(cluster: ReplicaCluster, leader: Leader) -> Fetcher:
+    """A fetcher of broker 1 that asks the scripted leader, broker 2; it does not run yet."""
+    end_point = LeaderEndPoint(BrokerId(1), BrokerId(2), "broker-1-fetcher-0", cluster.metadata, leader.connect, 30)
+    quota = cluster.brokers[1].quotas.follower
+    return Fetcher(end_point, FetchSettings(BrokerId(1)), lambda: 100, BACKOFF_S, quota)
+
+
 Scenario = Callable[[ReplicaCluster, Leader, Fetcher], Any]
 
 
@@ -115,11 +122,7 @@ def follow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Follow:
         async def main(cluster: ReplicaCluster) -> None:
             leader = Leader()
             leader.answers, leader.offsets = list(answers), list(offsets)
-            end_point = LeaderEndPoint(
-                BrokerId(1), BrokerId(2), "broker-1-fetcher-0", cluster.metadata, leader.connect, 30
-            )
-            quota = cluster.brokers[1].quotas.follower
-            fetcher = Fetcher(end_point, FetchSettings(BrokerId(1)), lambda: 100, BACKOFF_S, quota)
+            fetcher = new_fetcher(cluster, leader)
             monkeypatch.setattr(cluster.brokers[1]._fetchers, "add", lambda following: None)
             for number, count in enumerate(records):
                 tp = TopicPartition("orders", number)

@@ -7,18 +7,31 @@ import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
-from tests.unit.replication.scripted_leader import BACKOFF_S, P1, Follow, Leader, answer, data, settle
+from tests.unit.replication.scripted_leader import P1, Follow, Leader, answer, data, new_fetcher, settle
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
-from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
-from klamm.replication.leader_end_point import LeaderEndPoint
 from klamm.wire.messages import (
     FetchResponse,
     FetchResponseEpochEndOffset,
 )
 from klamm.wire.records import CorruptRecords
+
+
+def remove_during_the_flush_of_another(
+    monkeypatch: pytest.MonkeyPatch, cluster: ReplicaCluster, fetcher: Fetcher
+) -> None:
+    """Stop following P0 while the records of P1 in the same response are flushed."""
+
+    async def remove() -> None:
+        fetcher.remove(P0)
+
+    monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
+    monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", remove, raising=False)
+
+
+def refuse_as_corrupt(records: bytes) -> None:
+    raise CorruptRecords("CRC does not match")
 
 
 def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(follow: Follow) -> None:
@@ -80,10 +93,7 @@ def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run: Run) 
         for offset in range(3):
             log.append_as_follower(batch(base=offset))
         log.update_high_watermark(1)
-        leader = Leader()
-        end_point = LeaderEndPoint(BrokerId(1), BrokerId(2), "c", cluster.metadata, leader.connect, 30)
-        quota = cluster.brokers[1].quotas.follower
-        fetcher = Fetcher(end_point, FetchSettings(BrokerId(1)), lambda: 100, BACKOFF_S, quota)
+        fetcher = new_fetcher(cluster, Leader())
         fetcher.add(P0, cluster.partition(1), 3)
         assert (log.end_offset, log.truncations) == (1, [1])
         assert fetcher._followed[P0].position()[1:4] == (1, 3, -1)
@@ -120,11 +130,7 @@ def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(
     """KAFKA-7786: while another partition of the response is flushed, this broker stops following the leader."""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
-        async def lose_leadership_meanwhile() -> None:
-            fetcher.remove(P0)
-
-        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
-        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
+        remove_during_the_flush_of_another(monkeypatch, cluster, fetcher)
         await settle()
         assert cluster.log(1).truncations == []
         assert [number for number, _, _ in leader.fetches()[1]] == [1]
@@ -137,11 +143,7 @@ def test_offset_out_of_range_in_an_earlier_leader_epoch_is_ignored(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
-        async def lose_leadership_meanwhile() -> None:
-            fetcher.remove(P0)
-
-        monkeypatch.setattr(cluster.log(1, P1), "needs_flush_before_ack", True)
-        monkeypatch.setattr(cluster.log(1, P1), "flush_before_ack", lose_leadership_meanwhile, raising=False)
+        remove_during_the_flush_of_another(monkeypatch, cluster, fetcher)
         await settle()
         assert cluster.log(1).end_offset == 3
         assert len(leader.fetches()) == len(leader.asked) == 2
@@ -272,13 +274,10 @@ def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow
 
 
 def test_corrupt_records_are_fetched_again(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(records: bytes) -> None:
-        raise CorruptRecords("CRC does not match")
-
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         log = cluster.log(1)
         with monkeypatch.context() as patch:
-            patch.setattr(log, "append_as_follower", refuse)
+            patch.setattr(log, "append_as_follower", refuse_as_corrupt)
             await settle()
         assert P0 in fetcher
         await asyncio.sleep(1)
@@ -293,11 +292,8 @@ def test_corrupt_records_are_fetched_again_after_growing_delays(
 ) -> None:
     """A flipped bit on the leader's disk stays: the log of the follower must not fill with one error."""
 
-    def refuse(records: bytes) -> None:
-        raise CorruptRecords("CRC does not match")
-
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
-        monkeypatch.setattr(cluster.log(1), "append_as_follower", refuse)
+        monkeypatch.setattr(cluster.log(1), "append_as_follower", refuse_as_corrupt)
         await asyncio.sleep(0.5)
         assert len(leader.fetches()) == 4  # after 50, 100 and 200 ms
 

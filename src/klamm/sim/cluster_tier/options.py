@@ -13,38 +13,38 @@ from klamm.sim.scripts.script import ScheduledAction, Script
 @dataclass(frozen=True, slots=True)
 class Options:
     seed: int
-    policy: Policy
-    nodes: int
-    servers: int
-    session_timeout_ms: int
-    protocol: str
+    policy: Policy = Policy.FIFO
+    nodes: int = 3
+    servers: int = 1
+    session_timeout_ms: int = 3_000
+    protocol: str = "3.9-IV0"
     """inter.broker.protocol.version: below 2.7 leaders write the ISR themselves."""
-    directories: int
+    directories: int = 1
     """Log directories of each node."""
-    topics: int
-    partitions: int
+    topics: int = 2
+    partitions: int = 1
     """Of each topic."""
-    lag_ms: int
+    lag_ms: int = 3_000
     """replica.lag.time.max.ms."""
-    fetch_wait_ms: int
+    fetch_wait_ms: int = 500
     """replica.fetch.wait.max.ms."""
-    fetchers: int
+    fetchers: int = 1
     """num.replica.fetchers."""
-    segment_bytes: int
-    checkpoint_ms: int
+    segment_bytes: int = 1 << 20
+    checkpoint_ms: int = 5_000
     """How often high watermarks and recovery points go to the disk."""
-    producers: int
-    consumers: int
-    committers: int
+    producers: int = 2
+    consumers: int = 1
+    committers: int = 1
     """Clients that commit offsets of a group each."""
-    device_s: float
+    device_s: float = 0.0
     """How long a call to the device takes."""
-    pause_s: float
+    pause_s: float = 1.0
     """Mean time between two actions."""
-    work: float
+    work: float = 0.3
     """Which part of them are operations; the rest are faults."""
-    faults: tuple[str, ...]
-    verbs: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, seed: int) -> "Options":
@@ -79,30 +79,7 @@ class Options:
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
         """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
-        return cls(
-            seed,
-            policy=Policy.FIFO,
-            nodes=nodes,
-            servers=1,
-            session_timeout_ms=3_000,
-            protocol="3.9-IV0",
-            directories=1,
-            topics=2,
-            partitions=1,
-            lag_ms=3_000,
-            fetch_wait_ms=500,
-            fetchers=1,
-            segment_bytes=1 << 20,
-            checkpoint_ms=5_000,
-            producers=2,
-            consumers=1,
-            committers=1,
-            device_s=0.0,
-            pause_s=1.0,
-            work=0.3,
-            faults=(),
-            verbs=(),
-        )
+        return cls(seed, nodes=nodes)
 
 
 FIRST_TOPICS_S: Final = 2.0

@@ -16,39 +16,39 @@ class Options:
     """Cluster size, settings, faults and verbs of a run."""
 
     seed: int
-    policy: Policy
-    nodes: int
-    servers: int
-    session_timeout_ms: int
-    protocol: str
+    policy: Policy = Policy.FIFO
+    nodes: int = 3
+    servers: int = 1
+    session_timeout_ms: int = 3_000
+    protocol: str = "3.9-IV0"
     """inter.broker.protocol.version: which control requests there are."""
-    partitions: int
+    partitions: int = 4
     """Of one new topic, at most."""
-    replication: int
+    replication: int = 3
     """Replicas of a new partition, at most."""
-    in_flight: int
+    in_flight: int = 256
     """Requests to ZooKeeper without an answer, at most: one makes every batch a queue."""
-    request_timeout_ms: int
+    request_timeout_ms: int = 30_000
     """How long the controller waits for an answer. As in production: an UpdateMetadata that is repeated while the first
     is still on its way may overtake newer ones, and the protocol has no guard against that."""
-    resend_pause_ms: int
-    imbalance_check_s: int
-    token_check_s: int
+    resend_pause_ms: int = 100
+    imbalance_check_s: int = 10
+    token_check_s: int = 0
     """How often delegation tokens are looked at; 0: there are none."""
-    rebalances: bool
+    rebalances: bool = True
     """auto.leader.rebalance.enable."""
-    deletes_topics: bool
+    deletes_topics: bool = True
     """delete.topic.enable."""
-    supports_features: bool
+    supports_features: bool = False
     """Nodes support a feature, which operators may finalize."""
-    pause_s: float
+    pause_s: float = 1.0
     """Mean time between two actions."""
-    work: float
+    work: float = 1.0
     """Which part of them is work; the rest are faults."""
-    heals_core: bool
+    heals_core: bool = False
     """Before all is healed, a part of the nodes and a majority of ZooKeeper are, and have to do without the rest."""
-    faults: tuple[str, ...]
-    verbs: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, seed: int) -> "Options":
@@ -83,26 +83,4 @@ class Options:
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
         """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
-        return cls(
-            seed,
-            policy=Policy.FIFO,
-            nodes=nodes,
-            servers=1,
-            session_timeout_ms=3_000,
-            protocol="3.9-IV0",
-            partitions=4,
-            replication=3,
-            in_flight=256,
-            request_timeout_ms=30_000,
-            resend_pause_ms=100,
-            imbalance_check_s=10,
-            token_check_s=0,
-            rebalances=True,
-            deletes_topics=True,
-            supports_features=False,
-            pause_s=1.0,
-            work=1.0,
-            heals_core=False,
-            faults=(),
-            verbs=(),
-        )
+        return cls(seed, nodes=nodes)
