@@ -17,10 +17,11 @@ CONFIG = {
 }
 
 
-def set_backoff(cluster: Cluster, backoff_ms: int) -> None:
-    """Change the cleaner's pause on all brokers, while they run."""
+def set_backoff(cluster: Cluster, backoff_ms: int | None) -> None:
+    """Change the cleaner's pause on all brokers, while they run; None removes the change."""
     for node in cluster.nodes:
-        entry = ConfigEntry("log.cleaner.backoff.ms", str(backoff_ms), incremental_operation=AlterConfigOpType.SET)
+        operation = AlterConfigOpType.DELETE if backoff_ms is None else AlterConfigOpType.SET
+        entry = ConfigEntry("log.cleaner.backoff.ms", str(backoff_ms or ""), incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, str(node.broker_id), incremental_configs=[entry])
         admin = cluster.admin()  # it must outlive the answer
         for future in admin.incremental_alter_configs([resource]).values():
@@ -74,4 +75,4 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key_on_every_replica(clu
     assert last == {f"key-{key}".encode(): f"{ROUNDS - 1}-{key}-".ljust(100, "x").encode() for key in range(KEYS)}
     assert len(found) < end / 2
     assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
-    set_backoff(cluster, 15_000)
+    set_backoff(cluster, None)

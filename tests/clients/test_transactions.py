@@ -282,7 +282,7 @@ def test_open_transaction_is_listed_described_and_aborted_by_klamm(cluster: Clus
     [listed] = json.loads(klamm(cluster, "list", "--json", "--state", "Ongoing"))
     [described] = json.loads(klamm(cluster, "describe", "--json", "--transactional-id", name))
     where = ("--topic", name, "--partition", "0", "--start-offset", "0")
-    assert "is aborted" in klamm(cluster, "abort", *where, "--yes")
+    assert "Aborted the transaction" in klamm(cluster, "abort", *where, "--yes")
 
     assert (listed["transactional_id"], listed["coordinator"]) == (name, coordinator_id(cluster, name))
     assert (described["state"], described["partitions"]) == ("Ongoing", [f"{name}-0"])

@@ -14,7 +14,7 @@ from tests.support import apache_kafka, kafkajs
 
 JAVA = {"java-3.9": apache_kafka.KAFKA, "java-4": apache_kafka.CLIENT_4}
 FOREIGN_CLIENTS = (*JAVA, "kafkajs")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 def why_missing(library: str) -> str | None:
