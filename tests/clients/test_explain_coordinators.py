@@ -57,7 +57,9 @@ def explain(cluster: Cluster, *words: str, status: int = 0) -> list[str]:
     return lines
 
 
-def test_why_a_group_rebalanced_and_who_has_what(cluster: Cluster, members: Members, name: str) -> None:
+def test_explain_group_names_rebalance_causes_members_and_their_partitions(
+    cluster: Cluster, members: Members, name: str
+) -> None:
     first = members.start("confluent")
     members.wait_until_shared(PARTITIONS, [first])
     second = members.start("kafka-python")

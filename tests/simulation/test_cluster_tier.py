@@ -26,7 +26,7 @@ def script(*actions: ScheduledAction, heal_at_s: float = 25.0) -> Script:
 
 
 @pytest.mark.parametrize("seed", [6, 41, 51])
-def test_schedule_of_whole_nodes_breaks_no_invariant(seed: int) -> None:
+def test_simulated_cluster_of_real_nodes_breaks_no_invariant(seed: int) -> None:
     outcome = run_schedule(seed)
 
     assert outcome.violation is None

@@ -30,7 +30,7 @@ def test_seed_that_once_broke_an_invariant_passes(regression: int) -> None:
     assert run_schedule(regression).violation is None
 
 
-def test_unit_tests_that_regressions_name_exist() -> None:
+def test_every_unit_test_listed_in_the_regressions_exists() -> None:
     named = {r["test"] for r in REGRESSIONS if "test" in r}
     missing = set()
     for name in named:

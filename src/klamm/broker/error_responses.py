@@ -286,7 +286,7 @@ def _alter_reassignments_error(
 def _list_reassignments_error(
     message: m.ListPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.ListPartitionReassignmentsResponse:
-    """Return a response with this error, and with the partitions of the request without replicas."""
+    """Return a response with this error; each partition of the request is in it, with empty lists of replicas."""
     return m.ListPartitionReassignmentsResponse(
         error_code=error,
         error_message=None,

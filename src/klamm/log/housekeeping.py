@@ -191,7 +191,7 @@ class Housekeeping:
         return failures
 
     def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[LogStorage, OSError]]:
-        """Write log by log; yields those whose write failed."""
+        """Write the file of one log after the other; yield the logs whose write failed."""
         for log, replacements in group:
             try:
                 replace_files(self._world.disk, replacements)

@@ -220,8 +220,8 @@ class Producers:
             raise AppendRefused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"the transaction marker for producer {header.producer_id} has coordinator epoch "
-                f"{marker.coordinator_epoch}, a newer coordinator wrote with {known.coordinator_epoch}. Stop the old "
-                "one.",
+                f"{marker.coordinator_epoch}, but a newer transaction coordinator already wrote with "
+                f"{known.coordinator_epoch}: the marker is refused.",
             )
 
     # -- after an append, and in replay ------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         return number
 
     def _update_digest(self) -> None:
-        """Move the recorded numbers into the digest."""
+        """Hash the callbacks that ran since the last call into the digest, by which two runs are compared."""
         self._digest.update(array("d", self._trace))
         self._trace.clear()
 

@@ -106,7 +106,7 @@ def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
         ),
     )
     if table.column(_NUMBER.name).to_pylist() != list(range(len(values))):
-        raise pa.ArrowInvalid("it has more than one object, or half of one")
+        raise pa.ArrowInvalid("a value is not exactly one JSON object")
     table.validate(full=True)
     return table.drop_columns([_NUMBER.name])
 

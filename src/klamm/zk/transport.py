@@ -191,7 +191,7 @@ class Driver:
     # ---- the work of a turn
 
     def _on_wake(self) -> None:
-        """Advance the session; called by the loop after `wake`."""
+        """Send queued requests, handle time-outs and report outcomes; called by the loop after `wake`."""
         self._is_woken = False
         self._advance_session()
 

@@ -71,7 +71,7 @@ def part(guards: ScriptedGuards, more: bytes = b"") -> CrashGuard:
     return CrashGuard(replace(real_world(), guards=guards), config)
 
 
-async def test_sessions_watched_before_the_start_are_told_to_the_guard() -> None:
+async def test_the_guard_is_told_the_zookeeper_sessions_that_were_opened_before_it_started() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     crash_guard.watch(SESSION)

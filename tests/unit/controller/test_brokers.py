@@ -120,7 +120,7 @@ async def test_a_broker_startup_is_completed_on_retry_after_zookeeper_failed() -
     assert await room.handle(on_broker_change, BrokerChange()) == []
 
 
-async def test_a_bounced_broker_is_handled_as_bounced_again_after_zookeeper_failed() -> None:
+async def test_a_broker_restart_is_handled_again_after_zookeeper_failed_during_the_first_handling() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(1)
     await room.register(1)

@@ -170,7 +170,7 @@ async def test_a_first_partition_state_is_created_with_its_parent_znodes_first()
     assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
 
 
-async def test_a_new_controller_completes_the_first_states_that_its_predecessor_began() -> None:
+async def test_a_new_controller_writes_the_partition_states_that_its_predecessor_did_not_finish() -> None:
     room = await Room.open(brokers=(), topics={name: [(1,)] for name in "abcd"})
     begun = [(znodes.partitions_path(name), f"{znodes.partitions_path(name)}/0") for name in "abc"]
     room.ensemble.apply([Create(path) for paths in begun for path in paths])

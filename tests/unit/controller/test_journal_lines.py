@@ -92,7 +92,7 @@ async def test_needless_elections_are_journalled_as_a_number_and_other_refusals_
     assert (unknown["error"], unknown["partitions"]) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name, {"gone": [0]})
 
 
-async def test_a_requested_deletion_of_a_topic_that_is_not_loaded_yet_refuses_nothing() -> None:
+async def test_deletion_of_a_topic_that_is_not_loaded_yet_is_queued_and_not_refused() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])

@@ -276,7 +276,7 @@ def test_deletions_of_many_topics_compact_to_few_requests() -> None:
     assert sorted(told) == sorted(f"t{number}" for number in range(4 * MAX_UNMERGED_REQUESTS))
 
 
-async def test_a_deletion_is_distinguished_from_a_recreated_topic_of_the_same_name() -> None:
+async def test_metadata_of_a_deleted_topic_does_not_replace_that_of_a_new_topic_of_the_same_name() -> None:
     scene = Scene()
     scene.context.queue_deletion(["a"])
     scene.batch.add_metadata(ids(1), scene.partitions[:1])

@@ -70,7 +70,7 @@ def test_preparation_and_its_results_can_be_pickled() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("size", [10, 300_000, 2_000_000])
-def test_records_larger_than_the_window_are_checked_too(codec: Codec, size: int) -> None:
+def test_records_larger_than_the_read_window_are_validated_too(codec: Codec, size: int) -> None:
     headers = [("name", b"value"), ("null", None), ("large", bytes(size))]
     content = [
         NewRecord(bytes(size), b"key", NOW_MS, headers),

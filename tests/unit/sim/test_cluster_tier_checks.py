@@ -49,7 +49,7 @@ def test_records_before_a_damaged_batch_are_read_first() -> None:
         records_from(second, 1)
 
 
-def test_batch_that_replaced_another_is_exposed_when_power_loss_brings_the_other_back() -> None:
+def test_power_loss_that_restores_a_replaced_batch_counts_the_new_batch_as_lost() -> None:
     """The log may end where it did, or later: the records of the newer leader epoch are gone all the same."""
     history = TierHistory(History(), {})
 

@@ -337,7 +337,7 @@ class TestChanges:
         with pytest.raises(DataLoss, match="orders-0: offsets 15 to 19 are lost: the log now ends at offset 15"):
             query.run()
 
-    def test_a_topic_that_the_options_exclude_now_is_named(self, world: ScriptedWorld) -> None:
+    def test_data_loss_names_a_topic_of_the_checkpoint_that_subscribe_now_excludes(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("payments", 0)] = log(0, 5)
         query = Query(world, subscribe="orders,payments")
         query.run()

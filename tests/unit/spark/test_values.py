@@ -61,7 +61,7 @@ BAD = {
     "a fraction for an integer": (b'{"id": 1.5}', "parse:1.5"),
     "too large": (b'{"id": 99999999999999999999}', "parse:9999"),
     "a field twice": (b'{"id": 1, "id": 2}', "specified twice"),
-    "two objects": (b'{"id": 1} {"id": 2}', "more than one object"),
+    "two objects": (b'{"id": 1} {"id": 2}', "not exactly one JSON object"),
     "a list": (b'[{"id": 1}]', "not an object"),
     "a number": (b"7", "not an object"),
     "empty": (b"", "not an object"),

@@ -279,7 +279,7 @@ def test_reserved_incarnation_is_not_used_again_after_a_power_loss() -> None:
         assert JournalFiles(disk, "/logs", 1).incarnation == 2
 
 
-def test_journal_begins_on_a_disk_that_fails_at_the_start() -> None:
+def test_journal_writes_its_first_file_although_the_disk_fails_to_sync() -> None:
     disk = SimulatedDisk(Rng(1))
     disk.make_directories("/logs")
     journal = JournalFiles(disk, "/logs", 1)

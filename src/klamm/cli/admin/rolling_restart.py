@@ -150,7 +150,7 @@ def _connect(broker: BrokerId, address: Address) -> BlockingConnection:
         return RealBlockingWorld().connect(address.host, address.port, _ASK_TIMEOUT_S, _ASK_TIMEOUT_S)
     except OSError as error:
         raise RestartStopped(
-            f"Broker {broker} is not restarted, because {address} refuses connections ({error})"
+            f"Broker {broker} is not restarted, because it refuses connections at {address} ({error}). Start it"
         ) from None
 
 

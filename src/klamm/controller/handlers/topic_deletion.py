@@ -247,7 +247,7 @@ def _mark_ineligible(term: TermContext, broker: BrokerId, partitions: Iterable[P
 
 
 def _move_to_offline(term: TermContext, broker: BrokerId, partitions: Collection[Partition]) -> None:
-    """Move replicas to OfflineReplica; one that a reassignment was to add may be NonExistent."""
+    """Move replicas to OfflineReplica; those still NonExistent, as a reassignment adds them, by way of NewReplica."""
     states = term.context.replicas_on(broker)
     nonexistent = [p for p in partitions if states.get(p, ReplicaState.NON_EXISTENT) is ReplicaState.NON_EXISTENT]
     term.context.move_replicas(broker, nonexistent, ReplicaState.NEW)

@@ -103,9 +103,9 @@ def _begun(
 
 
 def fenced_epoch(transaction: Transaction) -> int:
-    """The producer epoch that fences the producer of an open transaction.
+    """Return the producer epoch that fences the producer of an open transaction: the next one, at most the highest.
 
-    The highest epoch is given to no producer; one that guessed it keeps it, and is fenced by the next producer id.
+    No producer is given the highest epoch. One that uses it nevertheless is fenced by the next producer id.
     """
     return transaction.epoch if transaction.has_failed_fence else min(transaction.epoch + 1, MAX_EPOCH)
 

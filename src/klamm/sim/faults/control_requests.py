@@ -106,7 +106,7 @@ def duplicate_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.02)) * rng.random())
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         nonlocal left
         if step.kind is not kind or not step.actor or step.what not in _ECHOED:
             return None
@@ -128,7 +128,7 @@ def expire_follower_during_isr_change(cluster: ClusterUnderTest, draw: Draw) -> 
     takes_s = draw("takes_s", lambda rng: 0.3 + rng.random())
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if step.what != ApiKey.ALTER_PARTITION.name or not cluster.ensemble.has_quorum:
             return None
         led = [v[-1].isr for v in cluster.history.states.versions.values() if v[-1].leader == step.actor]

@@ -68,7 +68,7 @@ def kill_next_controllers(cluster: ScheduledCluster, draw: Draw) -> None:
         call_after(cluster, _MAX_S / 4, restart, cluster, number)
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         nonlocal left
         if step.becomes_controller:
             left -= 1

@@ -63,7 +63,7 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
     left = draw("left", lambda rng: rng.randint(1, 3))
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         nonlocal left
         if step.kind is not StepKind.BROKER_REQUEST or not step.actor or not cluster.ensemble.has_quorum:
             return None
@@ -88,7 +88,7 @@ def _expire_during_write(cluster: ScheduledCluster, draw: Draw, is_target: Calla
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if not is_target(step):
             return None
         cluster.injection_points.remove(injection)
@@ -145,7 +145,7 @@ def keep_registration_after_expiry(cluster: ScheduledCluster, draw: Draw) -> Non
         return
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if step.kind is not StepKind.WRITE or step.actor != number or not step.what.split()[-1].startswith(BROKER_IDS):
             return None
         cluster.injection_points.remove(injection)

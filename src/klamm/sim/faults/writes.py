@@ -24,7 +24,7 @@ def lose_write_response(cluster: ScheduledCluster, draw: Draw) -> None:
     loss = InjectedFailure(draw("loss", lambda rng: rng.choice([loss.value for loss in DISCONNECTS])))
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if step.kind is not StepKind.WRITE or step.actor != number:
             return None
         cluster.injection_points.remove(injection)
@@ -42,7 +42,7 @@ def fault_at_step(cluster: ScheduledCluster, draw: Draw) -> None:
     count = itertools.count(1)
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if step.kind is not kind or not step.actor or next(count) != number:
             return None
         cluster.injection_points.remove(injection)
@@ -70,7 +70,7 @@ def _lose_write_responses(cluster: ScheduledCluster, left: int, what: str, is_ta
     """Lose the responses to the next `left` writes that match the condition."""
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         nonlocal left
         if step.kind is not StepKind.WRITE or not step.actor or not is_target(step):
             return None
@@ -101,7 +101,7 @@ def forbid_failover_reads(cluster: ScheduledCluster, draw: Draw) -> None:
     for_s = draw("for_s", lambda rng: 0.5 * rng.random())
 
     def injection(step: Step) -> InjectedFailure | None:
-        """Called at each step; injects the fault when the step matches."""
+        """Return the failure that the cluster injects at this step; None if the fault is for another step."""
         if step.becomes_controller:
             cluster.injection_points.remove(injection)
             cluster.log(f"node {step.actor} becomes controller, and no client may read {path} for {for_s} s")

@@ -119,7 +119,7 @@ class _FailingOutbox(NamedTuple):
     def send(self, broker: BrokerId, item: ControlItem) -> None:
         """Raise MemoryError once in place of queueing the request, and restore the former outbox."""
         self.batch.outbox = self.before
-        raise MemoryError(f"no memory for what broker {broker} is to get")
+        raise MemoryError(f"simulated: no memory for the requests to broker {broker}")
 
 
 async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
