@@ -283,9 +283,11 @@ def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
 
 @pytest.mark.parametrize("library", ["confluent", "kafka-python", "aiokafka"])
 def test_klamm_shares_a_group_with_other_clients(
-    cluster: Cluster, members: Members, name: str, library: str, tmp_path: Path
+    cluster: Cluster, members: Members, name: str, library: str, tmp_path: Path, client_rounds: int
 ) -> None:
     """Each side leads the group once; no record is lost while members come and go."""
+    if library != "confluent" and client_rounds == 1:
+        pytest.skip("`make prove` runs it")
     output = tmp_path / "out"
     with output.open("wb") as out:
         ours = start(cluster, "consume", "-t", name, "-G", name, "-o", "beginning", stdout=out)
