@@ -1,5 +1,6 @@
 """`klamm rolling-restart` on real nodes: nothing is lost while it restarts them, and it stops at the first doubt."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_command_that_restarts_nothing_stops_the_restart_at_the_first_broker(o
     status, said = rolling_restart(own, "true", "--brokers", "1,2", "--timeout", "1")
 
     assert status == 1
-    assert "Broker 1 did not restart within 1 s" in said
+    assert re.search(r"Broker [12] did not restart within 1 s", said)
     assert "not restarted or in doubt: 1, 2" in said or "not restarted or in doubt: 2, 1" in said
 
 

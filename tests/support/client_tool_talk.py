@@ -36,7 +36,7 @@ _NORMAL: Final = (
     (re.compile(r"(?<=\()org\.apache\.kafka[\w.]*(?=\))"), "CLASS"),
     (re.compile(r" {2,}"), "  "),
 )
-_NUMBERS: Final = re.compile(r"\d{4,}|(?<=perf  \t)\d|^\d+(?=  \t)")
+_NUMBERS: Final = re.compile(r"\d{4,}|(?<=perf  \t)\d+|(?<=^perf  \t\d  \t)\d+|^\d+(?=  \t)")
 """Producer ids, times, durations and coordinators, which no two runs have in common."""
 
 
