@@ -1,5 +1,6 @@
 """A node that is killed is gone at once, long before its ZooKeeper session would expire; a silent node is not."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,10 +38,13 @@ def znodes(slow_to_expire: Cluster) -> Iterator[KazooClient]:
 
 
 def guard_of(node: NodeProcess) -> psutil.Process | None:
-    """The guard of the node's process."""
+    """The guard of the node's process; None where it has none, or where it ended in this moment."""
     assert node.child is not None
-    children = psutil.Process(node.child.pid).children()
-    return next((c for c in children if "guard_process.py" in " ".join(c.cmdline())), None)
+    for child in psutil.Process(node.child.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # also a zombie that the node has not waited for yet
+            if "guard_process.py" in " ".join(child.cmdline()):
+                return child
+    return None
 
 
 def wait_until_unregistered(cluster: Cluster, znodes: KazooClient, broker: int) -> None:

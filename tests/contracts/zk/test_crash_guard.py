@@ -111,12 +111,14 @@ async def test_process_end_records_are_read_per_broker_and_deleted_by_the_starti
     for number, content in ((broker, RECORD), (other, guard_process.record_of(1 << 8)), (strange, b"{")):
         await asyncio.to_thread(kazoo.create, chroot + process_end_path(number), content)
 
-    assert await read_process_ends(client, [broker, other, strange, BrokerId(4)]) == {
+    assert await read_process_ends(client, dict.fromkeys((broker, other, strange, BrokerId(4)), 0)) == {
         broker: "its process ended (signal 9); its crash guard reported it",
         other: "its process ended (exit status 1); its crash guard reported it",
     }
+    registered_later = client.seen_zxid + 1
+    assert set(await read_process_ends(client, {broker: 0, other: registered_later})) == {broker}
     await begin_process_record(client, broker)
-    assert set(await read_process_ends(client, [broker, other])) == {other}
+    assert set(await read_process_ends(client, {broker: 0, other: 0})) == {other}
     await client.close()
 
 
