@@ -95,6 +95,11 @@ class ZooKeeper:
         return not self._session.has_ended
 
     @property
+    def is_close_confirmed(self) -> bool:
+        """Whether a server answered `close`; otherwise the ensemble may keep the session until its timeout."""
+        return self._session.is_close_confirmed
+
+    @property
     def seen_zxid(self) -> int:
         """The newest transaction id that a server reported; later reads are not older."""
         return self._session.last_zxid

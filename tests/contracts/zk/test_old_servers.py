@@ -65,7 +65,7 @@ def old_server(tmp_path: Path) -> Iterator[str]:
     child.kill()
 
 
-async def test_the_client_works_with_zookeeper_3_5_without_multi_read(old_server: str) -> None:
+async def test_the_zookeeper_client_works_with_zookeeper_3_5_which_lacks_multi_read(old_server: str) -> None:
     client = ZooKeeper(real_world(), old_server, 10_000)
     seen: list[WatchEvent] = []
     client.on_watch = seen.append
