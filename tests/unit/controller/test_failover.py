@@ -10,6 +10,7 @@ from klamm.controller.handlers.replicas import replicas_new
 from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -86,16 +87,9 @@ async def test_controller_failover_sets_every_zookeeper_watch_of_a_controller() 
 
     [active] = nodes.active
     client, other = nodes.clients[active], nodes.clients[3 - active]
-    parents = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS, znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES}
-    assert parents <= client.child_watches
-    assert {
-        znodes.CONTROLLER,
-        znodes.PREFERRED_ELECTION,
-        znodes.REASSIGN_PARTITIONS,
-        "/brokers/ids/1",
-        "/brokers/ids/2",
-        "/brokers/topics/a",
-    } <= client.data_watches
+    assert EVENT_OF_CHILDREN.keys() <= client.child_watches
+    single = {znodes.CONTROLLER, "/brokers/ids/1", "/brokers/ids/2", "/brokers/topics/a"}
+    assert EVENT_OF_REQUEST.keys() | single <= client.data_watches
     assert other.data_watches == frozenset({znodes.CONTROLLER})
     assert not other.child_watches
     await nodes.close()
