@@ -95,6 +95,53 @@ async def test_zookeeper_watches_fire_once_and_before_a_response_that_shows_the_
     assert seen[1:] == [WatchEvent(EventType.CHILDREN_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/absent")]
 
 
+async def test_a_zookeeper_subtree_watch_reports_each_change_below_it_and_lasts(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
+    seen: list[WatchEvent] = []
+    zk.on_watch = seen.append
+    await zk.create("/a", b"")
+    await zk.watch_subtree("/a")
+    await zk.get("/a", watch=True)
+    await zk.children("/a", watch=True)
+
+    for n in range(2):
+        await asyncio.to_thread(kazoo.create, "/a/b", b"")
+        await asyncio.to_thread(kazoo.create, "/a/b/c", b"%d" % n)
+        await asyncio.to_thread(kazoo.set, "/a/b/c", b"2")
+        await asyncio.to_thread(kazoo.set, "/a", b"3")
+        await asyncio.to_thread(kazoo.create, "/beside", b"")
+        await asyncio.to_thread(kazoo.delete, "/beside")
+        await asyncio.to_thread(kazoo.delete, "/a/b", recursive=True)
+    await zk.sync("/a")
+
+    once = [("CREATED", "/a/b"), ("CREATED", "/a/b/c"), ("DATA_CHANGED", "/a/b/c"), ("DATA_CHANGED", "/a")]
+    gone = [("DELETED", "/a/b/c"), ("DELETED", "/a/b")]
+    told = [(e.type.name, e.path) for e in seen if e.type is not EventType.CHILDREN_CHANGED]
+    assert told == (once + gone) * 2
+    assert [e.path for e in seen if e.type is EventType.CHILDREN_CHANGED] == ["/a"], "the one-shot watch of the list"
+
+
+async def test_every_zookeeper_notice_of_a_burst_comes_before_the_answer_to_sync(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
+    seen: list[str] = []
+    zk.on_watch = lambda event: seen.append(event.path)
+    await zk.create("/a", b"")
+    names = [f"/a/{n}" for n in range(2_000)]
+    for name in names:
+        kazoo.create_async(name, b"")
+    await asyncio.to_thread(kazoo.get, names[-1])
+    await zk.watch_subtree("/a")
+
+    for name in names:
+        kazoo.set_async(name, b"x")
+    await asyncio.to_thread(kazoo.get, names[-1])
+    await zk.sync("/a")
+
+    assert seen == names
+
+
 async def test_all_operations_of_a_zookeeper_multi_are_applied(zk: ZooKeeper, kazoo: KazooClient) -> None:
     await zk.create("/a", b"")
     await zk.create("/gone", b"")
