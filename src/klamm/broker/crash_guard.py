@@ -85,7 +85,7 @@ class CrashGuard:
             await store.begin_process_record(broker)
         except NoAuth as error:
             log.warning(
-                "how this process ends will not be recorded",
+                "cannot prepare the record in ZooKeeper of how this process ends: the end will not be recorded",
                 reason=str(error),
                 action="Let klamm create, write and delete /klamm and what is below it (setAcl).",
             )

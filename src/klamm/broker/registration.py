@@ -44,7 +44,9 @@ class Registration:
         except BrokerIdTaken as taken:
             timeout_s = store.session_timeout_ms / 1000 + _REGISTRATION_GRACE_S
             log.info(
-                "waiting for the ZooKeeper session of an earlier process to end", up_to_s=timeout_s, reason=str(taken)
+                "registration waits until the ZooKeeper session of an earlier process of this broker ends",
+                up_to_s=timeout_s,
+                reason=str(taken),
             )
         try:
             self._context.status.broker_epoch = await self._registrar.register_when_free(

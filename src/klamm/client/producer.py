@@ -183,7 +183,9 @@ class Producer:
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
             else:
-                self._sender.retry(partition, RetriableError(f"{partition}: the Produce response does not have it"))
+                self._sender.retry(
+                    partition, RetriableError(f"{partition}: the Produce response does not contain this partition")
+                )
 
     async def _send_without_acks(
         self, address: Address, request: Request, first: Mapping[TopicPartition, _Batch]

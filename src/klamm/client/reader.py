@@ -121,7 +121,9 @@ class LogReader:
             return
         for partition, position in offsets.items():
             if partition not in found:
-                self._fetches.retry(partition, RetriableError(f"{partition}: the Fetch response does not have it"))
+                self._fetches.retry(
+                    partition, RetriableError(f"{partition}: the Fetch response does not contain this partition")
+                )
             elif partition in self._positions:
                 await self._on_data(partition, position, found[partition])
 
@@ -149,7 +151,8 @@ class LogReader:
             raise CorruptRecords(f"{partition}, answer to a fetch from offset {position}: {error}") from error
         if last is None and records:
             raise CorruptRecords(
-                f"{partition}: the answer to a fetch from offset {position} has {len(records)} bytes and no whole batch"
+                f"{partition}: the answer to a fetch from offset {position} has {len(records)} bytes, but no "
+                "complete batch"
             )
         return position if last is None else max(position, last.next_offset)
 

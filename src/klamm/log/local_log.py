@@ -151,7 +151,9 @@ class LocalLog:
             end = min(end, _end_before_damage(segment, position))
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
-            raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
+            raise CorruptRecords(
+                f"{segment.log_path} ends at byte {position + available}, before the end of the records to read"
+            )
         if max_bytes >= available:
             return Location(segment, position, available)
         first = entry_size(segment.pread(PREFIX_BYTES, position))

@@ -131,7 +131,7 @@ class LogRegistry:
         self.unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, the replica is offline",
+            "the log of a replica cannot be read: the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,

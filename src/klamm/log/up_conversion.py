@@ -119,7 +119,9 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"the messages are of different formats. {WRONG_CLIENT}")
     if len(headers) > 1 and any(map(is_compressed, headers)):
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, "a compressed message is not alone in its partition. Send one for each partition."
+            ErrorCode.INVALID_RECORD,
+            "the request has a compressed message and others for the same partition. Send one compressed "
+            "message per partition.",
         )
     if any(header.magic and header.attributes & LOG_APPEND_TIME_BIT for header in headers):
         raise AppendRefused(
@@ -143,14 +145,15 @@ def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[
             continue
         if not message.has_valid_crc:
             raise AppendRefused(
-                ErrorCode.CORRUPT_MESSAGE, "the CRC of a message within a compressed one is wrong. Send it again."
+                ErrorCode.CORRUPT_MESSAGE,
+                "a message within a compressed message does not match its CRC. Send the messages again.",
             )
         if message.magic != wrapper.magic:
-            raise CorruptRecords("a compressed message contains another format than its own")
+            raise CorruptRecords("a compressed message contains a message of another format than its own")
         if message.codec is not Codec.NONE and len(nested) < MAX_RECORD_ERRORS:
             nested.append(count - 1)
     if nested:
-        text = "the message is compressed, and so is the one around it: send it uncompressed within"
+        text = "a compressed message contains this compressed message: compress only the outer one"
         errors = [RecordError(n, text) for n in nested]
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"record {nested[0]}: {text}", errors)
     return count, first_timestamp

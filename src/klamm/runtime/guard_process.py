@@ -198,7 +198,7 @@ def _receive(connection: socket.socket) -> bytes:
     """Receive a packet. Raises OSError where the connection ends before, ValueError where it is no packet."""
     (length,) = struct.unpack(">i", _receive_exactly(connection, 4))
     if not 0 <= length <= _MAX_LINE_BYTES:
-        raise ValueError(f"it sent a packet of {length} bytes; ZooKeeper sends at most {_MAX_LINE_BYTES} here")
+        raise ValueError(f"ZooKeeper sent a packet of {length} bytes, but at most {_MAX_LINE_BYTES} were expected")
     return _receive_exactly(connection, length)
 
 

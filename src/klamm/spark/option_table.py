@@ -154,10 +154,12 @@ TABLE: Final = (
     ),
     Option(
         "kafka.fetch.max.bytes", parse_positive, "52428800", BOTH,
-        "maximum bytes of one fetch, too, since a fetch has one partition",
+        "maximum bytes of one fetch, like `kafka.fetch.max.bytes`, since a fetch has one partition",
     ),
-    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH, "minimum bytes for which a broker waits"),
-    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH, "maximum time for which a broker waits for records"),
+    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH,
+           "minimum bytes of records for which a broker waits before it answers a fetch"),
+    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH,
+           "maximum time for which a broker waits for these records"),
 )  # fmt: skip
 BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 _READS: Final = {Reads.BOTH: "", Reads.BATCH: "batch", Reads.STREAM: "streaming"}

@@ -65,7 +65,7 @@ class AssignmentStore:
             if isinstance(found, str):
                 failed[topic] = found
             elif found.topic_id != ids[topic] and None not in (found.topic_id, ids[topic]):
-                failed[topic] = "another topic has its name by now"
+                failed[topic] = "a newer topic has this name by now"
             elif is_first or any(found.partitions.get(n) != a for n, a in partitions.items()):
                 assert result.stat is not None
                 payload = znodes.encode_topic(found.topic_id or ids[topic], {**found.partitions, **partitions})

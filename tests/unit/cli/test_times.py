@@ -18,7 +18,7 @@ def test_durations(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D", "10", "m", "1m1h"])
 def test_malformed_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--by-duration .* is no duration"):
+    with pytest.raises(UsageError, match=r"--by-duration .* is not a duration"):
         parse_duration("--by-duration", text)
 
 
@@ -30,5 +30,5 @@ def test_times_are_utc_unless_they_name_an_offset() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "1" * 20, "2026-13-01"])
 def test_malformed_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--to-datetime .* is no time"):
+    with pytest.raises(UsageError, match=r"--to-datetime .* is not a time"):
         parse_time("--to-datetime", text)

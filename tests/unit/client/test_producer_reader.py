@@ -392,7 +392,7 @@ def test_what_is_no_batch_is_refused() -> None:
         with pytest.raises(CorruptRecords, match="orders-0, answer to a fetch from offset 3"):
             await read(client, 3)
         Log(client).batch = b"\0" * 10
-        with pytest.raises(CorruptRecords, match="10 bytes and no whole batch"):
+        with pytest.raises(CorruptRecords, match="10 bytes, but no complete batch"):
             await read(client, 3)
 
     play(body)

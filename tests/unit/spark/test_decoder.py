@@ -271,7 +271,7 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a")]))
         raw[16] = magic
 
-        with pytest.raises(CorruptBatch, match=f"has magic {magic}, klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match=f"has magic {magic}, but klamm reads only magic 2"):
             read_run(bytes(raw))
 
     def test_a_batch_shorter_than_its_header_is_corrupt(self) -> None:

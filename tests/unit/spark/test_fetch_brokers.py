@@ -68,7 +68,7 @@ class TestBrokers:
 
         monkeypatch.setattr(world.cluster, "answer", answer_with_another_id)
 
-        with pytest.raises(Unreachable, match="correlation id 117440512 came, expected is 0"):
+        with pytest.raises(Unreachable, match="correlation id 117440512 came, but 0 was expected"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
     def test_an_unreadable_answer_is_retried_until_the_timeout(self, monkeypatch: pytest.MonkeyPatch) -> None:

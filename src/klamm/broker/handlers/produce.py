@@ -41,12 +41,12 @@ _MAGIC_AT: Final = 16
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    message="A transactional batch in a request without a transactional id. Set transactional.id in the producer.",
+    message="The request has a transactional batch, but no transactional id. Set transactional.id in the producer.",
 )
 """For the whole request, as Apache Kafka answers it. Producers treat it as fatal."""
 _SEVERAL_PRODUCERS: Final = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    message="Transactional batches of several producer ids in one request. Send the batches of one producer.",
+    message="The request has transactional batches of several producer ids. Send the batches of one producer.",
 )
 
 Records = Buffer
@@ -219,13 +219,17 @@ def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
         if is_old and (size is None or records[_MAGIC_AT] < MAGIC):
             return AppendResult() if size is None else None
         if size is None:
-            return _invalid(f"there is no complete record batch; a Produce request of version {version} has one")
+            return _invalid(
+                f"the request has no complete record batch; a Produce request of version {version} must have one"
+            )
         if (magic := records[_MAGIC_AT]) != MAGIC:
-            return _invalid(f"the records have magic {magic}; a Produce request of version {version} has magic {MAGIC}")
+            return _invalid(
+                f"the records have magic {magic}; a Produce request of version {version} must have magic {MAGIC}"
+            )
         if not is_old and version < _FIRST_WITH_ZSTD and _is_zstd(records):
             return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if produced_entry_size(records, size) is not None:
-            return _invalid("there is more than one record batch for this partition; send one")
+            return _invalid("the request has more than one record batch for this partition; send one")
     except CorruptRecords as error:
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"{error}. Send the batch again.")
     return None

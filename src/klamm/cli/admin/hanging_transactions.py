@@ -97,7 +97,10 @@ async def find_hanging(
         return [], refused
     known, unlisted = await list_transactions(admin, producer_ids=sorted({p.producer_id for p in opened}))
     if unlisted:  # else a transaction of that coordinator would be taken for a hanging one
-        raise CannotAsk(f"{unlisted[0]}. Without its list no transaction can be called hanging: repair it, and repeat.")
+        raise CannotAsk(
+            f"{unlisted[0]}. Without this list it is unknown which transactions hang: repair the broker, and repeat "
+            "the command."
+        )
     coordinated: defaultdict[int, set[TopicPartition]] = defaultdict(set)
     for listed in known:
         if (transaction := await find_transaction(admin, listed.transactional_id)) is not None:

@@ -46,7 +46,7 @@ def explain(
         list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
     ] = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster from whose journal topic to read")
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster whose journal topic to read")
     ] = None,
     zookeeper: Annotated[
         str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot] to read the current state and find remedies")

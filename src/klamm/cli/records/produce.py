@@ -186,7 +186,9 @@ def _read_whole(world: World, path: str) -> bytes:
     if world.disk.is_directory(path):
         raise UsageError(f"{path} is a directory. Give files.")
     if (size := world.disk.size(path)) > _MAX_FILE_BYTES:
-        raise UsageError(f"{path} has {size:,} bytes, which no record can hold. Pass --lines to send its lines.")
+        raise UsageError(
+            f"{path} has {size:,} bytes, too many for one record. Pass --lines to send each line as a record."
+        )
     return world.disk.read(path)
 
 
@@ -209,7 +211,7 @@ class Routes:
         """The partition, and the record with its timestamp. Raises UsageError."""
         topic = self._options.topic or given.topic
         if topic is None:
-            raise UsageError('it names no topic: add "topic", or pass --topic.')
+            raise UsageError('the record names no topic: add "topic", or pass --topic.')
         count = self._counts.get(topic) or await self.find_topic(topic)
         number = self._options.partition
         if number is None and self._options.partitioner is None:
@@ -251,12 +253,14 @@ class Routes:
 def check_options(options: ProduceOptions) -> None:
     """Raise UsageError for options that exclude each other."""
     if options.topic is None and not options.is_json:
-        raise UsageError("--topic is missing. Only records in JSON (--json) can name their own.")
+        raise UsageError("--topic is missing. Add it, or give records in JSON (--json) that name their topic.")
     if options.is_json and options.key_delimiter is not None:
         raise UsageError('--key-delimiter has no meaning with --json: give the key as the field "key".')
     if options.key is not None and options.key_delimiter is not None:
-        raise UsageError("--key excludes --key-delimiter: omit one of them.")
+        raise UsageError("--key cannot be used with --key-delimiter: omit one of them.")
     if options.partition is not None and options.partitioner is not None:
-        raise UsageError("--partition excludes --partitioner: omit one of them.")
+        raise UsageError("--partition cannot be used with --partitioner: omit one of them.")
     if options.by_lines and not options.files:
-        raise UsageError("--lines is for files; standard input is always read by lines. Omit it, or name files.")
+        raise UsageError(
+            "--lines is only for files; each line of standard input is a message anyway. Omit --lines, or name files."
+        )

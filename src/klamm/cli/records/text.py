@@ -22,7 +22,7 @@ def unescape(option: str, text: str) -> bytes:
             return chr(int(code[1:], 16))
         if code not in _PLAIN:
             raise UsageError(
-                rf"{option} {text!r}: there is no escape \{code}. Use \n, \r, \t, \0, \\ or \xNN with two hex digits."
+                rf"{option} {text!r}: unknown escape \{code}. Use \n, \r, \t, \0, \\ or \xNN with two hex digits."
             )
         return _PLAIN[code]
 
@@ -104,8 +104,9 @@ def parse_format(text: str, null: bytes = b"") -> Callable[[Printed], bytes]:
             parts.append(fields[piece])
         else:
             raise UsageError(
-                f"--format {text!r}: there is no field %{piece}. Use %s payload, %S its size, %R its size as 4 bytes, "
-                "%k key, %K its size, %T timestamp, %h headers, %t topic, %p partition, %o offset, %% percent sign."
+                f"--format {text!r}: the field %{piece} is unknown. Use %s payload, %S its size, %R its size as "
+                "4 bytes, %k key, %K its size, %T timestamp, %h headers, %t topic, %p partition, %o offset, %% "
+                "percent sign."
             )
     return lambda printed: b"".join([part(printed) for part in parts])
 

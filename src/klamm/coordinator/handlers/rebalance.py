@@ -90,7 +90,11 @@ def complete(context: CoordinatorContext, group: Group) -> None:
     if group.state is DEAD:
         return
     for member in [m for m in group.members.values() if not m.awaits_join and not m.is_static]:
-        log.info("member did not join in time", group=group.group_id, member=member.member_id)
+        log.info(
+            "member removed from its group: it did not join the rebalance in time",
+            group=group.group_id,
+            member=member.member_id,
+        )
         context.journal.removed(group, member, f"it did not join within {group.rebalance_timeout_ms} ms")
         group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:

@@ -47,11 +47,11 @@ class FilterCounts:
 class _Fate(Enum):
     """What happens to a whole batch before its records are looked at."""
 
-    FILTER = "keep the records that stay, drop the batch without any"
-    FILTER_KEEP_EMPTY = "keep the records that stay, and the header without any"
+    FILTER = "keep the remaining records; drop a batch that has none left"
+    FILTER_KEEP_EMPTY = "keep the remaining records; keep the header of a batch that has none left"
     DROP = "drop the batch"
     EMPTY = "keep the header only"
-    MARK = "a marker whose transaction has no data left: it gets a delete horizon"
+    MARK = "set the delete horizon of a marker whose transaction has no data left"
 
 
 @dataclass(slots=True)
