@@ -11,7 +11,9 @@ from tests.support.kafka_tools import kafka_tools
 from klamm.embedded.nodes import Command
 
 
-def test_tools_print_what_they_print_with_apache_kafkas_brokers(node_command: Command, tmp_path: Path) -> None:
+def test_kafkas_tools_print_the_same_for_klamms_brokers_as_for_apache_kafkas(
+    node_command: Command, tmp_path: Path
+) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     with (

@@ -95,7 +95,7 @@ def test_cluster_defaults_set_by_kafkas_tool_apply_to_topics_and_survive_a_resta
     assert largest_batch_on(cluster, 2, "orders") == "2000"
 
 
-def test_altering_a_config_that_is_not_dynamic_is_refused_with_its_name(cluster: Cluster) -> None:
+def test_altering_a_config_that_is_not_dynamic_fails_with_an_error_naming_the_config(cluster: Cluster) -> None:
     resource = ConfigResource("broker", "1", set_config={"broker.rack": "a"})
     admin = cluster.admin()
     with pytest.raises(KafkaException) as refused:

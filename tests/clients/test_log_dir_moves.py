@@ -55,7 +55,7 @@ def replicas_by_directory(cluster: Cluster, tools: KafkaTools) -> dict[str, list
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_a_restart_keeps_it(
+def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_permanently(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"replica.fetch.max.bytes": "20000"})

@@ -68,7 +68,7 @@ def partitions(directory: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_partitions_of_a_failed_log_directory_move_leaders_and_return_after_repair(
+def test_partitions_of_a_failed_log_directory_change_leaders_and_return_after_its_repair(
     failing_disk: Path, tmp_path: Path
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})
@@ -107,7 +107,7 @@ def test_partitions_of_a_failed_log_directory_move_leaders_and_return_after_repa
         cluster.kill()
 
 
-def test_the_journal_continues_in_another_log_directory_after_its_own_failed(
+def test_the_controller_journal_continues_in_another_log_directory_after_its_own_failed(
     failing_disk: Path, tmp_path: Path
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})

@@ -112,7 +112,7 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return made
 
 
-def test_dump_log_segments_reads_the_same_records_from_klamms_segments(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_the_produced_records_from_klamms_segments(log: Log) -> None:
     printed = dump(*files(log, ".log"), flags=("--deep-iteration", "--print-data-log"))
 
     ours = [
@@ -129,7 +129,7 @@ def test_dump_log_segments_reads_the_same_records_from_klamms_segments(log: Log)
     assert printed.count("isvalid: true") == printed.count("baseOffset:")
 
 
-def test_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> None:
+def test_kafkas_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> None:
     indexes = [*files(log, ".index"), *files(log, ".timeindex")]
     printed = dump(*indexes)
 
@@ -139,7 +139,7 @@ def test_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> N
     assert dump(*indexes, flags=("--index-sanity-check",)).count("passed sanity check") == len(indexes)
 
 
-def test_dump_log_segments_reads_klamms_producers_from_its_snapshot(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_klamms_producer_state_snapshot(log: Log) -> None:
     printed = dump(files(log, ".snapshot")[-1])
 
     theirs = re.findall(
@@ -151,7 +151,7 @@ def test_dump_log_segments_reads_klamms_producers_from_its_snapshot(log: Log) ->
     assert len(ours) > 20
 
 
-def test_dump_log_segments_reads_klamms_aborted_transactions_from_the_index(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_klamms_transaction_index(log: Log) -> None:
     printed = dump(*files(log, ".txnindex"))
 
     theirs = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed)
@@ -160,7 +160,7 @@ def test_dump_log_segments_reads_klamms_aborted_transactions_from_the_index(log:
     assert len(ours) == 10
 
 
-def test_indexes_rebuilt_by_recovery_are_accepted_by_dump_log_segments(tmp_path: Path) -> None:
+def test_kafkas_dump_log_segments_accepts_indexes_rebuilt_by_klamms_log_recovery(tmp_path: Path) -> None:
     made = opened(tmp_path, {})
     fill(made)
     made.flush_now()
@@ -185,7 +185,7 @@ async def compact(logs: LogManager) -> int:
     return count
 
 
-async def test_dump_log_segments_reads_a_log_that_klamm_compacted(tmp_path: Path) -> None:
+async def test_kafkas_dump_log_segments_reads_a_log_compacted_by_klamm(tmp_path: Path) -> None:
     logs = LogManager(real_world(), [str(tmp_path)], 1, "cluster")
     await logs.load()
     log = logs.get_or_create(ORDERS, TopicConfig.parse({"segment.bytes": "6000"}), None, is_new=True)
@@ -212,7 +212,7 @@ async def test_dump_log_segments_reads_a_log_that_klamm_compacted(tmp_path: Path
     [(True, False), (False, False), (False, True)],
     ids=["clean shutdown", "killed", "compacted and killed"],
 )
-async def test_apache_kafka_opens_klamms_log_directory_and_klamm_opens_it_again(
+async def test_apache_kafka_reads_klamms_log_directory_and_klamm_reads_it_afterwards(
     tmp_path: Path, shared_zookeeper: ZooKeeperServer, is_clean: bool, is_compacted: bool
 ) -> None:
     chroot = f"/taken-over-{is_clean}-{is_compacted}"

@@ -68,7 +68,7 @@ def describe(tools: KafkaTools, bootstrap: str, option: str = "--offsets") -> li
     return sorted(line.split() for line in text.splitlines() if re.match(rf"{GROUP}\s", line))
 
 
-def test_coordinators_of_klamm_and_apache_kafka_take_groups_over_from_each_other(
+def test_group_coordinators_of_klamm_and_apache_kafka_take_over_groups_from_each_other(
     mixed: MixedCluster, members: Members, tools: KafkaTools
 ) -> None:
     running = [members.start("confluent"), members.start("kafka-python", "static")]

@@ -85,7 +85,7 @@ def committed(mixed: MixedCluster, count: int) -> list[str]:
     return sorted(values)
 
 
-def test_coordinators_of_klamm_and_apache_kafka_take_transactions_over_from_each_other(
+def test_transaction_coordinators_of_klamm_and_apache_kafka_take_over_transactions_from_each_other(
     mixed: MixedCluster, tools: KafkaTools
 ) -> None:
     producer = Producer({"bootstrap.servers": mixed.bootstrap, "transactional.id": ID, "log_level": 0})

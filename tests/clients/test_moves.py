@@ -49,7 +49,7 @@ def plan_file(path: Path, topic: str, replicas: Mapping[int, Sequence[int]]) -> 
     return str(path)
 
 
-def test_a_reassignment_by_kafkas_tool_completes_under_load_without_loss(
+def test_a_reassignment_by_kafkas_tool_under_load_completes_without_record_loss(
     cluster: Cluster, load: Workload, tmp_path: Path
 ) -> None:
     wanted = {0: (3, 1), 1: (2, 3), 2: (1, 2), 3: (3, 2)}

@@ -10,7 +10,7 @@ from klamm.spark.option_table import BY_NAME
 
 
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
-def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(client: str) -> None:
+def test_the_spark_source_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(client: str) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     page = apache_kafka.run_tool(f"org.apache.kafka.clients.{client}").stdout.decode()
