@@ -78,7 +78,7 @@ class CrashGuard:
         self._tell(lambda guard: guard.watch(session))
 
     def forget(self, session_id: int) -> None:
-        """The session has ended."""
+        """Tell the guard that this session has ended, so that it does not close it any more."""
         if self._sessions.pop(session_id, None) is not None:
             self._tell(lambda guard: guard.forget(session_id))
 

@@ -68,11 +68,11 @@ class _Batch:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is being sent, or its sequence is assigned: no record can be added."""
+        """Whether no record can be added any more: the batch is being sent, or has its sequence number."""
         return self.encoded is not None or self.sequence != NO_SEQUENCE
 
     def append(self, record: NewRecord, name: str, size: int) -> None:
-        """Add a record."""
+        """Add a record of `size` bytes; `name` says in error messages which record it is."""
         self.records.append(record)
         self.names.append(name)
         self.size += size
@@ -220,7 +220,10 @@ class Producer:
         return batch.encoded
 
     def _on_answer(self, partition: TopicPartition, batch: _Batch, answer: PartitionProduceResponse) -> None:
-        """Finish, repeat or split a batch. Raises DeliveryFailed where none of them can help."""
+        """Handle the broker's answer to a batch: remove, repeat or split the batch.
+
+        Raises DeliveryFailed for a final error.
+        """
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._on_delivered(partition, batch)

@@ -76,11 +76,11 @@ class LogReader:
         self._main: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to fetch."""
+        """Start the task that fetches the partitions."""
         self._main = asyncio.get_running_loop().create_task(self._run(), name="log-reader")
 
     async def close(self) -> None:
-        """Stop fetching; what was not taken is dropped."""
+        """Stop fetching; results that were not taken yet are dropped."""
         if self._main is not None:
             self._main.cancel()
             await asyncio.gather(self._main, return_exceptions=True)
@@ -157,7 +157,7 @@ class LogReader:
         return position if last is None else max(position, last.next_offset)
 
     async def _on_out_of_range(self, partition: TopicPartition, position: int) -> None:
-        """Go on at the log start, or at the log end where the log has become shorter, and report the gap."""
+        """After OFFSET_OUT_OF_RANGE, continue at the log start, or at the log end if that is lower; report the gap."""
         backoff = Backoff(asyncio.get_running_loop().time, self._timeout_s)
         start = (await self._client.run(list_offsets(self._cluster, {partition: EARLIEST}, backoff)))[partition]
         end = (await self._client.run(list_offsets(self._cluster, {partition: LATEST}, backoff)))[partition]

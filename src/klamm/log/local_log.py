@@ -67,7 +67,7 @@ class LocalLog:
         segments.active.roll_jitter_ms = self._jitter_ms()
 
     def _jitter_ms(self) -> int:
-        """A random part of `segment.jitter.ms`."""
+        """A random time up to `segment.jitter.ms`, by which a segment is rolled earlier."""
         most = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._draw_below(most) if most > 0 else 0
 

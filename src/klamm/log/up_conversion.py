@@ -64,7 +64,7 @@ def prepare_any(preparation: Preparation) -> bytes | Refusal:
 
 
 def _convert(preparation: Preparation) -> bytes:
-    """The batch to append. Raises AppendRefused."""
+    """Convert the messages to one batch of format 2, which is appended instead. Raises AppendRefused."""
     content, rules, now_ms = preparation
     headers = _checked_headers(content, rules)
     source = headers[0].codec
@@ -132,7 +132,7 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
 
 
 def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[int, int]:
-    """Check what is within a compressed message; the number of messages and the first timestamp.
+    """Check the messages of a message set or of a compressed message; returns their number and first timestamp.
 
     Raises AppendRefused, CorruptRecords.
     """

@@ -91,7 +91,10 @@ class FetchConversion:
     async def _converted(
         self, own_log: Log, cached: CachedPartition, data: FetchData, magic: int, share: int
     ) -> FetchData:
-        """The records in this format; where all of them are left out, those behind them."""
+        """Convert the records to this format.
+
+        Where the conversion leaves all of them out, the records that follow are converted.
+        """
         records, offset = data.records, cached.request.fetch_offset
         for _ in range(_MAX_READS):
             if not len(records):

@@ -21,7 +21,7 @@ class Progress(NamedTuple):
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """The records of each partition that were there and not read, by offsets."""
+        """The number of records of each partition that the query has not read, counted by offsets."""
         return {p: max(0, self.ends.get(p, position) - position) for p, position in self.read.items()}
 
 

@@ -90,7 +90,10 @@ class Produce:
     def _refusal(
         self, request: Request, topic_partition: TopicPartition, records: Records | None
     ) -> AppendResult | None:
-        """Why a partition's records are refused before the log sees them; None where they may be appended."""
+        """The error for records that must not be appended to this partition; None where they may be appended.
+
+        These checks come before the log reads the records.
+        """
         if not self._cache.contains(topic_partition):
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
@@ -208,10 +211,10 @@ def _unverified_result(error: ErrorCode) -> AppendResult:
 
 
 def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
-    """Why the records are not what this version of the request has; None where they are.
+    """The error for records that do not fit this version of the Produce request; None where they fit.
 
-    That is one batch. Old versions have any number of messages, which the log looks at, or a batch; where there is
-    nothing, nothing is appended, and that succeeds, as in Apache Kafka.
+    Newer versions need exactly one batch. Older versions may have one batch, or any number of messages, which the log
+    checks; where they have nothing, nothing is appended, and that succeeds, as in Apache Kafka.
     """
     is_old = version < _FIRST_WITH_BATCHES
     try:
@@ -236,7 +239,7 @@ def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
 
 
 def _invalid(problem: str) -> AppendResult:
-    """The result for records that are not what the version of the request has."""
+    """The result INVALID_RECORD for records that do not fit the version of the request."""
     return AppendResult(ErrorCode.INVALID_RECORD, message=f"{problem}. Update or replace the producer's client.")
 
 

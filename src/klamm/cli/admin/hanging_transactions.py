@@ -111,7 +111,10 @@ async def find_hanging(
 async def partitions_to_search(
     admin: Admin, topic: str | None, partition: int | None, broker: BrokerId | None
 ) -> Sequence[TopicPartition]:
-    """The partition, those of the topic, or all; of these, with a broker, those that it has. Raises UsageError."""
+    """The partitions to search for hanging transactions: one, those of a topic, or all.
+
+    With `broker`, only those that have a replica there. Raises UsageError for a topic or broker that does not exist.
+    """
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
     cluster = await read_cluster(admin, None if topic is None else [topic])

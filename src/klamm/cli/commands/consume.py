@@ -131,7 +131,10 @@ def _member(
     instance_id: str | None,
     session_timeout_s: float,
 ) -> MemberSettings | None:
-    """The member that subscribes; None without a group, and where partitions are chosen. Raises UsageError."""
+    """The settings of the group member that subscribes; None without a group, or where partitions are chosen.
+
+    Raises UsageError.
+    """
     if group == "":
         raise UsageError("--group is empty: give the name of a group.")
     if group is None or partitions:
@@ -147,7 +150,7 @@ def _member(
 def _printer_maker(
     form: str | None, as_json: bool, key_delimiter: str | None, delimiter: str, null: bool
 ) -> Callable[[], Printer]:
-    """Makes the printer that the options ask for. Raises UsageError."""
+    """Return the function that makes the printer for these options. Raises UsageError where they conflict."""
     if as_json and (form is not None or key_delimiter is not None):
         raise UsageError(
             f"--json cannot be used with {'--format' if form is not None else '--key-delimiter'}: omit one of them."

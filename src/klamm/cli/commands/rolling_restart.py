@@ -32,8 +32,8 @@ def rolling_restart(
 ) -> None:
     """Restart broker after broker with a command of yours, each when all partitions are in sync again.
 
-    Stops at the first doubt with exit status 1: a partition that is not in sync, one that would have no leader or fall
-    below min ISR, a command that fails, a broker that does not come back.
+    Stops with exit status 1 when a partition is not in sync, would have no leader or would fall below min ISR, when a
+    command fails, or when a broker does not come back.
     """
     plan = RollingRestart(bootstrap, command, _parse_ids(brokers), timeout)
     try:

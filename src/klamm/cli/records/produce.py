@@ -128,7 +128,7 @@ async def _read_and_add(
 
 
 def _record_maker(options: ProduceOptions) -> Callable[[bytes], GivenRecord]:
-    """A function from a message of the input to a record."""
+    """Return the function that makes a record of a message of the input."""
 
     def from_json(line: bytes) -> GivenRecord:
         """Parse a JSON line and add the headers of the command line. Raises UsageError."""
@@ -139,7 +139,7 @@ def _record_maker(options: ProduceOptions) -> Callable[[bytes], GivenRecord]:
         return given._replace(record=record)
 
     def from_text(line: bytes) -> GivenRecord:
-        """Split the key off."""
+        """Make a record of a text message: what comes before the key delimiter is the key."""
         key, value = options.key, line
         if options.key_delimiter is not None and options.key_delimiter in line:
             key, _, value = line.partition(options.key_delimiter)
@@ -174,7 +174,7 @@ async def _items(world: World, options: ProduceOptions) -> AsyncIterator[list[It
 
 
 async def _numbered(source: Input, delimiter: bytes, name: str) -> AsyncIterator[list[Item]]:
-    """The lines with their numbers, from 1."""
+    """Yield the lines of the input with their line numbers, which begin with 1."""
     number = 1
     async for lines in split_lines(source, delimiter, name):
         yield [Item(line, f"{name}, line {i}") for i, line in enumerate(lines, start=number)]
@@ -240,7 +240,10 @@ class Routes:
         return counts[topic]
 
     def _by_key(self, topic: str, record: NewRecord, count: int) -> int:
-        """The partition by the key; without a key one that stays for a while."""
+        """Choose the partition by the hash of the key.
+
+        Records without a key go to one partition for a while, then to another.
+        """
         if record.key is not None:
             return self._partitioner(record.key, count)
         number, left = self._sticky.get(topic, (0, 0))

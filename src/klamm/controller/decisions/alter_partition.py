@@ -67,7 +67,7 @@ def judge(context: ControllerContext, partition: Partition | None, proposal: Pro
 
 
 def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
-    """Write accepted proposals, except where the stored state changed after the leader made its proposal."""
+    """Plan to write the accepted ISR changes, except where the stored state changed after the leader's proposal."""
     plan = StatePlan()
     for p, now in stored.items():
         if now.partition_epoch == accepted[p].partition_epoch:

@@ -73,7 +73,7 @@ def _await_joins(context: CoordinatorContext, group: Group) -> None:
 
 
 def _report_late_members(context: CoordinatorContext, group: Group) -> None:
-    """Note in the journal for whom the rebalance waits."""
+    """Write to the journal which members the rebalance is still waiting for."""
     group.late_timer = None
     context.journal.waiting(group, [m for m in group.members.values() if not m.awaits_join])
 

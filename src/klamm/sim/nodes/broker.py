@@ -236,7 +236,7 @@ class StubBroker:
         self._notices.notify(self.number)
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        """Change this broker's default of `unclean.leader.election.enable`; call it on the broker's host."""
         self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
         self.controller.allow_unclean_election(allowed)
 
