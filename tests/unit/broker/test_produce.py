@@ -67,7 +67,7 @@ async def produce(
 
 @pytest.mark.parametrize("batch", [TRANSACTIONAL, TRANSACTIONAL_WITHOUT_PRODUCER])
 @pytest.mark.parametrize("version", [3, 8, 11])
-async def test_transactional_batch_without_transactional_id_refuses_the_whole_request(
+async def test_a_produce_request_with_a_transactional_batch_but_no_transactional_id_is_refused(
     batch: bytes, version: int
 ) -> None:
     replicas = Replicas()
@@ -79,7 +79,7 @@ async def test_transactional_batch_without_transactional_id_refuses_the_whole_re
 
 
 @pytest.mark.parametrize("version", [3, 10, 11])
-async def test_transactional_batch_is_appended_once_its_coordinator_confirms_the_partition(version: int) -> None:
+async def test_a_transactional_batch_is_appended_after_its_coordinator_confirms_the_partition(version: int) -> None:
     replicas, verification = Replicas(), Verification(ErrorCode.NONE)
 
     answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), version, verification)
@@ -99,7 +99,9 @@ async def test_transactional_batch_is_appended_once_its_coordinator_confirms_the
         *((code, ErrorCode.NOT_ENOUGH_REPLICAS) for code in RETRIED_AS_NOT_ENOUGH_REPLICAS),
     ],
 )
-async def test_unconfirmed_transactional_batch_is_refused(unverified: ErrorCode, answered: ErrorCode) -> None:
+async def test_a_transactional_batch_whose_partition_the_coordinator_does_not_confirm_is_refused(
+    unverified: ErrorCode, answered: ErrorCode
+) -> None:
     replicas = Replicas()
 
     answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), verification=Verification(unverified))
@@ -109,7 +111,7 @@ async def test_unconfirmed_transactional_batch_is_refused(unverified: ErrorCode,
     assert list(replicas.appended) == [P0]
 
 
-async def test_transactional_batches_of_two_producers_in_one_request_are_refused() -> None:
+async def test_a_produce_request_with_transactional_batches_of_two_producers_is_refused() -> None:
     other = build_batch(RECORDS, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
 
     answers = await produce(Replicas(), two_partitions(TRANSACTIONAL, other, "t"))
@@ -117,7 +119,7 @@ async def test_transactional_batches_of_two_producers_in_one_request_are_refused
     assert [a.error_code for a in answers] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
-async def test_idempotent_batches_need_no_transactional_id() -> None:
+async def test_a_produce_request_with_idempotent_batches_needs_no_transactional_id() -> None:
     answers = await produce(Replicas(), two_partitions(IDEMPOTENT, PLAIN, None))
 
     assert [a.error_code for a in answers] == [ErrorCode.NONE] * 2
@@ -137,7 +139,7 @@ def frame_of(message: ProduceRequest) -> Frame:
     return Frame(header + bytes(message.encode(VERSION)))
 
 
-def test_produce_that_waits_for_replicas_does_not_keep_its_frame_in_memory() -> None:
+def test_a_produce_request_waiting_for_replicas_does_not_keep_its_bytes_in_memory() -> None:
     async def scenario() -> None:
         cluster = ReplicaCluster()
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
