@@ -148,7 +148,9 @@ class LogReader:
         try:
             *_, last = [None, *batches(records)]
         except CorruptRecords as error:
-            raise CorruptRecords(f"{partition}, answer to a fetch from offset {position}: {error}") from error
+            raise CorruptRecords(
+                f"{partition}: the answer to a fetch from offset {position} cannot be decoded: {error}"
+            ) from error
         if last is None and records:
             raise CorruptRecords(
                 f"{partition}: the answer to a fetch from offset {position} has {len(records)} bytes, but no "

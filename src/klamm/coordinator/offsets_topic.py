@@ -108,7 +108,7 @@ class OffsetsTopic:
             appended = await self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS)
             if appended.error:
                 log.warning(
-                    "cannot write removed offsets to __consumer_offsets; the next check tries again",
+                    "cannot write tombstones of removed offsets to __consumer_offsets; the next check tries again",
                     group=group_id,
                     reason=appended.error.name,
                 )

@@ -73,7 +73,9 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
         if not crc_is_valid(buffer, header):
             raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the batch again.") from error
+        raise AppendRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"the batch is corrupt: {error}. Send the batch again."
+        ) from error
     _check_header(header, origin)
     try:
         check_plausible(buffer, header)

@@ -114,7 +114,9 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
             if not crc_is_valid(content, header):
                 raise CorruptRecords(f"message {number}: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the messages again.") from error
+        raise AppendRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"the messages are corrupt: {error}. Send the messages again."
+        ) from error
     if any(header.magic != headers[0].magic for header in headers):
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"the messages are of different formats. {WRONG_CLIENT}")
     if len(headers) > 1 and any(map(is_compressed, headers)):

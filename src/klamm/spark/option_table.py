@@ -141,7 +141,7 @@ TABLE: Final = (
     ),
     Option(
         "kafka.socket.connection.setup.timeout.ms", parse_milliseconds, "10000", BOTH,
-        "time to wait for one connection",
+        "time to wait until a connection to a broker is open",
     ),
     Option(
         "kafka.retry.backoff.ms", parse_milliseconds, "100", BOTH,

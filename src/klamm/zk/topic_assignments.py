@@ -75,14 +75,14 @@ class AssignmentStore:
             if written.code is ZkCode.BAD_VERSION:
                 conflicted.append(topic)
             elif written.code is not ZkCode.OK:
-                failed[topic] = f"ZooKeeper: {written.code.name}"
+                failed[topic] = f"ZooKeeper answered {written.code.name}"
         return conflicted
 
 
 def _decode_or_reason(topic: str, result: GetResult) -> TopicZnode | str:
     """The decoded topic znode, or the reason why it cannot be read."""
     if result.code is not ZkCode.OK:
-        return "its znode is gone" if result.code is ZkCode.NO_NODE else f"ZooKeeper: {result.code.name}"
+        return "its znode is gone" if result.code is ZkCode.NO_NODE else f"ZooKeeper answered {result.code.name}"
     try:
         return znodes.decode_topic(topic, result.data)
     except MalformedZnode as error:

@@ -61,7 +61,7 @@ async def test_meta_properties_of_another_version_or_damaged_is_refused(
     ("content", "text"),
     [
         ("version=0\nbroker.id=2\n", "belongs to broker 2, but this node is broker 1. Correct broker.id or log.dirs"),
-        ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, zookeeper.connect leads to cluster mine"),
+        ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, but zookeeper.connect leads to cluster mine"),
     ],
 )
 async def test_directory_of_another_broker_or_cluster_is_refused(

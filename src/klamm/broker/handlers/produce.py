@@ -234,7 +234,7 @@ def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
         if produced_entry_size(records, size) is not None:
             return _invalid("the request has more than one record batch for this partition; send one")
     except CorruptRecords as error:
-        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"{error}. Send the batch again.")
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"the batch is corrupt: {error}. Send the batch again.")
     return None
 
 

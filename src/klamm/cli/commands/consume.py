@@ -62,7 +62,11 @@ ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="exit at the end o
 Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after this many records")]
 Form = Annotated[
     str | None,
-    typer.Option("--format", "-f", help=r"for example '%t %p %o %k: %s\n' (topic, partition, offset, key, payload)"),
+    typer.Option(
+        "--format",
+        "-f",
+        help=r"how to print a record, for example '%t %p %o %k: %s\n' (topic, partition, offset, key, payload)",
+    ),
 ]
 AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="print JSON lines")]
 KeyDelimiter = Annotated[
@@ -101,7 +105,7 @@ def command(
 ) -> None:
     """Print the records of topics, until Ctrl-C or an end: --exit, --count, --until."""
     if isolation_level not in _ISOLATION:
-        raise UsageError(f"--isolation-level {isolation_level!r} does not exist. Give one of {', '.join(_ISOLATION)}.")
+        raise UsageError(f"--isolation-level {isolation_level!r} is not valid. Give one of {', '.join(_ISOLATION)}.")
     topics = tuple(dict.fromkeys(topic or ()))
     world = real_world()
     options = ConsumeOptions(
