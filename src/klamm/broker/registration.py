@@ -84,7 +84,7 @@ class Registration:
         self.on_registered(store.session_id)
 
     async def _check_addresses(self, store: Store) -> None:
-        """Raise CannotStart where another broker advertises the same address: clients could not tell them apart."""
+        """Raise CannotStart where another broker advertises the same address, since clients would confuse the two."""
         registered = [r.broker for r in (await store.read_brokers()).brokers.values()]
         if (problem := _shared_address(self._broker, registered)) is not None:
             config = self._context.config

@@ -78,7 +78,7 @@ class _Batch:
         self.size += size
 
     def halves(self) -> "list[_Batch]":
-        """The same records in two batches."""
+        """Return two batches with half of the records each, in order."""
         found: list[_Batch] = []
         for part in (slice(None, len(self.records) // 2), slice(len(self.records) // 2, None)):
             half = _Batch()
@@ -144,7 +144,7 @@ class Producer:
         await self._wait_for(0)
 
     async def _wait_for(self, most_buffered: int) -> None:
-        """Wait until at most so many bytes are queued."""
+        """Wait until at most `most_buffered` bytes are queued."""
         while self._error is None and self._buffered > most_buffered:
             self._progress.clear()
             await self._progress.wait()

@@ -116,9 +116,9 @@ class OffsetsTopic:
         return True
 
     def _is_too_large(self, partition: int, size: int) -> bool:
-        """Whether a batch with so many bytes in its records would be refused, so that building it only takes time.
+        """Whether a batch of records with this many bytes would be refused, so that it need not be built.
 
-        A compressed batch may be smaller, and is built first.
+        A compressed batch may be smaller than its records, so it is built first.
         """
         limit = self._log.max_batch_bytes(partition)
         return self._settings.offsets_topic_codec is Codec.NONE and 0 < limit < size

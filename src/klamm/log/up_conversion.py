@@ -54,7 +54,7 @@ def is_small(records: Buffer) -> bool:
 
 
 def prepare_any(preparation: Preparation) -> bytes | Refusal:
-    """Like `prepare`, also for messages of format 0 and 1."""
+    """Check the records and convert them as `prepare` does, but also accept messages of format 0 and 1."""
     if not is_legacy(preparation.batch):
         return prepare(preparation)
     try:

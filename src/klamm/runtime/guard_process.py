@@ -165,7 +165,7 @@ def close_session(session: Session, record: bytes) -> str:
 
 
 def _close_over(connection: socket.socket, session: Session, record: bytes) -> bool:
-    """Attach the connection to the session and close it. Returns False where the session does not exist any more."""
+    """Attach to the session over this connection and close it. Returns False where it has ended already."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connect = struct.pack(">iqiQ", 0, 0, session.timeout_ms, session.session_id)
     _send(connection, connect + _buffer(session.password) + b"\0")

@@ -198,7 +198,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._note((-(host.label + port), size))
 
     def _label_number(self, label: str) -> int:
-        """The number that stands for this text in the digest; a new text is added to the digest."""
+        """Return the number that represents this text in the digest; a new text is added to the digest."""
         number = self._labels.get(label)
         if number is None:
             self._update_digest()

@@ -130,9 +130,9 @@ def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_ther
                 if line["event"].startswith("damaged records of a log cannot be replaced")
             ]
             assert (
-                "broker 2: Fetch was answered with CORRUPT_MESSAGE; broker 3: Fetch was answered with CORRUPT_MESSAGE"
-                in reasons
-            )
+                "broker 2: the other replica answered Fetch with CORRUPT_MESSAGE; "
+                "broker 3: the other replica answered Fetch with CORRUPT_MESSAGE"
+            ) in reasons
             damage(cluster, 3, 5)  # the same byte again: it is intact
             await asyncio.sleep(700)
             assert repair.mended_ranges == 1

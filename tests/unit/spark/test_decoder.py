@@ -182,7 +182,9 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
         raw[-1] ^= 1
 
-        with pytest.raises(CorruptBatch, match=r"orders-3: the batches at offsets 40 to 41 cannot be decoded: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-3: the batches at offsets 40 to 41 cannot be decoded: .* checksum"
+        ):
             rows_of(bytes(raw))
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)

@@ -53,7 +53,9 @@ class TestBrokers:
         first, last, content = world.cluster.logs[ORDERS].batches[0]
         world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
 
-        with pytest.raises(CorruptBatch, match=r"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* has magic 1"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* has magic 1"
+        ):
             offsets_read(world, orders(0, 100))
 
     def test_an_answer_with_a_wrong_correlation_id_is_retried_until_the_timeout(
@@ -125,7 +127,9 @@ class TestBrokers:
         first, last, content = world.cluster.logs[ORDERS].batches[3]
         world.cluster.logs[ORDERS].batches[3] = (first, last, content[:-1] + b"!")
 
-        with pytest.raises(CorruptBatch, match=r"orders-0: the batches at offsets 30 to 39 cannot be decoded: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the batches at offsets 30 to 39 cannot be decoded: .* checksum"
+        ):
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
 
     def test_a_broker_that_answers_with_earlier_offsets_fails_the_read(self) -> None:

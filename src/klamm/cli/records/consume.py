@@ -220,7 +220,7 @@ async def _read_generation(
 
 
 async def _print(reading: _Reading, output: StandardOutput, fetched: Fetched) -> None:
-    """Print what was fetched, as far as the options allow, and move the position behind it."""
+    """Print the fetched records, as far as the options allow, and advance the position behind them."""
     partition = fetched.partition
     if fetched.position < reading.positions[partition]:
         return
@@ -245,7 +245,7 @@ async def _stop_generation(session: GroupSession, reading: _Reading) -> None:
 
 
 def _report_gap(gap: Gap) -> None:
-    """Tell which records cannot be read any more."""
+    """Print which offsets cannot be read any more, why, and where reading continues."""
     print_error(
         f"{gap.partition}: offset {gap.position} is not in the log ({gap.reason}). Reading goes on at offset "
         f"{gap.next_position}."

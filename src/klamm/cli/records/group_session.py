@@ -100,7 +100,7 @@ class GroupSession:
                 await self._commit(dict(positions()), self._backoff())
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:
-        """Tell that the generation is over; an error other than a lost membership is raised by `ended`."""
+        """Signal that the generation is over; `ended` raises an error other than a lost membership."""
         if task.cancelled() or self.ended.done():
             return
         error = task.exception()

@@ -125,7 +125,7 @@ class BatchFilter:
         return header.last_offset == end.last_data_offset
 
     def _without_filter(self, run: Run, number: int, fate: _Fate | None) -> WrittenBatch | None:
-        """Return a batch whose records need not be filtered as it goes to the new segment; None where it is dropped."""
+        """Return what the new segment gets of a batch whose records need no filter; None where the batch is dropped."""
         header = header_at(run.buffer, run.positions[number])
         if fate in (_Fate.EMPTY, _Fate.FILTER_KEEP_EMPTY) and (fate is _Fate.EMPTY or header.record_count <= 0):
             return _emptied(header)

@@ -64,7 +64,7 @@ def intact_bytes(buffer: Buffer) -> IntactBytes:
 
 
 def intact_bytes_of_file(file: File, position: int, size: int) -> IntactBytes:
-    """The same as `intact_bytes` for `size` bytes of a file, from this position on."""
+    """Do for `size` bytes of a file, from this position on, what `intact_bytes` does for a buffer."""
     reader, at, end = BatchReader(file, position + size), position, position + size
     while at < end:
         content = file.pread(min(CHUNK_BYTES, end - at), at)

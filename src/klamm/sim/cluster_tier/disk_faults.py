@@ -101,7 +101,7 @@ def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 
 def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
-    """A machine's disk fills up; there is room again after a while."""
+    """A machine's disk is full for a while, so that writes to it fail."""
     number, _ = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]

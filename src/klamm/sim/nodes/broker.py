@@ -432,7 +432,7 @@ class KeptConfigs:
         self._on_applied = on_applied
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """Keep the overrides of these topics; where one allows unclean elections, tell the controller."""
+        """Keep the overrides of these topics; where one allows unclean elections, notify the controller."""
         self._on_applied({f"topics/{topic}": own for topic, own in overrides.items()})
         for topic, own in overrides.items():
             if own.get(_UNCLEAN) == "true":
