@@ -18,13 +18,12 @@ from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.group_members import Members, group_members
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.runtime.processes import ticks
 
 PARTITIONS = 3
 TIMEOUT_S = 60
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 BINARY = bytes(range(256))
 
 
@@ -174,24 +173,23 @@ def test_kafkas_console_tools_and_klamm_read_each_others_records(cluster: Cluste
         pytest.skip(why)
     lines = b"".join(b"k%d\tv%d\n" % (i % 7, i) for i in range(100))
     with_keys = ["--property", "parse.key=true"]
-    written = apache_kafka.run_tool(
-        CONSOLE_PRODUCER, "--bootstrap-server", cluster.bootstrap, "--topic", name, *with_keys, words=lines
-    )
-    assert written.returncode == 0, written.stderr
+    tools = kafka_tools()
+    written = tools.ask(cluster.bootstrap, "kafka-console-producer", "--topic", name, *with_keys, stdin=lines)
+    assert written.status == 0, written.text
     ours = consume(cluster, name, "-K", r"\t")
     assert sorted(ours.splitlines()) == sorted(lines.splitlines())
 
     produce(cluster, name, lines, "-K", r"\t")
-    read = apache_kafka.run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", cluster.bootstrap, "--topic", name, "--from-beginning",
+    read = tools.ask(
+        cluster.bootstrap, "kafka-console-consumer", "--topic", name, "--from-beginning",
         "--max-messages", "200", "--property", "print.key=true", "--property", "print.partition=true",
     )  # fmt: skip
-    assert read.returncode == 0, read.stderr
-    places: dict[bytes, set[bytes]] = {}
-    for line in read.stdout.splitlines():
-        partition, key, _ = line.split(b"\t")
+    assert read.status == 0, read.text
+    places: dict[str, set[str]] = {}
+    for line in read.output.splitlines():
+        partition, key, _ = line.split("\t")
         places.setdefault(key, set()).add(partition)
-    assert len(read.stdout.splitlines()) == 200
+    assert len(read.output.splitlines()) == 200
     assert len(places) == 7
     assert all(len(partitions) == 1 for partitions in places.values())  # both chose the same partition for a key
 

@@ -137,5 +137,7 @@ class TestBrokers:
         log_ = world.cluster.logs[ORDERS]
         log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
 
-        with pytest.raises(CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends at 9"):
+        with pytest.raises(
+            CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends before it, at offset 9"
+        ):
             offsets_read(world, orders(0, 100))
