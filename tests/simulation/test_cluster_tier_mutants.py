@@ -14,7 +14,7 @@ SOON = {"g": 102, "43": 101, "44": 116, "46a": 103, "48": 100, "50": 100}
 
 
 @pytest.mark.parametrize(("number", "seed"), SOON.items())
-def test_cluster_tier_notices_the_missing_guard(number: str, seed: int) -> None:
+def test_the_simulation_of_complete_nodes_catches_a_mutant_by_its_expected_invariant(number: str, seed: int) -> None:
     [mutant] = [m for m in MUTANTS if m.number == number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
@@ -24,7 +24,7 @@ def test_cluster_tier_notices_the_missing_guard(number: str, seed: int) -> None:
     assert NUMBERS[violated_invariant(violation)] in mutant.expected
 
 
-def test_mutants_of_replication_and_log_name_existing_invariants() -> None:
+def test_every_mutant_of_replication_and_log_names_existing_invariants() -> None:
     assert {n for m in MUTANTS for n in m.expected} <= set(NUMBERS.values())
 
 

@@ -39,6 +39,11 @@ class CrashGuard:
         """How many guards were started."""
 
     @property
+    def watched(self) -> list[int]:
+        """The ids of the sessions that a guard closes after a crash."""
+        return list(self._sessions)
+
+    @property
     def is_running(self) -> bool:
         """Whether a guard runs."""
         return self._guard is not None

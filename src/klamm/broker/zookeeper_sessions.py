@@ -88,14 +88,15 @@ class ZooKeeperSessions:
         return self.store
 
     async def close(self) -> None:
-        """End the session, and with it this broker's registration."""
+        """End the session, and with it this broker's registration. Where no server answers, the guard does it."""
         self._closed = True
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
-            self.guard.forget(self._client.session_id)
+            if self._client.is_close_confirmed:
+                self.guard.forget(self._client.session_id)
 
     async def _connect(self, timeout_s: float) -> ZooKeeper:
         """Open a session within this time."""

@@ -87,6 +87,8 @@ class Session:
         self.last_zxid = 0
         self.watches = Watches()
         self.password = bytes(16)
+        self.is_close_confirmed = False
+        """Whether a server answered that it closed the session."""
         self._requested_timeout_ms = timeout_ms
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -373,6 +375,7 @@ class Session:
             self._in_flight.appendleft(request)
             self._end_connection("the server reports SESSION_MOVED: another connection uses the session", now)
         elif request.payload[:4] == _CLOSE_SESSION:
+            self.is_close_confirmed = True
             self._end(CLOSED)
         elif request.xid == _WATCHES_XID:
             if error:

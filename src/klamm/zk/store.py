@@ -4,7 +4,7 @@ Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
@@ -208,9 +208,9 @@ class Store:
         """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
         await begin_process_record(self.client, broker)
 
-    async def read_process_ends(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
-        """Return for each broker whose process was reported as ended how it ended, as a phrase."""
-        return await read_process_ends(self.client, brokers)
+    async def read_process_ends(self, registered: Mapping[BrokerId, int]) -> dict[BrokerId, str]:
+        """Return how processes of brokers ended, by the epochs of their registrations; see `read_process_ends`."""
+        return await read_process_ends(self.client, registered)
 
     async def watch_registration(self, broker: BrokerId) -> int | None:
         """The session that owns the broker's registration, or None; its next change is watched."""

@@ -357,7 +357,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
 
 
 @pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
-def test_each_damage_is_reported_with_reason_and_remedy(
+def test_the_audit_reports_each_kind_of_damaged_znode_with_reason_and_remedy(
     broken: Callable[[Snapshot], object], expected: tuple[str, ...]
 ) -> None:
     s = healthy()
@@ -371,16 +371,16 @@ def test_each_damage_is_reported_with_reason_and_remedy(
     assert is_healthy(findings(s)) is all(f.severity == "notice" for f in findings(s))
 
 
-def test_a_healthy_cluster_has_no_findings() -> None:
+def test_the_audit_of_a_healthy_cluster_has_no_findings() -> None:
     assert findings(healthy()) == []
 
 
-def test_every_kind_of_finding_has_a_test_case() -> None:
+def test_every_kind_of_audit_finding_has_a_test_case() -> None:
     seen = {kind for _, (_, kind, *_) in CASES.values()}
     assert len(CHECKS) <= len(seen)
 
 
-def test_requests_younger_than_a_minute_are_no_finding() -> None:
+def test_the_audit_does_not_report_request_znodes_younger_than_a_minute() -> None:
     s = healthy()
     s.deletions["orders"] = NOW_MS - 1_000
     s.preferred_election, s.preferred_election_requested_ms = [P], NOW_MS - 1_000
@@ -389,7 +389,7 @@ def test_requests_younger_than_a_minute_are_no_finding() -> None:
     assert findings(s) == []
 
 
-def test_partitions_with_the_same_reason_share_a_finding_and_findings_are_sorted_by_severity() -> None:
+def test_the_audit_groups_partitions_by_reason_and_sorts_findings_by_severity() -> None:
     s = healthy()
     for number in range(1, 1_000):
         p = TopicPartition("orders", number)
@@ -406,7 +406,7 @@ def test_partitions_with_the_same_reason_share_a_finding_and_findings_are_sorted
     assert isinstance(found[0], Finding)
 
 
-def test_throttle_configs_are_no_finding_during_a_reassignment() -> None:
+def test_the_audit_does_not_report_throttle_configs_during_a_reassignment() -> None:
     s = healthy()
     s.broker_configs["3"] = {"leader.replication.throttled.rate": "1000"}
     s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))
@@ -414,7 +414,7 @@ def test_throttle_configs_are_no_finding_during_a_reassignment() -> None:
     assert "throttle left" not in {f.kind for f in findings(s)}
 
 
-def test_a_transaction_within_the_transaction_timeout_is_no_finding() -> None:
+def test_the_audit_does_not_report_a_transaction_within_the_transaction_timeout() -> None:
     s = healthy()
     has_transaction_log(s)
     s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS - 19 * 60_000))

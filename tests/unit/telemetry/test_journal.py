@@ -239,6 +239,12 @@ def test_an_event_is_described_by_its_kind_and_facts() -> None:
     assert describe_event(event) == "ControlledShutdown: broker 3"
 
 
+def test_an_event_is_described_with_a_clause_for_each_process_that_ended() -> None:
+    event = entry(1, 1, "event", event="BrokerChange", dead=[1], ended={"1": "its process ended (signal 9)"})
+
+    assert describe_event(event) == "BrokerChange: dead [1], broker 1: its process ended (signal 9)"
+
+
 def test_controller_terms_and_the_absence_between_them_are_read_from_the_journal() -> None:
     told = [
         entry(1, 1, "elected", ts_ms=100),

@@ -114,7 +114,7 @@ def test_close_session_is_sent_after_all_submitted_requests() -> None:
     assert [(xid, opcode) for xid, opcode, _ in sent(session)] == [(1, 4), (2, -11)]
     assert refused.code is refused_auth.code is ZkCode.CLOSED
     receive(session, reply(1, DATA) + reply(2))
-    assert (request.code, session.phase) == (ZkCode.OK, Phase.CLOSED)
+    assert (request.code, session.phase, session.is_close_confirmed) == (ZkCode.OK, Phase.CLOSED, True)
     assert session.take_outcomes()[-1] is SessionState.CLOSED
 
 
@@ -126,6 +126,7 @@ def test_a_connection_lost_while_closing_ends_the_session() -> None:
     session.connection_lost(session.attempt, "", 1.0)
 
     assert session.phase is Phase.CLOSED
+    assert not session.is_close_confirmed
     assert not session.wants_connection
 
 

@@ -58,7 +58,7 @@ async def on_controller_failover(term: TermContext) -> None:
 
 async def _journal_ended_brokers(term: TermContext) -> None:
     """Journal how the processes of brokers that are gone ended, where their crash guards recorded it."""
-    gone = [broker for broker in term.context.replica_states if broker not in term.context.registered]
+    gone = dict.fromkeys((b for b in term.context.replica_states if b not in term.context.registered), 0)
     if ends := await term.store.read_process_ends(gone):
         term.journal.found(term.cause, dead=sorted(ends), ended=ends)
 

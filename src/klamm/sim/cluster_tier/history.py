@@ -13,8 +13,10 @@ from klamm.sim.cluster_tier.trace import (
     Polled,
     PositionLost,
     PowerLost,
+    ProducerStarted,
     Send,
     SendState,
+    Transaction,
 )
 from klamm.sim.history.history import History
 
@@ -36,7 +38,8 @@ class TopicFacts(NamedTuple):
 
 
 OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
-"""The nodes are configured with one partition of it."""
+TRANSACTIONS_TOPIC: Final = TopicPartition("__transaction_state", 0)
+"""The nodes are configured with one partition of each."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,10 @@ class TierHistory:
     """From this offset on a device destroyed what some replica had synced."""
     commits: dict[tuple[str, TopicPartition], GroupCommits] = field(default_factory=dict)
     """By group and partition."""
+    transactions: list[Transaction] = field(default_factory=list)
+    """In the order in which their first records were sent."""
+    newest_producers: dict[str, ProducerStarted] = field(default_factory=dict)
+    """By transactional id."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
 
@@ -117,6 +124,8 @@ class TierHistory:
         """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
+        if send.transaction is not None and send.transaction.sends == [send]:
+            self.transactions.append(send.transaction)
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         """Record the values and offsets of an acknowledged send; with acks=all they count as committed."""
@@ -154,6 +163,12 @@ class TierHistory:
             known.stored = event.offset
         else:
             known.open.add(event.offset)
+
+    def on_producer_started(self, event: ProducerStarted) -> None:
+        """Record which producer of the transactional id fenced the others, and when."""
+        newest = self.newest_producers.get(event.transactional_id)
+        if newest is None or newest.instance < event.instance:
+            self.newest_producers[event.transactional_id] = event
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""

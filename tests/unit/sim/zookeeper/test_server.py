@@ -125,6 +125,30 @@ def test_pings_keep_a_session_alive() -> None:
     ModelZooKeeper().run(story)
 
 
+def test_a_subtree_watch_lasts_until_its_connection_is_lost() -> None:
+    async def story(model: ModelZooKeeper) -> None:
+        client, other = await model.client("a"), await model.client("b")
+        heard = heard_by(client)
+        for path in ("/a", "/a/b"):
+            await other.create(path, b"")
+        await client.watch_subtree("/a")
+        for _ in range(2):
+            await other.create("/a/b/c", b"")
+            await other.set("/a/b/c", b"1")
+            await other.delete("/a/b/c")
+        await other.create("/ab", b"")
+        await client.sync("/")
+        assert heard == ["CREATED /a/b/c", "DATA_CHANGED /a/b/c", "DELETED /a/b/c"] * 2
+
+        model.servers[0].disconnect_clients()
+        await model.settle()
+        await other.set("/a/b", b"1")
+        await client.sync("/")
+        assert len(heard) == 6
+
+    ModelZooKeeper().run(story)
+
+
 def test_watches_are_restored_after_reconnection_and_miss_no_change() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")

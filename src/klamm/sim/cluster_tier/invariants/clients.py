@@ -43,6 +43,8 @@ def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | No
 def refused_records_are_never_read(history: TierHistory, event: Polled) -> str | None:
     """No consumer reads a record whose every attempt was refused, or that was never sent."""
     for offset, value in event.records:
+        if offset in event.control:
+            continue
         send = history.sends.get(value)
         if send is None or send.partition != event.partition:
             return f"{event.partition}: {event.consumer} reads {value!r} at {offset}, which nobody sent there"
