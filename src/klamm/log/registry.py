@@ -97,6 +97,15 @@ class LogRegistry:
             )
         return None if self.live else f"{partition}: all log directories are offline. {REPAIR}"
 
+    def why_not_deletable(self, partition: TopicPartition) -> str | None:
+        """Why the log of a partition that is not listed may still exist; None if it certainly does not."""
+        if partition in self.unreadable:
+            return self.why_unavailable(partition, is_new=True)
+        unknown = [path for path, directory in self.directories.items() if not directory.is_loaded]
+        if not unknown:
+            return None
+        return f"{partition} may be in an offline log directory: {', '.join(unknown)}. {REPAIR}"
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def register(self, log: Log, directory: LogDirectory) -> None:
@@ -163,6 +172,11 @@ class LogRegistry:
         home = self._futures.home_of(log.partition) if is_future else self.homes.get(log.partition)
         if home is not None:
             self.take_offline(home, str(error))
+
+    def on_path_failed(self, path: str, error: OSError) -> None:
+        """Take the data directory that has this path offline."""
+        above = [directory for directory in self.directories.values() if path.startswith(f"{directory.path}/")]
+        self.take_offline(max(above, key=lambda directory: len(directory.path)), str(error))
 
     def take_offline(self, directory: LogDirectory, reason: str) -> None:
         """Take a data directory and its logs offline, and report the failure."""

@@ -155,15 +155,16 @@ class Produce:
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
-    """Return the result of appending to partition `index` in the form of the response."""
-    if not result.error:
-        return PartitionProduceResponse(
-            index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
-        )
+    """Return the result of appending to partition `index` in the form of the response.
+
+    A batch that was appended and not replicated in time keeps its offset beside the error, as in Kafka.
+    """
     return PartitionProduceResponse(
         index,
         result.error,
-        -1,
+        result.base_offset,
+        result.log_append_time_ms,
+        result.log_start_offset,
         record_errors=[BatchIndexAndErrorMessage(index, text) for index, text in result.record_errors],
         error_message=result.message,
     )
