@@ -327,7 +327,10 @@ class Controller:
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(
-                self._election.resign_and_delete_znode(cause, f"mistake in {type(event).__name__}"), cause
+                self._election.resign_and_delete_znode(
+                    cause, f"unexpected error while handling {type(event).__name__}"
+                ),
+                cause,
             )
         else:
             self._on_event_succeeded(event)
@@ -353,7 +356,7 @@ class Controller:
 
     def _retry_later(self, event: Event) -> None:
         """Schedule a retry of an event that ZooKeeper failed: its watch may be spent. Kafka does not retry."""
-        assert self._store is not None, "events are handled from the start on"
+        assert self._store is not None, "events are handled only after start"
         if not event.is_retried or event.owes_answer or not self._store.is_alive:
             return
         key = event.retry_key
@@ -371,7 +374,7 @@ class Controller:
             if not isinstance(error, KlammError):
                 self._observer.on_unexpected_error(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
-            self._journal.line(cause, "failed", what="looking who is controller", why=why)
+            self._journal.line(cause, "failed", what="reading who is controller", why=why)
             self._retry_later(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:

@@ -81,7 +81,9 @@ class ControllerStore(Store):
             for partition, result in zip(chunk, results, strict=True):
                 if result.code is not ZkCode.OK or result.stat is None:
                     is_missing = result.code is ZkCode.NO_NODE
-                    read.unreadable[partition] = "no state znode" if is_missing else f"ZooKeeper: {result.code.name}"
+                    read.unreadable[partition] = (
+                        "no state znode" if is_missing else f"ZooKeeper answered {result.code.name}"
+                    )
                     (read.missing if is_missing else read.not_shown).add(partition)
                     continue
                 try:
@@ -208,5 +210,5 @@ def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], confli
         elif result.code is conflict:
             outcome.conflicted.append(partition)
         else:
-            outcome.failed[partition] = f"ZooKeeper: {result.code.name}"
+            outcome.failed[partition] = f"ZooKeeper answered {result.code.name}"
     return outcome

@@ -186,7 +186,9 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
         raw[-1] ^= 1
 
-        with pytest.raises(CorruptBatch, match=r"orders-3, batches at offsets 40 to 41: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-3: the batches at offsets 40 to 41 cannot be decoded: .* checksum"
+        ):
             rows_of(bytes(raw))
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
@@ -277,7 +279,7 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a")]))
         raw[16] = magic
 
-        with pytest.raises(CorruptBatch, match=f"has magic {magic}, klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match=f"has magic {magic}, but klamm reads only magic 2"):
             read_run(bytes(raw))
 
     def test_a_batch_shorter_than_its_header_is_reported_as_corrupt(self) -> None:

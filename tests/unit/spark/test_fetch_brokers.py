@@ -53,7 +53,9 @@ class TestBrokers:
         first, last, content = world.cluster.logs[ORDERS].batches[0]
         world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
 
-        with pytest.raises(CorruptBatch, match=r"orders-0, answer to a fetch from offset 0: .* has magic 1"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* has magic 1"
+        ):
             offsets_read(world, orders(0, 100))
 
     def test_a_response_with_a_wrong_correlation_id_is_retried_until_the_read_timeout(
@@ -68,7 +70,7 @@ class TestBrokers:
 
         monkeypatch.setattr(world.cluster, "answer", answer_with_another_id)
 
-        with pytest.raises(Unreachable, match="correlation id 117440512 came, expected is 0"):
+        with pytest.raises(Unreachable, match="correlation id 117440512 came, but 0 was expected"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
     def test_an_unreadable_fetch_response_is_retried_until_the_read_timeout(
@@ -127,7 +129,9 @@ class TestBrokers:
         first, last, content = world.cluster.logs[ORDERS].batches[3]
         world.cluster.logs[ORDERS].batches[3] = (first, last, content[:-1] + b"!")
 
-        with pytest.raises(CorruptBatch, match=r"orders-0, batches at offsets 30 to 39: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the batches at offsets 30 to 39 cannot be decoded: .* checksum"
+        ):
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
 
     def test_a_broker_that_returns_only_earlier_offsets_fails_the_spark_read(self) -> None:
@@ -135,5 +139,7 @@ class TestBrokers:
         log_ = world.cluster.logs[ORDERS]
         log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
 
-        with pytest.raises(CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends at 9"):
+        with pytest.raises(
+            CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends before it, at offset 9"
+        ):
             offsets_read(world, orders(0, 100))
