@@ -271,16 +271,16 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         def source() -> TopicPartition | None:
-            """The first partition."""
+            """Return the partition to copy from: the first of a topic that exists; None if there is none."""
             return next(iter(self._readable()), None)
 
         def destinations() -> Sequence[TopicPartition]:
-            """The partitions of other topics."""
+            """Return the partitions to copy to: those of other topics than the source's, while producers may send."""
             first = source()
             return [p for p in self._writable() if first is not None and p.topic != first.topic]
 
         async def run() -> None:
-            """Copy without end."""
+            """Run a copier with its own client until it is cancelled."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Copier(name, world, client, rng, source, destinations, self._tell).run()
 

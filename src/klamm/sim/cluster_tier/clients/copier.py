@@ -88,7 +88,7 @@ class _Producer:
         self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Take over, then copy transaction by transaction."""
+        """Initialise the transactional id, which fences the former producer, then copy transaction by transaction."""
         try:
             await self._client.run(self._transactions.init(self._backoff()))
             now_s = asyncio.get_running_loop().time()
@@ -171,7 +171,7 @@ class _Producer:
         return b"%s/%d<%d" % (self._name.encode(), self._copier.copies, offset)
 
     def _backoff(self) -> Backoff:
-        """The waits of one request to a coordinator."""
+        """Return the waits between the attempts of one request to a coordinator, which end after `_PATIENCE_S`."""
         return Backoff(asyncio.get_running_loop().time, _PATIENCE_S)
 
 
