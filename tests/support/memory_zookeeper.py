@@ -8,7 +8,7 @@ from klamm.sim.zookeeper.ensemble import Ensemble, SessionRecord
 from klamm.sim.zookeeper.tree import Transaction, Tree, Znode
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import OPEN_ACL, Acl
-from klamm.zk.errors import SessionExpired, Unimplemented, ZkCode, error_of
+from klamm.zk.errors import NoAuth, SessionExpired, Unimplemented, ZkCode, error_of
 from klamm.zk.jute import Stat
 from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
 from klamm.zk.states import SessionState
@@ -133,6 +133,7 @@ class MemoryZooKeeper:
 
     async def close(self) -> None:
         self.ensemble.expire(self)
+        self.on_state(SessionState.CLOSED)
 
     async def get(self, path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
         await self._next_pass()
@@ -147,6 +148,8 @@ class MemoryZooKeeper:
 
     async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
         await self._next_pass()
+        if hidden := [path for path in paths if path in self.ensemble.unreadable]:
+            raise NoAuth(hidden[0])
         for path in paths if watch else ():
             self.ensemble.watchers.watch_data(path, self)
         found = [self.ensemble.nodes.get(p) for p in paths]

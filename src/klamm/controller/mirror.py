@@ -120,6 +120,8 @@ class Mirror:
             self.lose(f"ZooKeeper server {self._session.server} answered sync without the newest changes")
         if self.lost.is_set():
             raise MirrorLost(self.why_lost)
+        self._session.on_watch = _ignore  # what is noted stays noted when the session is closed
+        self._session.on_state = _ignore
 
     async def unless_lost(self, work: Coroutine[Any, Any, None]) -> None:
         """Await the work, but only until the mirror is lost. Raises MirrorLost then, and what the work raises."""
@@ -252,6 +254,10 @@ class Mirror:
         """Forget that these partitions have no state."""
         for p in partitions:
             self._without_state.pop(p, None)
+
+
+def _ignore(_: object) -> None:
+    """Ignore what the session of a finished mirror reports."""
 
 
 def changed_by(paths: Iterable[str]) -> ChangedPaths:
