@@ -25,6 +25,7 @@ ROUNDS ?= 30
 KILLS ?= 20
 
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # without cached bytecode, each node of a test compiles all of klamm: half of its start
 
 help:  # (this list)
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'

@@ -69,7 +69,7 @@ class ZooKeeperSessions:
     def store(self) -> Store:
         """The store of the newest session. Raises SessionExpired before `start`; requests raise it after an expiry."""
         if self._client is None:
-            raise SessionExpired("", "there is no ZooKeeper session yet")
+            raise SessionExpired("", "this node has no ZooKeeper session yet")
         return Store(self._client)
 
     def add_listener(self, listener: SessionListener) -> None:

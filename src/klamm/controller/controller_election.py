@@ -75,7 +75,7 @@ class ControllerElection:
 
     def use_session(self, store: Store) -> None:
         """Use this ZooKeeper session from now on."""
-        assert self.term is None or store is self._store, "a new session cannot carry an old term"
+        assert self.term is None or store is self._store, "a term must end before its ZooKeeper session is replaced"
         self._store = store
 
     def allow_unclean_election(self, allowed: bool) -> None:
@@ -226,5 +226,5 @@ class ControllerElection:
 
     def _current_store(self) -> Store:
         """The store of the current ZooKeeper session."""
-        assert self._store is not None, "no ZooKeeper session was ever given"
+        assert self._store is not None, "use_session is called before"
         return self._store

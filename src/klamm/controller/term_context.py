@@ -69,7 +69,7 @@ class TermContext:
         self._journal_states("states", written)
         for p, state in written.items():
             choice, passed_over = plan.decided[p]
-            assert choice is not None, f"{p} was written without a choice"
+            assert choice is not None, f"the state of {p} was written without an election decision"
             self.journal.leader_decision(self.cause, strategy, p, p.leadership, state, passed_over, choice.unclean)
             self.context.put_leadership(p, state)
             self.metrics.unclean_elections += choice.unclean

@@ -251,7 +251,7 @@ class SimulatedCluster(ScheduledRun):
             self.coverage.count_verb(what)
 
     def report(self, event: Event) -> None:
-        """Report what a verb brought about or was answered."""
+        """Check an event that a workload operation reports, such as an answer, and add it to the history."""
         self._observe(event)
 
     def _observe(self, event: Event) -> None:

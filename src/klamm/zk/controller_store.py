@@ -177,5 +177,5 @@ def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], confli
         elif result.code is conflict:
             outcome.conflicted.append(partition)
         else:
-            outcome.failed[partition] = f"ZooKeeper: {result.code.name}"
+            outcome.failed[partition] = f"ZooKeeper answered {result.code.name}"
     return outcome

@@ -38,7 +38,9 @@ async def read_states(client: ZooKeeperClient, partitions: Iterable[P], watch: b
         for partition, result in zip(chunk, results, strict=True):
             if result.code is not ZkCode.OK or result.stat is None:
                 is_missing = result.code is ZkCode.NO_NODE
-                read.unreadable[partition] = "no state znode" if is_missing else f"ZooKeeper: {result.code.name}"
+                read.unreadable[partition] = (
+                    "no state znode" if is_missing else f"ZooKeeper answered {result.code.name}"
+                )
                 (read.missing if is_missing else read.not_shown).add(partition)
                 continue
             try:

@@ -63,7 +63,7 @@ class Ensemble(ZooKeeperSessions):
         self._on_state(self.given[-1], SessionState.EXPIRED)  # type: ignore[arg-type]
 
 
-def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
+def test_callers_wait_for_the_next_zookeeper_session_after_an_expiration() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()
@@ -80,7 +80,7 @@ def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_session_that_expires_after_close_is_not_renewed() -> None:
+def test_a_zookeeper_session_that_expires_after_close_is_not_renewed() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()

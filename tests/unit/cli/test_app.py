@@ -16,7 +16,7 @@ from klamm.cli.commands.nodes import parse_overrides
 from klamm.model.errors import UsageError
 
 
-def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_klamm_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["--version"])
 
@@ -25,7 +25,7 @@ def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
-def test_every_command_prints_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_klamm_command_prints_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app([*words, "--help"])
 
@@ -33,7 +33,7 @@ def test_every_command_prints_help(words: list[str], capsys: pytest.CaptureFixtu
     assert "--help" in capsys.readouterr().out
 
 
-def test_an_unknown_command_fails_and_suggests_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_klamm_command_fails_and_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["topic"])
 
@@ -69,7 +69,7 @@ print(*sys.modules, file=sys.stderr)
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 
 
-def test_an_override_that_is_not_key_and_value_is_rejected() -> None:
+def test_a_config_override_option_that_is_not_key_equals_value_is_rejected() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["a.b"])
@@ -92,7 +92,7 @@ def test_every_klamm_command_in_audit_remedies_exists_with_its_options() -> None
         assert set(options.split()) <= known, (words, options)
 
 
-def test_a_table_wraps_long_values_on_a_narrow_terminal(
+def test_a_printed_table_wraps_long_values_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda: True)

@@ -1,5 +1,6 @@
 """What a device that refuses does to a log and its directory, and to nobody else."""
 
+import asyncio
 import contextlib
 import os
 from pathlib import Path
@@ -139,6 +140,51 @@ async def test_directory_that_fails_at_startup_is_offline(frail: World, disk: Fa
     await logs.close()
 
 
+@pytest.mark.parametrize("what", ["segment", "log"])
+async def test_failed_removal_of_deleted_files_takes_the_directory_offline(
+    frail: World, disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    failures: asyncio.Queue[DirectoryFailure] = asyncio.Queue()
+    logs = LogManager(frail, [str(tmp_path)], 1, "cluster", on_directory_failed=failures.put_nowait)
+    await logs.load()
+    at_once = TopicConfig.parse({"file.delete.delay.ms": "0"})
+    log = logs.get_or_create(ORDERS, at_once, None, is_new=True)
+    logs.get_or_create(LAMPS, at_once, None, is_new=True)
+
+    def refuse(_path: str) -> None:
+        raise IO_ERROR
+
+    monkeypatch.setattr(disk, "remove", refuse)
+    monkeypatch.setattr(disk, "remove_tree", refuse)
+
+    if what == "segment":
+        log.append_as_leader(batch("a"), 0)
+        log.truncate_fully_and_start_at(7)
+    else:
+        assert logs.delete(ORDERS)
+
+    failure = await asyncio.wait_for(failures.get(), 10)
+    assert (failure.directory, failure.reason) == (str(tmp_path), str(IO_ERROR))
+    assert LAMPS in failure.partitions
+    await logs.close()
+
+
+async def test_log_that_may_lie_in_a_directory_that_failed_at_startup_is_not_reported_as_deleted(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    bad = f"{tmp_path}/bad"
+    disk.fail_from_here(IO_ERROR, prefix=bad)
+    logs = LogManager(frail, [bad, f"{tmp_path}/good"], 1, "cluster")
+    await logs.load()
+    logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+
+    assert logs.delete(LAMPS)
+    with pytest.raises(StorageFailed, match=f"orders-0 may be in an offline log directory: {bad}"):
+        logs.delete(ORDERS)
+
+    await logs.close()
+
+
 async def test_startup_fails_when_no_log_directory_is_usable(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     disk.fail_from_here(IO_ERROR)
 
@@ -191,6 +237,7 @@ async def test_failed_deletion_takes_the_directory_offline(frail: World, disk: F
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    assert not logs.delete(LAMPS)
     disk.fail_from_here(IO_ERROR)
 
     with pytest.raises(StorageFailed):

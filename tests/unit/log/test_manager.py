@@ -47,7 +47,7 @@ async def test_log_directory_of_another_broker_is_refused(world: World, tmp_path
     await first.load()
     await first.close()
 
-    with pytest.raises(BadLogDirectory, match="belongs to broker 1, this node is broker 2"):
+    with pytest.raises(BadLogDirectory, match="belongs to broker 1, but this node is broker 2"):
         await manager(world, tmp_path, broker_id=2).load()
 
 

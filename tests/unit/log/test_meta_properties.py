@@ -43,7 +43,7 @@ def test_meta_properties_of_kafka_is_read_and_unknown_keys_are_kept(tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("version=1\nnode.id=3\n", "has version=1, a log directory in ZooKeeper mode has version=0"),
+        ("version=1\nnode.id=3\n", "has version=1, but a log directory in ZooKeeper mode has version=0"),
         ("", "is damaged: it has no line version=0. Restore it"),
         ("version=0\nbroker.id=three\n", "broker.id=three is not a number"),
     ],
@@ -60,8 +60,8 @@ async def test_meta_properties_of_another_version_or_damaged_is_refused(
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("version=0\nbroker.id=2\n", "belongs to broker 2, this node is broker 1. Correct broker.id or log.dirs"),
-        ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, zookeeper.connect leads to cluster mine"),
+        ("version=0\nbroker.id=2\n", "belongs to broker 2, but this node is broker 1. Correct broker.id or log.dirs"),
+        ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, but zookeeper.connect leads to cluster mine"),
     ],
 )
 async def test_directory_of_another_broker_or_cluster_is_refused(

@@ -9,7 +9,7 @@ from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.errors import CorruptFile
+from klamm.log.errors import CorruptFile, StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
@@ -117,6 +117,8 @@ def test_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.Mon
             [LogRequest(ORDERS, TopicConfig.parse()), LogRequest(TopicPartition("new", 0), TopicConfig.parse())]
         )
         assert "cannot be read: broken" in str(refusal)
+        with pytest.raises(StorageFailed, match="cannot be read: broken"):
+            logs.delete(ORDERS)
         assert set(logs.logs) == {LAMPS, TopicPartition("new", 0)}
         await logs.close()
 

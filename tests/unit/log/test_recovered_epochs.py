@@ -63,7 +63,7 @@ def test_unflushed_batch_with_a_lower_leader_epoch_ends_the_log(orders: Partitio
 
     assert values_of(back) == ["0a", "0b", "1a", "1b"]
     assert back.epochs.entries == ((4, 0), (5, 2))
-    assert "the batch has the leader epoch 4, the batch before has 5" in back.notes[0]
+    assert "the batch has the leader epoch 4, but the batch before has 5" in back.notes[0]
 
 
 def test_flushed_batch_with_a_lower_leader_epoch_stays(orders: Partition) -> None:

@@ -94,7 +94,7 @@ def test_a_leader_and_a_follower_are_mended_from_another_in_sync_replica(run_on_
         assert cluster.values(damaged) == VALUES
         assert repair.mended_ranges == 2
         assert damaged_offsets(cluster, damaged) == []
-        mended = [line for line in lines if line["event"].startswith("damaged records replaced")]
+        mended = [line for line in lines if line["event"].startswith("damaged records of a log were replaced")]
         source = 2 if damaged == 1 else 1
         assert [(line["offsets"], line["source"]) for line in mended] == [("1 to 1", source), ("5 to 5", source)]
         assert cluster.isr(1) == (1, 2, 3)
@@ -125,12 +125,14 @@ def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_ther
                 await asyncio.sleep(20)
             assert damaged_offsets(cluster, 1) == [5]
             reasons = [
-                line["reason"] for line in lines if line["event"].startswith("damaged records cannot be replaced")
+                line["reason"]
+                for line in lines
+                if line["event"].startswith("damaged records of a log cannot be replaced")
             ]
             assert (
-                "broker 2: Fetch was answered with CORRUPT_MESSAGE; broker 3: Fetch was answered with CORRUPT_MESSAGE"
-                in reasons
-            )
+                "broker 2: the other replica answered Fetch with CORRUPT_MESSAGE; "
+                "broker 3: the other replica answered Fetch with CORRUPT_MESSAGE"
+            ) in reasons
             damage(cluster, 3, 5)  # the same byte again: it is intact
             await asyncio.sleep(700)
             assert repair.mended_ranges == 1
@@ -148,7 +150,7 @@ def test_a_replica_outside_the_isr_is_not_asked(run_on_disk: Run) -> None:
         with capture_logs() as lines:
             async with mending(cluster, 1):
                 await asyncio.sleep(10)
-        assert "no other replica is in sync" in [line.get("reason") for line in lines]
+        assert "no other replica is in the ISR" in [line.get("reason") for line in lines]
         assert not [m for source, _, m, version in cluster.sent if source == 1 and version == 11]
 
     run_on_disk(scenario)

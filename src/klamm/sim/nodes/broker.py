@@ -240,7 +240,7 @@ class StubBroker:
         self._notices.notify(self.number)
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        """Change this broker's default of `unclean.leader.election.enable`; call it on the broker's host."""
         self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
         self.controller.allow_unclean_election(allowed)
 
@@ -436,7 +436,7 @@ class KeptConfigs:
         self._on_applied = on_applied
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """Keep the overrides of these topics; where one allows unclean elections, tell the controller."""
+        """Keep the overrides of these topics; where one allows unclean elections, notify the controller."""
         self._on_applied({f"topics/{topic}": own for topic, own in overrides.items()})
         for topic, own in overrides.items():
             if own.get(_UNCLEAN) == "true":
