@@ -27,6 +27,7 @@ from klamm.controller.handlers import (
 from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.standby import Standby, StandbyPorts
 from klamm.controller.states import ControllerState
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
@@ -117,8 +118,12 @@ class Controller:
         observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_features,
         make_slices: Callable[[], Slices] = TimeSlices,
+        standby: StandbyPorts | None = None,
     ) -> None:
-        """`make_slices` makes the time slices of a term; a simulation passes slices that count items."""
+        """`make_slices` makes the time slices of a term; a simulation passes slices that count items.
+
+        Without `standby`, this node keeps no mirror of the cluster while it is not controller.
+        """
         self._journal = journal
         self._observer = observer or Observer()
         self._register = register
@@ -132,7 +137,8 @@ class Controller:
             make_slices,
         )
         self._metrics = ControllerMetrics()
-        self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
+        self._standby = Standby(standby, make_slices, journal, settings.uses_topic_ids) if standby else None
+        self._election = ControllerElection(settings, ports, journal, self._metrics, observer, self._standby)
         self._store: Store | None = None
         self._event_task: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
@@ -156,6 +162,11 @@ class Controller:
     def term(self) -> TermContext | None:
         """The context of the current term, read-only, for metrics and tests; None if this node is not controller."""
         return self._election.term
+
+    @property
+    def standby(self) -> Standby | None:
+        """The standby of this node, for metrics and tests; None where it keeps no mirror."""
+        return self._standby
 
     @property
     def queue_size(self) -> int:
@@ -183,10 +194,14 @@ class Controller:
         self._election.use_session(store)
         self._event_task = asyncio.get_running_loop().create_task(self._process_events(), name="controller-events")
         self._queue.put(events.Startup())
+        if self._standby is not None:
+            self._standby.start()
 
     async def stop(self) -> None:
         """Finish the current event, answer all waiting callers and resign. The session's end deletes `/controller`."""
         self._timers.close()
+        if self._standby is not None:
+            await self._standby.stop()
         self._queue.close(events.ShutdownEventThread())
         if self._event_task is not None:
             await asyncio.wait([self._event_task], timeout=STOP_TIMEOUT_S)

@@ -245,7 +245,8 @@ class Store:
                 unreadable[topic] = Unreadable(f"ZooKeeper answered {result.code.name}")
                 continue
             try:
-                found[topic] = znodes.decode_topic(topic, result.data)._replace(czxid=result.stat.czxid)
+                decoded = znodes.decode_topic(topic, result.data)
+                found[topic] = decoded._replace(czxid=result.stat.czxid, mzxid=result.stat.mzxid)
             except MalformedZnode as error:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable

@@ -27,6 +27,7 @@ from klamm.client.connection import Connection
 from klamm.client.ports import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
+from klamm.controller.standby import StandbyPorts
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -151,6 +152,9 @@ class StubBroker:
             self._register,
             self._observer,
             make_slices=CountedSlices,
+            standby=StandbyPorts(self.sessions.open_mirror_session, lambda: True)
+            if node_settings.keeps_mirrors
+            else None,
         )
         kept = KeptConfigs(self.number, self.controller, self._report_configs)
         now_ms = world.clock.now_ms
