@@ -52,3 +52,9 @@ def test_every_klamm_command_that_the_code_names_exists_with_its_options() -> No
 
 def test_every_klamm_command_that_a_page_names_exists_with_its_options() -> None:
     assert [found for page in PAGES for found in unknown_options(page.read_text())] == []
+
+
+def test_the_readme_lists_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+
+    assert [name for name in COMMANDS if not re.search(rf"^\| .*`klamm {name}\b", readme, re.MULTILINE)] == []
