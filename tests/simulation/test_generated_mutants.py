@@ -10,9 +10,7 @@ import pytest
 from tests.mutants.children import Ended, Limits, in_child
 
 LAST_MEMBER = "controller/decisions/plans.py:constant-changed:plan_isr_removal:2"
-TEST = (
-    "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways"
-)
+TEST = "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_brokers_default"
 SCRIPT = """
     import sys
     from functools import partial

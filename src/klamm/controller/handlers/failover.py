@@ -8,6 +8,7 @@ from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
+from klamm.controller.handlers.mirrored import take_mirror
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.pending_deletions import (
     load_pending_deletions,
@@ -19,6 +20,7 @@ from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
+from klamm.controller.loading import put_states
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.steps import READ_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
@@ -90,20 +92,23 @@ async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Pa
 
 async def _read_context(term: TermContext) -> None:
     """Read brokers, topics and partition states into the context, and open channels to the brokers."""
-    context = term.context
+    context, since = term.context, term.store.client.seen_zxid
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
-    partitions = await load_topics(term, await term.store.list_topics(watch=True))
+    unread = await take_mirror(term, since, await term.store.list_topics(watch=True))
+    partitions = [*unread.partitions, *await load_topics(term, unread.topics)]
     await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
+    if context.observer is not None:
+        context.observer.on_context_read(since)
     open_channels(term, brokers.values())
 
 
 async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
     """Read the state znodes of these partitions into the context."""
     read = await term.store.read_states(partitions)
-    await term.slices.checkpoint(len(partitions))
-    for p, state in read.found.items():
-        term.context.put_leadership(p, state)
+    await put_states(term.context, term.slices, read)
+    for p in read.unreadable:
+        term.context.forget_leadership(p)
     term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
 
 

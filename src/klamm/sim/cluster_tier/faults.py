@@ -12,7 +12,7 @@ Fault = Callable[[Any, Draw], None]
 DISK_FAULTS: Final[Sequence[FaultRow]] = (
     FaultRow(2, "power loss", disk_faults.power_loss, "loses power"),
     FaultRow(2, "power loss of several", disk_faults.power_loss_of_several, "lose power together"),
-    FaultRow(17, "slow disk", disk_faults.slow_disk, "s for each call to the device"),
+    FaultRow(17, "slow disk", disk_faults.slow_disk, "is slow: "),
     FaultRow(18, "disk error", disk_faults.disk_error, "fails with EIO"),
     FaultRow(18, "disk full", disk_faults.disk_full, "is full"),
     FaultRow(18, "directory dies", disk_faults.directory_dies, "is dead"),

@@ -13,8 +13,10 @@ from klamm.sim.cluster_tier.trace import (
     Polled,
     PositionLost,
     PowerLost,
+    ProducerStarted,
     Send,
     SendState,
+    Transaction,
 )
 from klamm.sim.history.history import History
 
@@ -36,7 +38,8 @@ class TopicFacts(NamedTuple):
 
 
 OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
-"""The nodes are configured with one partition of it."""
+TRANSACTIONS_TOPIC: Final = TopicPartition("__transaction_state", 0)
+"""The nodes are configured with one partition of each."""
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class GroupCommits:
     """Those without an answer: any of them may be stored, also after a newer one."""
 
     def allows(self, offset: int) -> bool:
-        """Whether the coordinator may tell this offset."""
+        """Whether this may be the committed offset: of the last acknowledged commit, or of one without an answer."""
         return offset == self.stored or offset in self.open
 
 
@@ -78,6 +81,10 @@ class TierHistory:
     """From this offset on a device destroyed what some replica had synced."""
     commits: dict[tuple[str, TopicPartition], GroupCommits] = field(default_factory=dict)
     """By group and partition."""
+    transactions: list[Transaction] = field(default_factory=list)
+    """In the order in which their first records were sent."""
+    newest_producers: dict[str, ProducerStarted] = field(default_factory=dict)
+    """By transactional id."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
 
@@ -117,6 +124,8 @@ class TierHistory:
         """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
+        if send.transaction is not None and send.transaction.sends == [send]:
+            self.transactions.append(send.transaction)
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         """Record the values and offsets of an acknowledged send; with acks=all they count as committed."""
@@ -148,12 +157,18 @@ class TierHistory:
         self.runs[node] = self.runs.get(node, 0) + 1
 
     def on_commit_ended(self, event: CommitEnded) -> None:
-        """Note a commit of a group's offset."""
+        """Record the offset of a group's commit, as stored or, where the answer is missing, as possibly stored."""
         known = self.commits.setdefault((event.group, event.partition), GroupCommits())
         if event.is_stored:
             known.stored = event.offset
         else:
             known.open.add(event.offset)
+
+    def on_producer_started(self, event: ProducerStarted) -> None:
+        """Record which producer of the transactional id fenced the others, and when."""
+        newest = self.newest_producers.get(event.transactional_id)
+        if newest is None or newest.instance < event.instance:
+            self.newest_producers[event.transactional_id] = event
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from klamm.sim.cluster_tier.invariants import clients, logs, rest
+from klamm.sim.cluster_tier.invariants import clients, logs, rest, transactions
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     CommittedOffsetRead,
@@ -35,6 +35,8 @@ ALWAYS: Final = (
     Row(74, logs.acknowledged_records_are_on_min_isr_disks, (Acknowledged,)),
     Row(71, clients.sequences_continue, (SequenceRefused,)),
     Row(51, clients.refused_records_are_never_read, (Polled,)),
+    Row(51, transactions.only_committed_transactions_are_read, (Polled,), "KAFKA-9807"),
+    Row(51, transactions.fenced_producers_write_nothing, (Acknowledged,), "KIP-890"),
     Row(53, clients.polls_skip_nothing, (Polled,)),
     Row(61, clients.polls_end_at_the_high_watermark, (Polled,)),
     Row(61, clients.high_watermark_is_monotone, (Polled,), "KAFKA-13091"),
@@ -57,6 +59,9 @@ AT_REST: Final = (
     Row(48, rest.acknowledged_records_are_read),
     Row(57, rest.groups_have_a_coordinator),
     Row(50, rest.idempotent_records_are_there_once),
+    Row(69, transactions.no_transaction_stays_open, (), "KIP-890"),
+    Row(47, transactions.transactions_are_whole),
+    Row(50, transactions.records_are_copied_once),
     Row(63, rest.replicas_are_identical, (), "KAFKA-6361"),
     Row(70, rest.logs_are_whole),
     Row(65, rest.epoch_files_agree_with_batches, (), "KAFKA-7415, KAFKA-10432"),
