@@ -44,6 +44,8 @@ class StatesRead(Generic[P]):
     """The unreadable partitions without a state znode."""
     not_shown: set[P] = field(default_factory=set)
     """The unreadable partitions for which ZooKeeper returned an error; a later read may succeed."""
+    written_at: dict[P, int] = field(default_factory=dict)
+    """The zxid of the last write of each state that was found."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class ControllerStore(Store):
                     continue
                 try:
                     read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)
+                    read.written_at[partition] = result.stat.mzxid
                 except MalformedZnode as error:
                     read.unreadable[partition] = str(error)
         return read

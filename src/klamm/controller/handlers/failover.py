@@ -3,7 +3,11 @@
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 from klamm.controller.context import Partition
+from klamm.controller.decisions.plans import StatePlan, plan_unnoticed_restarts, restarted_since
 from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
@@ -17,14 +21,18 @@ from klamm.controller.handlers.pending_deletions import (
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.steps import READ_PARTITIONS, gather_limited
+from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+
+Restarted: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
+"""By partition, the ISR members that restarted after its state was written."""
 
 _BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
 """Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible."""
@@ -39,13 +47,14 @@ async def on_controller_failover(term: TermContext) -> None:
     await set_up_features(term)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await term.store.delete_notifications(parent, await term.store.list_notifications(parent))
-    await _read_context(term)
+    restarted = await _read_context(term)
     await _journal_ended_brokers(term)
     await load_pending_deletions(term)
     to_be_deleted = await queue_deletions(term)
     term.batch.add_metadata(term.context.registered, ())
     await term.send_requests()
     await send_pending_deletions(term, list(term.context.registered))
+    await _replace_restarted_members(term, restarted)
     await _start_replicas(term)
     await _start_partitions(term)
     await trigger_online(term)
@@ -88,23 +97,57 @@ async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Pa
     return left
 
 
-async def _read_context(term: TermContext) -> None:
-    """Read brokers, topics and partition states into the context, and open channels to the brokers."""
+async def _read_context(term: TermContext) -> Restarted:
+    """Read brokers, topics and partition states into the context, and open channels to the brokers.
+
+    Returns the ISR members that no controller saw since they restarted.
+    """
     context = term.context
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
     partitions = await load_topics(term, await term.store.list_topics(watch=True))
-    await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
+    found = await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
     open_channels(term, brokers.values())
+    return {p: members for restarted in found for p, members in restarted.items()}
 
 
-async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
-    """Read the state znodes of these partitions into the context."""
+async def _read_states(term: TermContext, partitions: list[Partition]) -> Restarted:
+    """Read the state znodes of these partitions into the context.
+
+    Returns the ISR members that registered after the state was written. A partition with one replica has none: nobody
+    else has its records.
+    """
     read = await term.store.read_states(partitions)
     await term.slices.checkpoint(len(partitions))
+    epochs = {broker: known.epoch for broker, known in term.context.registered.items()}
+    replaces, restarted = term.settings.replaces_restarted_replicas, dict[Partition, tuple[BrokerId, ...]]()
     for p, state in read.found.items():
         term.context.put_leadership(p, state)
+        if replaces and len(p.replicas) > 1 and (members := restarted_since(epochs, state, read.written_at[p])):
+            restarted[p] = members
     term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
+    return restarted
+
+
+async def _replace_restarted_members(term: TermContext, restarted: Restarted) -> None:
+    """Remove brokers from ISRs that restarted while there was no controller, before they are told that they lead.
+
+    They may have lost records in a power loss. Without a new leader epoch, a leader would write others in their place,
+    and followers would not notice.
+    """
+
+    async def plan(stored: States) -> StatePlan:
+        """Return the stored states without restarted members, to write."""
+        return plan_unnoticed_restarts(restarted, stored, term.context.live, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        """Put the written states into the controller's memory."""
+        term.apply_restarts(restarted, written)
+
+    kept = [p for p in restarted if not term.context.is_to_be_deleted(p)]
+    await gather_limited(
+        change_known_states(term, "restart", chunk, plan, apply) for chunk in chunks(kept, WRITE_PARTITIONS)
+    )
 
 
 async def _start_replicas(term: TermContext) -> None:
