@@ -258,6 +258,10 @@ class ControllerContext:
         """Whether the partition's topic is queued for deletion; such a partition is not elected or reassigned."""
         return partition.topic in self.topics_to_be_deleted
 
+    def is_deletion_started(self, partition: Partition) -> bool:
+        """Whether the deletion of the partition's topic has begun: one that waits for a reassignment has not."""
+        return partition.topic in self.topics_with_deletion_started
+
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
         """Queue these topics for deletion; returns those that were not queued yet."""
         new = [t for t in topics if t in self.topics and t not in self.topics_to_be_deleted]
