@@ -122,7 +122,7 @@ class LogRegistry:
             self._housekeeping.on_small_files_changed(log)
 
     def _resolve_duplicate(self, log: Log, directory: LogDirectory, known: Log, home: LogDirectory) -> None:
-        """Of two logs of a partition, delete the one that the other replaced. Raises BadLogDirectory where none is."""
+        """Delete the log that the other log of the partition replaced. Raises BadLogDirectory where neither did."""
         if self._world.disk.exists(f"{log.directory}/{REPLACED_BY}"):
             self.retire(log, directory)
         elif self._world.disk.exists(f"{known.directory}/{REPLACED_BY}"):
@@ -140,7 +140,7 @@ class LogRegistry:
         self.unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, the replica is offline",
+            "the log of a replica cannot be read: the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,

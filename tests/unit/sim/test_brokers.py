@@ -30,7 +30,7 @@ from klamm.wire.messages import (
 CONNECTION = ClientConnection(Peer("PLAINTEXT", "node-2", 0))
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
-TUNING = NodeSettings("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False)
+TUNING = NodeSettings("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False, False)
 
 
 class Forgetful:

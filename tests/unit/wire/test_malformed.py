@@ -141,7 +141,7 @@ def test_malformed_message_names_message_version_field_and_offset() -> None:
     assert (error.value.field, error.value.offset) == ("brokers[0].port", 18)
     assert (
         str(error.value)
-        == "MetadataResponse v1, field brokers[0].port at byte 18: the field needs 4 bytes, only 2 remain"
+        == "MetadataResponse v1, field brokers[0].port at byte 18: the field needs 4 bytes, but only 2 remain"
     )
 
 

@@ -138,7 +138,10 @@ def test_a_connection_attempt_that_times_out_moves_to_the_next_server() -> None:
     session.tick(1.9)
     assert session.phase is Phase.HANDSHAKE
     session.tick(2.0)
-    assert (session.phase, session.last_failure) == (Phase.WAITING, "c:3: no session before the timeout for one server")
+    assert (session.phase, session.last_failure) == (
+        Phase.WAITING,
+        "c:3: the server did not establish the session before its timeout",
+    )
     session.tick(2.0)
     assert session.server == SERVERS[1]
 

@@ -68,15 +68,15 @@ def test_a_reply_stream_received_byte_by_byte_decodes_the_same() -> None:
 
 
 MALFORMED = {
-    "xid nobody asked": (reply(9, DATA), "a reply with xid 9, expected xid 1"),
-    "second before first": (reply(2, DATA), "a reply with xid 2, expected xid 1"),
+    "xid nobody asked": (reply(9, DATA), "a reply of ZooKeeper with xid 9, but xid 1 was expected"),
+    "second before first": (reply(2, DATA), "a reply of ZooKeeper with xid 2, but xid 1 was expected"),
     "auth nobody sent": (reply(-4), "no credentials were sent"),
-    "short header": (packet(b"123"), "a reply of 3 bytes"),
-    "empty": (packet(b""), "a reply of 0 bytes"),
-    "negative length": (struct.pack(">i", -5), "a packet announces -5 bytes"),
-    "absurd length": (b"\x7fHTTP", "a packet announces 2135446612 bytes"),
-    "long packet that is no reply": (struct.pack(">iiqi", 5 << 20, 77, 1, 0), "a reply with xid 77"),
-    "long notification": (struct.pack(">iiqi", 5 << 20, -1, 1, 0), "a reply with xid -1"),
+    "short header": (packet(b"123"), "a reply of ZooKeeper has 3 bytes"),
+    "empty": (packet(b""), "a reply of ZooKeeper has 0 bytes"),
+    "negative length": (struct.pack(">i", -5), "a packet from ZooKeeper announces -5 bytes"),
+    "absurd length": (b"\x7fHTTP", "a packet from ZooKeeper announces 2135446612 bytes"),
+    "long packet that is no reply": (struct.pack(">iiqi", 5 << 20, 77, 1, 0), "a reply of ZooKeeper with xid 77"),
+    "long notification": (struct.pack(">iiqi", 5 << 20, -1, 1, 0), "a reply of ZooKeeper with xid -1"),
     "unknown event": (notification(9, "/a"), "unknown type 9"),
     "notification cut short": (reply(-1, struct.pack(">ii", 3, 3)), "a field of 4 bytes"),
     "path is not text": (reply(-1, struct.pack(">iii", 3, 3, 1) + b"\xff"), "not UTF-8"),

@@ -94,7 +94,7 @@ def test_a_topic_znode_without_an_id_is_decoded() -> None:
 
 
 def test_missing_topic_znode_keys_get_defaults_and_a_zero_id_means_none() -> None:
-    assert znodes.decode_topic("a", b"{}") == (None, {}, 0)
+    assert znodes.decode_topic("a", b"{}") == (None, {}, 0, 0)
     assert znodes.decode_topic("a", b'{"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}').topic_id is None
 
 

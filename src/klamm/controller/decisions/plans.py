@@ -64,11 +64,6 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
     return plan
 
 
-def restarted_since(epochs: Mapping[BrokerId, int], state: LeaderAndIsr, written_at: int) -> tuple[BrokerId, ...]:
-    """The ISR members that registered after the state was written at this zxid; `epochs` are those of live brokers."""
-    return tuple(b for b in state.isr if epochs.get(b, 0) > written_at)
-
-
 def plan_unnoticed_restarts(
     restarted: Mapping[Partition, tuple[BrokerId, ...]],
     stored: Mapping[Partition, LeaderAndIsr],

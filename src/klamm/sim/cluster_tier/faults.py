@@ -23,7 +23,7 @@ class DiskFaultRow(NamedTuple):
 DISK_FAULTS: Final[Sequence[DiskFaultRow]] = (
     DiskFaultRow(2, "power loss", disk_faults.power_loss, "loses power"),
     DiskFaultRow(2, "power loss of several", disk_faults.power_loss_of_several, "lose power together"),
-    DiskFaultRow(17, "slow disk", disk_faults.slow_disk, "s for each call to the device"),
+    DiskFaultRow(17, "slow disk", disk_faults.slow_disk, "is slow: "),
     DiskFaultRow(18, "disk error", disk_faults.disk_error, "fails with EIO"),
     DiskFaultRow(18, "disk full", disk_faults.disk_full, "is full"),
     DiskFaultRow(18, "directory dies", disk_faults.directory_dies, "is dead"),

@@ -30,7 +30,7 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(5, "expire twice", sessions.expire_twice, "is ended, too"),
     FaultRow(5, "expire registering", sessions.expire_registering, " registering"),
     FaultRow(5, "expire taking office", sessions.expire_becoming_controller, " taking office"),
-    FaultRow(5, "expire while asked", sessions.expire_busy_controller, "which is busy and has a request"),
+    FaultRow(5, "expire while asked", sessions.expire_busy_controller, "is busy and has a request"),
     FaultRow(6, "lose answer", writes.lose_write_response, "loses its connection"),
     FaultRow(6, "lose first states", writes.lose_first_state_responses, "first states were written"),
     FaultRow(6, "lose ISR changes", writes.lose_isr_change_responses, "ISR change was written"),
@@ -67,7 +67,7 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(23, "stall", processes.stall, " is blocked "),
     FaultRow(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
     FaultRow(24, "malformed frames", garbage.malformed_frames, "a malformed frame"),
-    FaultRow(24, "malformed answers", garbage.malformed_answers, "a malformed reply from ZooKeeper"),
+    FaultRow(24, "malformed answers", garbage.malformed_answers, "receives a malformed reply"),
 )
 FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
 
