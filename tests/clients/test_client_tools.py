@@ -16,10 +16,7 @@ def test_kafkas_tools_print_the_same_for_klamms_brokers_as_for_apache_kafkas(
 ) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with (
-        Cluster(tmp_path / "cluster", command=node_command, overrides=OVERRIDES) as cluster,
-        kafka_tools(tmp_path / "tools.log") as tools,
-    ):
-        said = talk(tools, cluster, tmp_path)
+    with Cluster(tmp_path / "cluster", command=node_command, overrides=OVERRIDES) as cluster:
+        said = talk(kafka_tools(), cluster, tmp_path)
 
     assert said.split("\n\n") == RECORDED.read_text().split("\n\n")

@@ -74,8 +74,7 @@ def test_kafka_delete_records_tool_deletes_up_to_the_high_watermark(cluster: Clu
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps({"partitions": [{"topic": TOPIC, "partition": 1, "offset": -1}], "version": 1}))
 
-    with kafka_tools(tmp_path / "tools.log") as tools:
-        said = tools.run(cluster.bootstrap, "kafka-delete-records", "--offset-json-file", str(offsets))
+    said = kafka_tools().run(cluster.bootstrap, "kafka-delete-records", "--offset-json-file", str(offsets))
 
     assert f"partition: {TOPIC}-1\tlow_watermark: {RECORDS}" in said
     assert first_offset(cluster, 1) == RECORDS

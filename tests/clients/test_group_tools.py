@@ -20,11 +20,10 @@ GROUPS = "kafka-consumer-groups"
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+def tools() -> KafkaTools:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with kafka_tools(tmp_path_factory.mktemp("tools") / "log") as running:
-        yield running
+    return kafka_tools()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 TOPIC = "orders"
@@ -54,12 +55,10 @@ def produce_everywhere(cluster: Cluster) -> list[str]:
 
 def directories(cluster: Cluster, broker: int) -> dict[str, Any]:
     """What kafka-log-dirs prints of one broker, by directory."""
-    done = apache_kafka.run_tool(
-        "org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", cluster.bootstrap, "--describe",
-        "--broker-list", str(broker), "--topic-list", TOPIC,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    printed = json.loads(done.stdout.decode().splitlines()[-1])
+    said = kafka_tools().run(
+        cluster.bootstrap, "kafka-log-dirs", "--describe", "--broker-list", str(broker), "--topic-list", TOPIC
+    )
+    printed = json.loads(said.splitlines()[-1])
     return {d["logDir"]: d for d in printed["brokers"][0]["logDirs"]}
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from tests.support import apache_kafka
 from tests.support.clean_shutdown import clean_shutdown_epochs
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.config.topic_config import TopicConfig
 from klamm.embedded.nodes import make_nodes
@@ -89,12 +90,12 @@ _COMPACTED = re.compile(
 
 def dump(*files: Path, flags: tuple[str, ...] = (), is_compacted: bool = False) -> str:
     """What the tool prints; a complaint fails the test, but for what compaction leaves."""
-    done = apache_kafka.run_tool("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
-    complaints = done.stderr.decode(errors="replace")
-    assert not done.returncode, complaints
+    done = kafka_tools().run_class("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
+    complaints = done.errors
+    assert not done.status, complaints
     complaints = _COMPACTED.sub("", complaints) if is_compacted else complaints
     assert not complaints.strip(), complaints
-    return done.stdout.decode(errors="replace")
+    return done.output
 
 
 def files(log: Log, suffix: str) -> list[Path]:

@@ -41,9 +41,8 @@ def mixed(tmp_path: Path) -> Iterator[MixedCluster]:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Iterator[KafkaTools]:
-    with kafka_tools(tmp_path / "tools.log") as running:
-        yield running
+def tools() -> KafkaTools:
+    return kafka_tools()
 
 
 @pytest.fixture

@@ -18,13 +18,12 @@ from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.group_members import Members, group_members
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.runtime.processes import ticks
 
 PARTITIONS = 3
 TIMEOUT_S = 60
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 BINARY = bytes(range(256))
 
 
@@ -174,24 +173,23 @@ def test_kafkas_console_tools_and_klamm_read_each_others_records(cluster: Cluste
         pytest.skip(why)
     lines = b"".join(b"k%d\tv%d\n" % (i % 7, i) for i in range(100))
     with_keys = ["--property", "parse.key=true"]
-    written = apache_kafka.run_tool(
-        CONSOLE_PRODUCER, "--bootstrap-server", cluster.bootstrap, "--topic", name, *with_keys, words=lines
-    )
-    assert written.returncode == 0, written.stderr
+    tools = kafka_tools()
+    written = tools.ask(cluster.bootstrap, "kafka-console-producer", "--topic", name, *with_keys, stdin=lines)
+    assert written.status == 0, written.text
     ours = consume(cluster, name, "-K", r"\t")
     assert sorted(ours.splitlines()) == sorted(lines.splitlines())
 
     produce(cluster, name, lines, "-K", r"\t")
-    read = apache_kafka.run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", cluster.bootstrap, "--topic", name, "--from-beginning",
+    read = tools.ask(
+        cluster.bootstrap, "kafka-console-consumer", "--topic", name, "--from-beginning",
         "--max-messages", "200", "--property", "print.key=true", "--property", "print.partition=true",
     )  # fmt: skip
-    assert read.returncode == 0, read.stderr
-    places: dict[bytes, set[bytes]] = {}
-    for line in read.stdout.splitlines():
-        partition, key, _ = line.split(b"\t")
+    assert read.status == 0, read.text
+    places: dict[str, set[str]] = {}
+    for line in read.output.splitlines():
+        partition, key, _ = line.split("\t")
         places.setdefault(key, set()).add(partition)
-    assert len(read.stdout.splitlines()) == 200
+    assert len(read.output.splitlines()) == 200
     assert len(places) == 7
     assert all(len(partitions) == 1 for partitions in places.values())  # both chose the same partition for a key
 
@@ -408,25 +406,25 @@ def test_klamm_produce_and_consume_print_progress_to_stderr_only_on_request(clus
 BAD = {
     "produce -t TOPIC -J": (b'{"payload": "a"}\nnonsense\n', "standard input, line 2: it is not a record in JSON"),
     "produce -t TOPIC -J -p 0": (b'{"playload": "a"}', "unknown field `playload`"),
-    "produce -J": (b'{"payload": "a"}', 'line 1: it names no topic: add "topic", or pass --topic.'),
+    "produce -J": (b'{"payload": "a"}', 'line 1: the record names no topic: add "topic", or pass --topic.'),
     "produce -J --no-progress": (b'{"payload": "a", "topic": "missing"}', "topic missing does not exist. Create it"),
     "produce -t TOPIC": (b'', ""),
     "produce -t TOPIC -p 7": (b"a", "partition 7 does not exist: TOPIC has partitions 0-2"),
     "produce -t missing": (b"a", "topic missing does not exist"),
     "produce -t TOPIC /missing/file": (b"", "Cannot read /missing/file: No such file or directory"),
     "produce -t TOPIC /": (b"", "/ is a directory"),
-    "produce -t TOPIC -z zip": (b"", "--compression 'zip' does not exist. Give one of none, gzip"),
-    "produce -t TOPIC --acks 2": (b"", "--acks '2' is not possible. Give 0, 1 or all."),
+    "produce -t TOPIC -z zip": (b"", "--compression 'zip' is not a codec. Give one of none, gzip"),
+    "produce -t TOPIC --acks 2": (b"", "--acks '2' is not valid. Give 0, 1 or all."),
     "produce -t TOPIC --acks 1 --idempotent": (b"", "--idempotent needs --acks all"),
     "consume -t missing": (b"", "--topic missing: there is no such topic"),
     "consume -t TOPIC -p 3": (b"", "--partition 3: TOPIC has partitions 0-2 only"),
     "consume -t TOPIC -o 99": (b"", "--offset 99 is outside of TOPIC-0, which has offsets 0 to"),
-    "consume -t TOPIC -o first": (b"", "--offset 'first' is no start. Give beginning"),
+    "consume -t TOPIC -o first": (b"", "--offset 'first' is not a position to start from. Give beginning"),
     "consume -t TOPIC -o stored": (b"", "--offset stored needs --group"),
-    "consume -t TOPIC --from noon": (b"", "--from 'noon' is no time. Give YYYY-MM-DDTHH:MM"),
-    "consume -t TOPIC --since 10x": (b"", "--since '10x' is no duration. Give for example 10m"),
+    "consume -t TOPIC --from noon": (b"", "--from 'noon' is not a time. Give YYYY-MM-DDTHH:MM"),
+    "consume -t TOPIC --since 10x": (b"", "--since '10x' is not a duration. Give for example 10m"),
     "consume -t TOPIC -o 1 --since 1m": (b"", "--offset excludes --since"),
-    "consume -t TOPIC -f %q": (b"", "--format '%q': there is no field %q"),
+    "consume -t TOPIC -f %q": (b"", "--format '%q': the field %q is unknown"),
     "consume -t TOPIC -G g --session-timeout 0.5": (b"", "group g: the broker refused the request with INVALID"),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from tests.support import apache_kafka
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.spark.kafka_options import reason_without_effect, refusal
 from klamm.spark.option_table import BY_NAME
@@ -13,7 +14,7 @@ from klamm.spark.option_table import BY_NAME
 def test_the_spark_source_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(client: str) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    page = apache_kafka.run_tool(f"org.apache.kafka.clients.{client}").stdout.decode()
+    page = kafka_tools().run_class(f"org.apache.kafka.clients.{client}").output
     names = set(re.findall(r'<a id="\w+?_([a-z.0-9]+)"', page))
     assert len(names) > 50, page[:500]
 

@@ -15,13 +15,14 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.cli.main import main
 from klamm.embedded.nodes import Command, NodeProcess
 from klamm.runtime.ports import free_ports
 
-TOPICS = "org.apache.kafka.tools.TopicCommand"
-REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+TOPICS = "kafka-topics"
+REASSIGN = "kafka-reassign-partitions"
 RACKS = {1: "a", 2: "b", 3: "c"}
 FILE = "--reassignment-json-file"
 
@@ -64,12 +65,10 @@ def klamm(*words: str, status: int = 0) -> Said:
     return said
 
 
-def kafka(cluster: Cluster, main_class: str, *words: str) -> str:
+def kafka(cluster: Cluster, tool: str, *words: str) -> str:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    done = apache_kafka.run_tool(main_class, "--bootstrap-server", cluster.bootstrap, *words)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    return done.stdout.decode()
+    return kafka_tools().run(cluster.bootstrap, tool, *words)
 
 
 def replicas(cluster: Cluster, topic: str) -> dict[int, list[int]]:

@@ -9,10 +9,9 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from kazoo.client import KazooClient
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.embedded.nodes import Command, klamm_node
-
-TOOL = "org.apache.kafka.tools.TopicCommand"
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +110,9 @@ def test_kafka_topics_tool_creates_describes_alters_and_deletes_topics(
 ) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    server = ("--bootstrap-server", own_cluster.bootstrap)
 
     def run(*words: str) -> str:
-        done = apache_kafka.run_tool(TOOL, *server, *words)
-        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
-        return done.stdout.decode()
+        return kafka_tools().run(own_cluster.bootstrap, "kafka-topics", *words)
 
     created = run("--create", "--topic", "tool", "--partitions", "2", "--replication-factor", "3",
                   "--config", "retention.ms=60000")  # fmt: skip

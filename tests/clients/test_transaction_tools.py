@@ -30,11 +30,10 @@ OLD_MS = 20 * 60_000
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+def tools() -> KafkaTools:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with kafka_tools(tmp_path_factory.mktemp("tools") / "log") as running:
-        yield running
+    return kafka_tools()
 
 
 @pytest.fixture(scope="module")

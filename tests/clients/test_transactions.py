@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka import KafkaProducer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.coordinator.topic_partitions import partition_for
 from klamm.embedded.nodes import Command
@@ -299,10 +300,8 @@ def test_kafka_transactions_tool_lists_and_describes_transactions(cluster: Clust
     produce(producer, name, "0")
 
     def tool(*arguments: str) -> list[list[str]]:
-        command = "org.apache.kafka.tools.TransactionsCommand"
-        done = apache_kafka.run_tool(command, "--bootstrap-server", cluster.bootstrap, *arguments)
-        assert done.returncode == 0, done.stderr.decode()
-        return [line.split() for line in done.stdout.decode().splitlines()]
+        printed = kafka_tools().run(cluster.bootstrap, "kafka-transactions", *arguments)
+        return [line.split() for line in printed.splitlines()]
 
     [listed] = [row for row in tool("list") if row[0] == name]
     described = tool("describe", "--transactional-id", name)[1]

@@ -37,7 +37,7 @@ class PerLeader:
         self._not_before: dict[TopicPartition, float] = {}
 
     def notify(self) -> None:
-        """Look for ready partitions again."""
+        """Make `run` check again which partitions are ready."""
         self._changed.set()
 
     def succeeded(self, partition: TopicPartition) -> None:

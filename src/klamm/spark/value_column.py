@@ -63,7 +63,7 @@ class ValueColumn:
         return tuple(dict.fromkeys([*names, *needed]))
 
     def _bad_value(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> str:
-        """What to say of the first value that is not of the format."""
+        """Return the error text for the first value that is not of the format."""
         place, reason = min(reasons.items())
         topic, partition, offset = (rows.column(name)[place].as_py() for name in _PLACE)
         return (

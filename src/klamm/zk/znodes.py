@@ -228,6 +228,8 @@ class TopicZnode(NamedTuple):
     partitions: dict[int, ReplicaAssignment]
     czxid: int = 0
     """The zxid at which the znode was created: it differs from that of an earlier topic of the same name."""
+    mzxid: int = 0
+    """The zxid of the znode's last change."""
 
 
 class _Topic(msgspec.Struct):

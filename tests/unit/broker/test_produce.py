@@ -4,6 +4,7 @@ import asyncio
 import gc
 import struct
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +160,47 @@ def test_a_produce_request_waiting_for_replicas_does_not_keep_its_bytes_in_memor
         assert Frame.freed == freed + 1
         await cluster.elect(1, (1, 2), (1, 2), epoch=0)
         assert await waiting
+        await cluster.close()
+
+    SimulatedLoop().run(scenario())
+
+
+async def append_at(cluster: ReplicaCluster, batch: bytes, timeout_ms: int = 0) -> PartitionProduceResponse:
+    """Produce to the leader of orders-0 with acks=all."""
+    handler = Produce(cache(update({"orders": [partition(0, 1)]})), cluster.brokers[1], NOT_ASKED)
+    message = ProduceRequest(None, -1, timeout_ms, [TopicProduceData("orders", [PartitionProduceData(0, batch)])])
+    response = await handler.handle(request(ApiKey.PRODUCE, VERSION), message)
+    assert response is not None
+    return response.responses[0].partition_responses[0]
+
+
+def test_refused_batch_names_the_log_start_offset_unless_the_partition_is_not_here(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = await ReplicaCluster.on_disk(str(tmp_path))
+        await cluster.elect(1, (1,), (1,))
+        assert not (await append_at(cluster, IDEMPOTENT)).error_code
+
+        gap = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=5)
+        refused = await append_at(cluster, gap)
+        damaged = await append_at(cluster, IDEMPOTENT[:-1] + b"\xff")
+
+        offsets = refused.base_offset, refused.log_start_offset
+        assert (refused.error_code, *offsets) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, 0)
+        assert (damaged.error_code, damaged.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+        await cluster.close()
+
+    SimulatedLoop().run(scenario())
+
+
+def test_batch_that_is_not_replicated_in_time_keeps_its_offset_beside_the_error() -> None:
+    async def scenario() -> None:
+        cluster = ReplicaCluster()
+        await cluster.elect(1, (1, 2), (1, 2), tell=[1])
+
+        late = await append_at(cluster, PLAIN, 10)
+
+        assert (late.error_code, late.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert late.log_start_offset == 0
         await cluster.close()
 
     SimulatedLoop().run(scenario())

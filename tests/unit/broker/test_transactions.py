@@ -106,6 +106,18 @@ def test_write_txn_markers_returns_errors_for_a_fenced_epoch_and_an_unknown_part
     run(body)
 
 
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (PRODUCER, -1)])
+def test_marker_without_a_producer_is_refused_and_not_written(run: Run, producer: int, epoch: int) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        errors = await write(transactions, marker(0, 9, producer=producer, epoch=epoch))
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors == {producer: {0: ErrorCode.UNKNOWN_SERVER_ERROR, 9: unknown}}
+        assert cluster.partition(1).hosted_log.end_offset == 2
+
+    run(body)
+
+
 def test_write_txn_markers_on_a_follower_is_refused(run: Run) -> None:
     async def body(cluster: ReplicaCluster, _: Transactions) -> None:
         on_follower = Transactions(cluster.brokers[2], cluster.world.clock, 5_000)

@@ -58,7 +58,7 @@ def node_stop(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="stop the node even if partitions are at risk")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for its end")] = 60,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait until the node has stopped")] = 60,
     override: Override = None,
 ) -> None:
     """Stop a node of this machine, unless partitions would lose their leader or fall below min ISR."""

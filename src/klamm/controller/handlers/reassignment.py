@@ -26,8 +26,8 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.zk.controller_store import StatesRead
 from klamm.zk.fenced import chunks
+from klamm.zk.partition_states import StatesRead
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]

@@ -56,7 +56,7 @@ class GroupCommits:
     """Those without an answer: any of them may be stored, also after a newer one."""
 
     def allows(self, offset: int) -> bool:
-        """Whether the coordinator may tell this offset."""
+        """Whether this may be the committed offset: of the last acknowledged commit, or of one without an answer."""
         return offset == self.stored or offset in self.open
 
 
@@ -165,7 +165,7 @@ class TierHistory:
         self.runs[node] = self.runs.get(node, 0) + 1
 
     def on_commit_ended(self, event: CommitEnded) -> None:
-        """Note a commit of a group's offset."""
+        """Record the offset of a group's commit, as stored or, where the answer is missing, as possibly stored."""
         known = self.commits.setdefault((event.group, event.partition), GroupCommits())
         if event.is_stored:
             if event.generation >= known.generation:  # else the answer is late: the next owner has committed since

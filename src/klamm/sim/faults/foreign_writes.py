@@ -14,7 +14,7 @@ _NOT_WRITTEN: Final = (znodes.CONTROLLER_EPOCH, znodes.CLUSTER_ID)
 
 
 def write_to_what_is_read(cluster: ScheduledCluster, path: str) -> None:
-    """Change this znode, or its children, as another client might; nothing where nobody else would."""
+    """Change this znode or its children as another client might; does nothing for znodes of controllers alone."""
     if path.startswith(f"{znodes.BROKER_IDS}/"):
         _end_sessions(cluster, path)
     elif (op := _change_of(cluster, path)) is not None:

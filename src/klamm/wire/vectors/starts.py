@@ -51,7 +51,7 @@ def check_counts(areas: Areas) -> None:
     if wrong.size:
         count, size = int(areas.counts[wrong[0]]), int(sizes[wrong[0]])
         raise CorruptBatch(
-            f"a batch announces {count:,} records, and its {size:,} bytes hold {size // MIN_RECORD_BYTES:,} at most"
+            f"a batch announces {count:,} records, but its {size:,} bytes hold at most {size // MIN_RECORD_BYTES:,}"
         )
 
 
