@@ -34,6 +34,8 @@ class Partition:
     """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
+    written_at: int = 0
+    """The zxid at which the state was written that this controller read first."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -260,6 +262,10 @@ class ControllerContext:
     def is_to_be_deleted(self, partition: Partition) -> bool:
         """Whether the partition's topic is queued for deletion; such a partition is not elected or reassigned."""
         return partition.topic in self.topics_to_be_deleted
+
+    def is_deletion_started(self, partition: Partition) -> bool:
+        """Whether the deletion of the partition's topic has begun: one that waits for a reassignment has not."""
+        return partition.topic in self.topics_with_deletion_started
 
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
         """Queue these topics for deletion; returns those that were not queued yet."""
