@@ -68,6 +68,7 @@ STEPS = (
         SCRIPTS,
         "the controller does in 223 generated scripts what Apache Kafka's was recorded to do",
     ),
+    Step("judge-groups", make("judge-groups"), "group members and producers get Apache Kafka's answers from klamm"),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
     Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),

@@ -98,7 +98,7 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
 
 
 def logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
-    """A coroutine function that closes all logs at the stop."""
+    """Return the coroutine function that closes all logs when the node stops."""
     return lambda: logs.close(context.status.broker_epoch)
 
 

@@ -165,7 +165,7 @@ def partition_data_of(
             f"{partition}: the Fetch response has {len(found)} partitions of this topic, none of them is the "
             "requested one"
             if len(found) == 1
-            else f"{partition}: the Fetch response has {len(found)} partitions of this topic, expected is one"
+            else f"{partition}: the Fetch response has {len(found)} partitions of this topic, but one was expected"
         )
     answer: FetchResponsePartitionData = found[0]
     return answer

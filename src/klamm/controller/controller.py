@@ -27,6 +27,7 @@ from klamm.controller.handlers import (
 from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.standby import Standby, StandbyPorts
 from klamm.controller.states import ControllerState
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
@@ -117,8 +118,12 @@ class Controller:
         observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_features,
         make_slices: Callable[[], Slices] = TimeSlices,
+        standby: StandbyPorts | None = None,
     ) -> None:
-        """`make_slices` makes the time slices of a term; a simulation passes slices that count items."""
+        """`make_slices` makes the time slices of a term; a simulation passes slices that count items.
+
+        Without `standby`, this node keeps no mirror of the cluster while it is not controller.
+        """
         self._journal = journal
         self._observer = observer or Observer()
         self._register = register
@@ -132,7 +137,8 @@ class Controller:
             make_slices,
         )
         self._metrics = ControllerMetrics()
-        self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
+        self._standby = Standby(standby, make_slices, journal, settings.uses_topic_ids) if standby else None
+        self._election = ControllerElection(settings, ports, journal, self._metrics, observer, self._standby)
         self._store: Store | None = None
         self._event_task: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
@@ -156,6 +162,11 @@ class Controller:
     def term(self) -> TermContext | None:
         """The context of the current term, read-only, for metrics and tests; None if this node is not controller."""
         return self._election.term
+
+    @property
+    def standby(self) -> Standby | None:
+        """The standby of this node, for metrics and tests; None where it keeps no mirror."""
+        return self._standby
 
     @property
     def queue_size(self) -> int:
@@ -183,10 +194,14 @@ class Controller:
         self._election.use_session(store)
         self._event_task = asyncio.get_running_loop().create_task(self._process_events(), name="controller-events")
         self._queue.put(events.Startup())
+        if self._standby is not None:
+            self._standby.start()
 
     async def stop(self) -> None:
         """Finish the current event, answer all waiting callers and resign. The session's end deletes `/controller`."""
         self._timers.close()
+        if self._standby is not None:
+            await self._standby.stop()
         self._queue.close(events.ShutdownEventThread())
         if self._event_task is not None:
             await asyncio.wait([self._event_task], timeout=STOP_TIMEOUT_S)
@@ -327,7 +342,10 @@ class Controller:
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(
-                self._election.resign_and_delete_znode(cause, f"mistake in {type(event).__name__}"), cause
+                self._election.resign_and_delete_znode(
+                    cause, f"unexpected error while handling {type(event).__name__}"
+                ),
+                cause,
             )
         else:
             self._on_event_succeeded(event)
@@ -353,7 +371,7 @@ class Controller:
 
     def _retry_later(self, event: Event) -> None:
         """Schedule a retry of an event that ZooKeeper failed: its watch may be spent. Kafka does not retry."""
-        assert self._store is not None, "events are handled from the start on"
+        assert self._store is not None, "events are handled only after start"
         if not event.is_retried or event.owes_answer or not self._store.is_alive:
             return
         key = event.retry_key
@@ -371,7 +389,7 @@ class Controller:
             if not isinstance(error, KlammError):
                 self._observer.on_unexpected_error(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
-            self._journal.line(cause, "failed", what="looking who is controller", why=why)
+            self._journal.line(cause, "failed", what="reading who is controller", why=why)
             self._retry_later(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:

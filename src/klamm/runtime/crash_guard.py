@@ -137,7 +137,7 @@ class GuardProcess:
         """Write a line into the pipe. Raises OSError where the guard ended or its pipe is full."""
         content = line.encode() + b"\n"
         if os.write(self._pipe, content) < len(content):
-            raise BlockingIOError("the crash guard does not read: its pipe is full")
+            raise BlockingIOError("the crash guard does not read what the node writes: its pipe is full")
 
     async def wait_for_end(self) -> None:
         """Wait until the process has ended."""

@@ -98,12 +98,15 @@ REFUSED: Final = {
 
 
 def reason_without_effect(name: str) -> str | None:
-    """Why an option (in any case) changes nothing; None for one that is not in the table."""
+    """Why setting this option changes nothing; None for an option with effect.
+
+    Upper and lower case of the name are equal.
+    """
     return _LOWER_NO_EFFECT.get(name.lower())
 
 
 def refusal(name: str) -> str | None:
-    """Why an option (in any case) is refused; None for one that is not."""
+    """Why this option is refused; None for one that is not. Upper and lower case of the name are equal."""
     lower = name.lower()
     if lower in _LOWER_REFUSED:
         return _LOWER_REFUSED[lower]

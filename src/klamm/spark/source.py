@@ -20,7 +20,7 @@ from klamm.spark.stream import KlammStreamReader
 from klamm.spark.tasks import POOL, Job, run_task
 
 _ONLY_READS: Final = (
-    "is not possible, because klamm only reads topics. Write with a Kafka producer inside foreachPartition or "
+    "klamm only reads topics. Write with a Kafka producer inside foreachPartition or "
     "foreachBatch, or with Spark's own format kafka."
 )
 _TABLE_PROPERTIES: Final = frozenset(
@@ -65,11 +65,11 @@ class KlammSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raise BadOption, since klamm only reads."""
-        raise BadOption(f'df.write.format("klamm") {_ONLY_READS}')
+        raise BadOption(f'df.write.format("klamm") is not possible: {_ONLY_READS}')
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # Spark's name
         """Raise BadOption, since klamm only reads."""
-        raise BadOption(f'df.writeStream.format("klamm") {_ONLY_READS}')
+        raise BadOption(f'df.writeStream.format("klamm") is not possible: {_ONLY_READS}')
 
 
 def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, str]:

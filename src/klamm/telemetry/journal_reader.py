@@ -128,7 +128,7 @@ def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -
 
 
 def _lists_none_of_many(entry: Entry) -> bool:
-    """Whether the line is a request with so many partitions that it has only their number."""
+    """Whether the line is a request with too many partitions to list them: it has only their number."""
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 

@@ -188,7 +188,7 @@ class Store:
             if result.code is ZkCode.NO_NODE:
                 continue  # gone since the list was read; its watch has fired
             if result.code is not ZkCode.OK or result.stat is None:
-                found.unreadable[broker] = f"ZooKeeper: {result.code.name}"
+                found.unreadable[broker] = f"ZooKeeper answered {result.code.name}"
                 continue
             try:
                 found.brokers[broker] = decode_registration(broker, result.data, result.stat.czxid)
@@ -242,10 +242,11 @@ class Store:
             if result.code is ZkCode.NO_NODE:
                 continue
             if result.code is not ZkCode.OK or result.stat is None:
-                unreadable[topic] = Unreadable(f"ZooKeeper: {result.code.name}")
+                unreadable[topic] = Unreadable(f"ZooKeeper answered {result.code.name}")
                 continue
             try:
-                found[topic] = znodes.decode_topic(topic, result.data)._replace(czxid=result.stat.czxid)
+                decoded = znodes.decode_topic(topic, result.data)
+                found[topic] = decoded._replace(czxid=result.stat.czxid, mzxid=result.stat.mzxid)
             except MalformedZnode as error:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable

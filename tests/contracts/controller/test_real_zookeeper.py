@@ -231,7 +231,7 @@ async def test_partition_state_writes_with_a_stale_version_do_not_fail_others_of
     outcome = await store.write_states({p: s._replace(leader_epoch=1) for p, s in states.items()})
 
     assert outcome.conflicted == stale
-    assert outcome.failed == {gone: "ZooKeeper: NO_NODE"}
+    assert outcome.failed == {gone: "ZooKeeper answered NO_NODE"}
     assert len(outcome.written) == 2_495
     assert {s.partition_epoch for s in outcome.written.values()} == {1}
     read = await store.read_states(outcome.written)

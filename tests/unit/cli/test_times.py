@@ -18,7 +18,7 @@ def test_a_duration_option_with_a_unit_is_parsed_to_milliseconds(text: str, ms: 
 
 @pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D", "10", "m", "1m1h"])
 def test_a_malformed_duration_option_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--by-duration .* is no duration"):
+    with pytest.raises(UsageError, match=r"--by-duration .* is not a duration"):
         parse_duration("--by-duration", text)
 
 
@@ -30,5 +30,5 @@ def test_a_time_option_is_utc_unless_a_time_zone_offset_is_given() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "1" * 20, "2026-13-01"])
 def test_a_malformed_time_option_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--to-datetime .* is no time"):
+    with pytest.raises(UsageError, match=r"--to-datetime .* is not a time"):
         parse_time("--to-datetime", text)

@@ -95,7 +95,7 @@ async def test_a_response_with_an_unexpected_correlation_id_closes_the_connectio
 
     feed(peer, answer(5))
 
-    with pytest.raises(ConnectionLost, match="correlation id 5 came, expected is 0"):
+    with pytest.raises(ConnectionLost, match="correlation id 5 came, but 0 was expected"):
         await asked
     assert peer.aborted
 

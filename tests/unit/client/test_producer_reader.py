@@ -389,10 +389,10 @@ def test_the_reader_reports_deleted_records_as_a_gap_and_continues_after_the_gap
 def test_the_reader_raises_corrupt_records_for_bytes_that_are_no_record_batch() -> None:
     async def body(client: Client) -> None:
         Log(client).batch = bytes(100)
-        with pytest.raises(CorruptRecords, match="orders-0, answer to a fetch from offset 3"):
+        with pytest.raises(CorruptRecords, match="orders-0: the answer to a fetch from offset 3"):
             await read(client, 3)
         Log(client).batch = b"\0" * 10
-        with pytest.raises(CorruptRecords, match="10 bytes and no whole batch"):
+        with pytest.raises(CorruptRecords, match="10 bytes, but no complete batch"):
             await read(client, 3)
 
     play(body)

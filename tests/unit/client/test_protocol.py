@@ -44,7 +44,7 @@ class TestProtocol:
     def test_a_response_with_an_unexpected_correlation_id_raises_connection_lost(self) -> None:
         protocol, _ = protocol_with(2)
 
-        with pytest.raises(ConnectionLost, match="b1:9092: a response with correlation id 1 came, expected is 0"):
+        with pytest.raises(ConnectionLost, match="b1:9092: a response with correlation id 1 came, but 0 was expected"):
             protocol.match(answer(1))
 
     @pytest.mark.parametrize("frame", [b"\0", answer(0)])

@@ -286,7 +286,7 @@ async def test_a_broker_with_an_unreadable_registration_counts_as_dead_and_is_jo
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
     [refused] = [e.facts for e in room.entries("refused") if e.facts["what"] == "broker registration"]
-    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper: NO_AUTH")
+    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper answered NO_AUTH")
 
 
 async def test_a_broker_without_the_control_listener_gets_no_channel_and_does_not_block_others() -> None:

@@ -54,7 +54,7 @@ async def test_reading_an_isr_that_a_leader_wrote_is_retried_after_a_failure() -
 
     with pytest.raises(KlammError, match="state znode of a-0 cannot be read"):
         await room.handle(on_state_change, change)
-    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper: NO_AUTH"
+    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper answered NO_AUTH"
 
     room.ensemble.unreadable.clear()
     await room.handle(on_state_change, change)

@@ -50,11 +50,11 @@ async def test_an_isr_change_notification_is_kept_until_the_partition_state_can_
     shrunk = room.stored("a-0")._replace(isr=(BrokerId(1),))
     room.write_state("a-0", shrunk)
 
-    with pytest.raises(KlammError, match=f"{hidden} .ZooKeeper: NO_AUTH for the state of a-0"):
+    with pytest.raises(KlammError, match=f"{hidden} .ZooKeeper answered NO_AUTH for the state of a-0"):
         await room.handle(on_isr_change_notification, IsrChangeNotification())
     assert left(room) == [hidden]
     assert [(e.facts["what"], e.facts["why"]) for e in room.entries("refused")] == [
-        ("ISR change", "ZooKeeper: NO_AUTH")
+        ("ISR change", "ZooKeeper answered NO_AUTH")
     ]
 
     room.ensemble.unreadable.clear()

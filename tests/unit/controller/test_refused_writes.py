@@ -70,7 +70,7 @@ async def test_a_partition_gets_its_leader_once_the_retried_state_write_succeeds
     for _ in range(3):
         await late.come()
     [told] = [e for e in nodes.journal(1, "refused") if e.facts["what"] == "first leader"]
-    assert told.facts["why"] == "ZooKeeper: NO_AUTH"
+    assert told.facts["why"] == "ZooKeeper answered NO_AUTH"
 
     nodes.ensemble.unwritable.clear()
     await late.come()

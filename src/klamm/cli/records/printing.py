@@ -66,7 +66,7 @@ class Printer:
     def _batch_blocks(
         self, fetched: Fetched, header: BatchHeader, position: int, limit: int | None, most: int | None
     ) -> Iterator[Block]:
-        """The records of one batch."""
+        """Yield the records of one batch that are to be printed, in blocks."""
         pieces: list[bytes] = []
         length = size = 0
         form = self._json_of(header) if self._form is None else self._form
@@ -92,7 +92,7 @@ class Printer:
 
     @staticmethod
     def _json_of(header: BatchHeader) -> Format:
-        """A form that prints a record of this batch as a JSON line."""
+        """Return the function that prints a record of this batch as a JSON line."""
         timestamp_type = _TIMESTAMP_TYPES[header.timestamp_type]
 
         def form(printed: Printed) -> bytes:

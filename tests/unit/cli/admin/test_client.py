@@ -128,7 +128,7 @@ def test_an_admin_request_for_the_controller_fails_when_there_is_no_controller()
     brokers = Brokers(1)
     brokers.controller = -1
 
-    with pytest.raises(CannotAsk, match="There is no controller"):
+    with pytest.raises(CannotAsk, match="No controller was found"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
 
 

@@ -27,8 +27,8 @@ def test_the_offsets_csv_file_quotes_long_texts_like_kafkas_tool() -> None:
 
 
 BAD = {
-    "orders,0": "line 1: it is not topic,partition,offset",
-    "orders,0,1\norders,0,1,2,3": "line 2: it is not",
+    "orders,0": "line 1: the line is not topic,partition,offset",
+    "orders,0,1\norders,0,1,2,3": "line 2: the line is not",
     "orders,x,1": "line 1: partition and offset must be numbers",
     "orders,0,-1": "line 1: partition and offset must not be negative",
     "": "--from-file f is empty",

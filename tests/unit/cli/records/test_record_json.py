@@ -39,9 +39,9 @@ BAD = {
     b'{"payload": 1}': r"at `\$.payload`",
     b'{"payload": "a", "key": {"base64": "?"}}': r"at `\$.key.base64`",
     b'{"playload": "a"}': "unknown field `playload`",
-    b'{"payload": "a", "ts": -2}': "ts -2 is no timestamp",
-    b'{"payload": "a", "headers": ["n"]}': "headers are not pairs",
-    b'{"payload": "a", "headers": [null, "v"]}': "headers are not pairs",
+    b'{"payload": "a", "ts": -2}': "ts -2 is not a timestamp",
+    b'{"payload": "a", "headers": ["n"]}': "does not consist of pairs",
+    b'{"payload": "a", "headers": [null, "v"]}': "does not consist of pairs",
     b'{"payload": "\\ud800"}': "JSON|surrogate",
     b'{"payload": "\xff"}': "not a record in JSON",
 }

@@ -109,9 +109,9 @@ def only_whole_batches_are_served(history: TierHistory, event: CorruptPoll) -> s
 
 
 def committed_offsets_are_kept(history: TierHistory, event: CommittedOffsetRead) -> str | None:
-    """A coordinator tells the offset that was committed last, also after the group moved to it.
+    """A coordinator returns the offset that was committed last, also after another broker became coordinator.
 
-    Not where a device lost a part of `__consumer_offsets`, or the topic of the offset was deleted.
+    This is not checked where a device lost a part of `__consumer_offsets`, or the topic of the offset was deleted.
     """
     known = history.commits.get((event.group, event.partition), GroupCommits())
     facts = history.topics.get(event.partition.topic)
