@@ -304,7 +304,7 @@ class Producers:
         self.end_offset = end_offset
 
     def replace_by(self, other: "Producers") -> None:
-        """Take over the state of `other`."""
+        """Drop the own state of the producers and take over that of `other`."""
         self._producers = other._producers
         self._open_transactions = other._open_transactions
         self._unreplicated = other._unreplicated
