@@ -209,10 +209,12 @@ def _save(directory: Path, setting: Setting, verdict: Verdict) -> None:
 
 
 def _record(count: int, scripts: Sequence[Script], verdict: Verdict) -> None:
-    """Keep so many scripts that take no time, with what Apache Kafka answered."""
-    fitting = [s for s in verdict.agreed(scripts) if all(step.verb not in ("wait", "restart") for step in s.steps)][
-        :count
-    ]
+    """Keep so many scripts that take no time, half of them with moves, and what Apache Kafka answered."""
+    verbs = {script.seed: {step.verb for step in script.steps} for script in verdict.agreed(scripts)}
+    quick = [s for s in verdict.agreed(scripts) if not {"wait", "restart"} & verbs[s.seed]]
+    moved = [script for script in quick if "move" in verbs[script.seed]][: count // 2]
+    others = [script for script in quick if "move" not in verbs[script.seed]]
+    fitting = sorted([*moved, *others[: count - len(moved)]], key=lambda script: script.seed)
     recordings.save([Recording(s, tuple(verdict.played[APACHE][s.seed])) for s in fitting])
     print(f"{len(fitting)} scripts are kept in {recordings.PATH}")
 
