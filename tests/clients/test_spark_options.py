@@ -1,16 +1,18 @@
-"""Each option of Apache Kafka's own consumer and producer is in one of the tables of the source."""
+"""Each option of Apache Kafka's own consumer and producer is in one of the tables of the source, and of the sink."""
 
 import re
 
 import pytest
 from tests.support import apache_kafka
 
-from klamm.spark.kafka_options import reason_without_effect, refusal
-from klamm.spark.option_table import BY_NAME
+from klamm.spark.option_set import OptionSet
+from klamm.spark.option_table import READ_OPTIONS
+from klamm.spark.sink_options import WRITE_OPTIONS
 
 
+@pytest.mark.parametrize("options", [READ_OPTIONS, WRITE_OPTIONS], ids=["source", "sink"])
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
-def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(client: str) -> None:
+def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(client: str, options: OptionSet) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     page = apache_kafka.run_tool(f"org.apache.kafka.clients.{client}").stdout.decode()
@@ -18,7 +20,9 @@ def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(clie
     assert len(names) > 50, page[:500]
 
     known = {
-        n for n in names if f"kafka.{n}" in BY_NAME or reason_without_effect(f"kafka.{n}") or refusal(f"kafka.{n}")
+        n
+        for n in (f"kafka.{name}" for name in names)
+        if options.is_obeyed(n) or options.reason_without_effect(n) or options.refusal(n)
     }
 
-    assert sorted(names - known) == []
+    assert sorted({f"kafka.{name}" for name in names} - known) == []

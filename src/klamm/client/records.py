@@ -40,14 +40,18 @@ def produce_request(
 
 
 def produce_many_request(
-    batches: Mapping[TopicPartition, bytes], timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
+    batches: Mapping[TopicPartition, bytes],
+    timeout_s: float,
+    acks: int = ALL_IN_SYNC,
+    newest: int = 11,
+    transactional_id: str | None = None,
 ) -> Request:
     """A Produce request with one batch for each of these partitions of one leader."""
     by_topic: defaultdict[str, list[PartitionProduceData]] = defaultdict(list)
     for partition, batch in batches.items():
         by_topic[partition.topic].append(PartitionProduceData(partition.partition, batch))
     message = ProduceRequest(
-        transactional_id=None,
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=int(timeout_s * 1000),
         topic_data=[TopicProduceData(topic, data) for topic, data in by_topic.items()],
