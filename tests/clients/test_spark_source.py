@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,11 +204,6 @@ class TestOnScriptedBrokers:
         compiled = java.java.util.regex.Pattern.compile(pattern)
 
         assert tuple(n for n in NAMES if compiled.matcher(n).find()) == expected
-
-    def test_writing_is_refused_in_one_sentence(self, spark: SparkSession, tmp_path: Path) -> None:
-        options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "orders"}
-        with pytest.raises(PySparkException, match="klamm only reads topics"):
-            spark.range(1).write.format("klamm").options(**options).mode("append").save()
 
     def test_unknown_options_are_refused_with_the_nearest_one(self, spark: SparkSession) -> None:
         with pytest.raises(

@@ -11,13 +11,19 @@ from klamm.client.errors import RequestRefused
 from klamm.client.transactions import OpenTransaction, ongoing_transactions
 from klamm.model.errors import ErrorCode
 from klamm.spark.read_client import ReadClient
-from klamm.spark.sink_commits import COMMIT_TIMEOUT_MS, Commit, CommitsUnusable, CommitTopic, TaskPart
+from klamm.spark.sink_commits import (
+    COMMIT_TIMEOUT_MS,
+    Commit,
+    CommitsUnusable,
+    CommitTopic,
+    TaskPart,
+    commit_transactional_id,
+    task_prefix,
+)
 from klamm.spark.sink_task import (
     SinkJob,
     WriteName,
     check_not_behind,
-    commit_transactional_id,
-    task_prefix,
     transactions_of,
 )
 

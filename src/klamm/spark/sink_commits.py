@@ -40,6 +40,11 @@ _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYT
 _CREATE_TIMEOUT_MS: Final = 30_000
 
 
+OWN_STUCK_S: Final = 1.0
+"""The transaction of a commit takes milliseconds: one that is open for longer is that of a killed driver."""
+_PREFIX: Final = "klamm"
+
+
 class CommitsUnusable(KlammError):
     """The topic of commits cannot be used; the text says why and what to do."""
 
@@ -92,6 +97,16 @@ def from_json(content: bytes) -> Commit:
     return Commit(int(found["batch"]), tuple(parts))
 
 
+def commit_transactional_id(query: str) -> str:
+    """The transactional id for the commits of a query."""
+    return f"{_PREFIX}:{query}"
+
+
+def task_prefix(query: str) -> str:
+    """With what the transactional ids of all tasks of a query begin; no query's own id begins with another's."""
+    return f"{_PREFIX}:{query}:"
+
+
 class CommitTopic:
     def __init__(self, brokers: ReadClient, topic: str, now_ms: Callable[[], int]) -> None:
         self._brokers = brokers
@@ -119,11 +134,14 @@ class CommitTopic:
             error = RetriableError(f"topic {self._topic} is not in the metadata yet")
             self._brokers.client.world.sleep(backoff.next_wait_s(f"creating topic {self._topic}", error))
 
-    def last(self, query: str) -> Commit | None:
-        """The last commit of the query; None where it never committed. Raises CommitsUnusable, Unreachable."""
+    def last(self, query: str, transactions: Transactions | None = None) -> Commit | None:
+        """The last commit of the query; None where it never committed. Raises CommitsUnusable, Unreachable.
+
+        With `transactions` the commit that a killed run of the query left open is aborted.
+        """
         partition, topic_id = self._partition(query)
         end = self._brokers.offsets({partition: LATEST}, read_committed=False)[partition]
-        self._wait_until_stable(partition, end)
+        self._wait_until_stable(partition, end, query, transactions)
         start = self._brokers.offsets({partition: EARLIEST})[partition]
         if start >= end:
             return None
@@ -181,15 +199,22 @@ class CommitTopic:
         partition = TopicPartition(self._topic, by_murmur2(query.encode(), counts[self._topic]))
         return partition, topic_ids_of(topics).get(self._topic)
 
-    def _wait_until_stable(self, partition: TopicPartition, end: int) -> None:
+    def _wait_until_stable(
+        self, partition: TopicPartition, end: int, query: str, transactions: Transactions | None
+    ) -> None:
         """Wait until all transactions before `end` have ended: one of them may have this query's commit."""
         backoff = self._brokers.backoff(self._brokers.options.api_timeout_s)
+        world = self._brokers.client.world
+        stuck_at_s = world.now_s() + OWN_STUCK_S
         while True:
             stable = self._brokers.offsets({partition: LATEST}, read_committed=True)[partition]
             if stable >= end:
                 return
+            if transactions is not None and world.now_s() >= stuck_at_s:
+                self._brokers.client.run(transactions.begin(commit_transactional_id(query), COMMIT_TIMEOUT_MS))
+                transactions = None
             error = RetriableError(f"{partition} has an open transaction at offset {stable}")
-            self._brokers.client.world.sleep(backoff.next_wait_s("reading the last commit", error))
+            world.sleep(backoff.next_wait_s("reading the last commit", error))
 
 
 def _fenced(query: str, why: str) -> str:

@@ -39,7 +39,6 @@ _METRICS: Final = "the sink has no metrics of Java clients"
 
 NOT_FOR_WRITES: Final = {
     "includeHeaders": "a write has headers where its rows have the column headers",
-    "checkpointLocation": "Spark keeps the checkpoint",
     "kafka.linger.ms": _FILLED,
     "kafka.retries": _DELIVERY,
     "kafka.max.in.flight.requests.per.connection": "one request is in flight at each leader, so that order stays",

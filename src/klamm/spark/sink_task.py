@@ -20,7 +20,7 @@ from klamm.spark.read_client import ReadClient
 from klamm.spark.record_encoder import EncodedRecords, encode_runs
 from klamm.spark.record_writer import Identity, RecordWriter
 from klamm.spark.row_partitioner import StickyPartitions
-from klamm.spark.sink_commits import CommitsUnusable, CommitTopic, TaskPart
+from klamm.spark.sink_commits import CommitsUnusable, CommitTopic, TaskPart, task_prefix
 from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_rows import BadRow, Router, gather, rows_of
 from klamm.spark.sink_schema import SinkColumns
@@ -31,7 +31,6 @@ GATHERED_BYTES: Final = 8 << 20
 FIRST_BACKOFF_S: Final = 0.02
 """Steps of transactions wait for the end of the one before, which takes milliseconds."""
 ABORT_TIMEOUT_S: Final = 5.0
-_PREFIX: Final = "klamm"
 
 
 class SinkJob(NamedTuple):
@@ -51,16 +50,6 @@ class WriteName(NamedTuple):
 class TaskName(NamedTuple):
     task: int
     attempt: int
-
-
-def commit_transactional_id(query: str) -> str:
-    """The transactional id for the commits of a query."""
-    return f"{_PREFIX}:{query}"
-
-
-def task_prefix(query: str) -> str:
-    """With what the transactional ids of all tasks of a query begin."""
-    return f"{_PREFIX}:{query}:"
 
 
 def transactions_of(brokers: ReadClient, total_s: float | None = None) -> Transactions:
@@ -130,7 +119,8 @@ class TransactionalTask:
     def _is_committed(self) -> bool:
         """Whether an earlier run of the micro-batch committed this task. Raises CommitsUnusable for an old batch."""
         query, batch = self._write
-        last = CommitTopic(self._brokers, self._job.options.commit_topic, self._now_ms).last(query)
+        topic = CommitTopic(self._brokers, self._job.options.commit_topic, self._now_ms)
+        last = topic.last(query, self._transactions)
         check_not_behind(last.batch if last else None, self._write)
         if last is None or last.batch != batch:
             return False

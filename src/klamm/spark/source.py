@@ -24,9 +24,9 @@ from klamm.spark.tasks import POOL, Job, run_task
 
 _SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
 _TABLE_PROPERTIES: Final = frozenset(
-    ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location")
+    ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location", "checkpointlocation")
 )
-"""What CREATE TABLE passes besides its options. Source: TableCatalog.java."""
+"""What CREATE TABLE passes besides its options, and what writeStream passes for itself. Source: TableCatalog.java."""
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
